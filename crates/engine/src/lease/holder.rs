@@ -9,14 +9,14 @@ use super::{EditPlace, LEASE_BYTES, MOST_LEASES, lease_name};
 use crate::error::{Error, Result};
 use crate::sync::{Mutex, rank};
 
-/// A lease, held by views of the store. The oldest view decides what it keeps.
+/// A lease, held by views of the store. The oldest view decides which files it keeps.
 #[derive(Debug)]
 pub(crate) struct Lease {
     storage: Arc<dyn Storage>,
     name: String,
     id: u64,
     file: Arc<dyn StorageFile>,
-    /// How many views have read just up to here.
+    /// The number of views that have read exactly up to this place.
     views: Mutex<rank::LeaseViews, BTreeMap<EditPlace, usize>>,
     _lock: Box<dyn StorageLock>,
 }
@@ -76,7 +76,7 @@ impl Lease {
         Ok(LeasePart { lease: Arc::clone(self), place })
     }
 
-    /// Writes what the oldest view has read.
+    /// Writes the place up to which the oldest view has read.
     fn tell(&self, views: &BTreeMap<EditPlace, usize>) -> Result<()> {
         let Some(oldest) = views.keys().next() else { return Ok(()) };
         Ok(self.file.write_at(0, &oldest.encode(self.id))?)
@@ -92,8 +92,9 @@ impl Lease {
 }
 
 impl LeasePart {
-    /// What was read from files that this part kept. It counts only if the part kept them to the
-    /// end: afterwards the writer may have overwritten them meanwhile.
+    /// Returns a value that was read from files that this part kept. The value counts only if the
+    /// part kept the files to the end: otherwise the writer may have overwritten them during the
+    /// read.
     pub(crate) fn judge<T>(&self, outcome: Result<T>) -> Result<T> {
         match self.lease.is_revoked() {
             true => Err(Error::LeaseRevoked { path: self.lease.storage.location() }),

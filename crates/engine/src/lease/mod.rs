@@ -2,7 +2,7 @@
 //!
 //! A follower reads the files of a store while another process writes to it. It holds a lease: a
 //! file `NN.lease` of the store, locked by the kernel, which says up to which edit of the manifest
-//! the follower has read. What a later edit freed stays.
+//! the follower has read. Everything that a later edit freed stays.
 //!
 //! ```text
 //! lease := magic "RunLease" | id u64 | manifest u64 | bytes u64 | checksum u64
@@ -11,14 +11,14 @@
 //! 1. The follower locks a lease file, writes that it needs everything, and only then reads
 //!    `CURRENT`. Once it knows which edits its view has, it writes that.
 //! 2. The writer appends an edit, then looks for leases, and then removes, recycles or frees what
-//!    the edit left. A lease that it does not see was locked after the edit, so its holder reads
-//!    the edit. A lease that does not verify needs everything.
+//!    the edit made obsolete. A lease that it does not see was locked after the edit, so its holder
+//!    reads the edit. A lease that does not verify counts as one that needs everything.
 //! 3. The lock of a reader that died is free, and its lease counts no more.
-//! 4. A writer that cannot wait any longer revokes: it puts another file in the place of the lease.
-//!    A reader that then misses a file, or finds other bytes, looks at its lease and knows why.
+//! 4. A writer that cannot wait any longer revokes: it replaces the lease by another file. A reader
+//!    that then misses a file, or finds other bytes, looks at its lease and knows why.
 //!
-//! Lease files are taken from 0 on and never removed, so the writer stops at the first that is not
-//! there: a store that nobody follows pays one failed open per edit.
+//! Lease files are taken from 0 on and never removed, so the writer stops at the first missing one:
+//! a store without followers pays one failed open per edit.
 
 pub(crate) mod holder;
 
@@ -37,7 +37,7 @@ use crate::sync::{Mutex, rank};
 pub(crate) const MOST_LEASES: u64 = 64;
 const MAGIC: &[u8; 8] = b"RunLease";
 const LEASE_BYTES: usize = 40;
-/// The name under which the file is made that takes the place of a revoked lease.
+/// The name under which the replacement of a revoked lease is made.
 const REPLACEMENT: &str = "revoked.lease";
 
 /// File name of a lease.
@@ -55,14 +55,14 @@ pub(crate) fn is_lease(name: &str) -> bool {
 pub(crate) struct EditPlace {
     /// Number of the manifest.
     pub(crate) manifest: u64,
-    /// Bytes of it.
+    /// A length of the manifest in bytes.
     pub(crate) bytes: u64,
 }
 
 impl EditPlace {
-    /// Before every edit: whoever needs what later edits freed needs everything.
+    /// Before every edit: a reader at this place needs everything.
     pub(crate) const START: EditPlace = EditPlace { manifest: 0, bytes: 0 };
-    /// After every edit: whoever is there needs no file of the store.
+    /// After every edit: a reader at this place needs no file of the store.
     pub(crate) const END: EditPlace = EditPlace { manifest: u64::MAX, bytes: u64::MAX };
 
     fn encode(self, id: u64) -> Vec<u8> {
@@ -81,7 +81,7 @@ impl EditPlace {
     }
 }
 
-/// A file that an edit left, and that stays for leases.
+/// A file that an edit made obsolete and that stays for leases.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum HeldFile {
     /// A table, and its bytes.
@@ -92,7 +92,7 @@ pub(crate) enum HeldFile {
     Orphan(String),
 }
 
-/// How much the writer keeps for leases, before it revokes them.
+/// Limits on what the writer keeps for leases before it revokes them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeepLimits {
     pub(crate) bytes: u64,
@@ -100,11 +100,11 @@ pub(crate) struct KeepLimits {
 }
 
 impl KeepLimits {
-    /// Of a store that nobody follows.
+    /// The limits of a store without followers.
     pub(crate) const NONE: KeepLimits = KeepLimits { bytes: 0, time: Duration::ZERO };
 }
 
-/// The writer's side: what is held, and for whom.
+/// The writer's side: the files and places that are held, and for whom.
 #[derive(Debug)]
 pub(crate) struct Leases {
     storage: Arc<dyn Storage>,
@@ -116,7 +116,7 @@ pub(crate) struct Leases {
 struct State {
     /// The last edit.
     last: EditPlace,
-    /// No reader needs what an edit up to here freed.
+    /// No reader needs anything that an edit up to here freed.
     free_to: EditPlace,
     /// In order of the edits.
     held: VecDeque<Held<HeldFile>>,
@@ -124,11 +124,11 @@ struct State {
     segments: VecDeque<Held<(u64, bool)>>,
     /// Bytes of freed places inside value files.
     slot_bytes: u64,
-    /// Leases that the last look saw.
+    /// The leases found by the last look.
     live: u64,
     /// If leases were held when the store was opened: the end of the manifest that was found.
     found: Option<EditPlace>,
-    /// How many were revoked.
+    /// The number of leases that were revoked.
     revoked: u64,
 }
 
@@ -140,7 +140,7 @@ struct Held<File> {
     since: Instant,
 }
 
-/// What a store keeps for the followers of other processes.
+/// The files and slots that a store keeps for followers in other processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LeaseUse {
     /// Leases.
@@ -156,15 +156,16 @@ impl Leases {
         Leases { storage, limits, state: Mutex::default() }
     }
 
-    /// Looks for leases that an earlier writer left behind. `manifest` is what was found. Nobody
-    /// knows what its edits freed.
+    /// Looks for leases that an earlier writer left behind. `manifest` is the end of the manifest
+    /// that was found. Nobody knows what its edits freed.
     pub(crate) fn open(&self, manifest: u64) {
         let is_needed = !self.needed().is_empty();
         let place = EditPlace { manifest, bytes: u64::MAX };
         self.state.lock().found = is_needed.then_some(place);
     }
 
-    /// Where readers must be to need nothing that was free at open; `None` if there are none.
+    /// The place that readers must reach before nothing that was free at open is needed; `None` if
+    /// there are no readers.
     pub(crate) fn found(&self) -> Option<EditPlace> {
         self.state.lock().found
     }
@@ -194,7 +195,7 @@ impl Leases {
         self.revoke();
     }
 
-    /// Whether the limits allow no more of what is held.
+    /// Whether the held files exceed the limits.
     fn is_too_much(&self, state: &State) -> bool {
         let is_old = |since: Option<Instant>| since.is_some_and(|s| s.elapsed() > self.limits.time);
         let (file_bytes, files_since) = kept(&state.held, state.free_to);
@@ -205,7 +206,7 @@ impl Leases {
 
     /// Takes all leases away. Afterwards nothing is held.
     pub(crate) fn revoke(&self) {
-        // Read first: a lease that is taken from now on may be behind a later edit.
+        // The place is read first: a lease that is taken from now on may be after a later edit.
         let last = self.state.lock().last;
         let mut revoked = 0;
         for (number, _) in self.needed() {
@@ -233,8 +234,8 @@ impl Leases {
         Ok(self.storage.rename(REPLACEMENT, &lease_name(number))?)
     }
 
-    /// The numbers of the leases that are held, and what their holders have read. A lease that
-    /// cannot be read needs everything.
+    /// The numbers of the leases that are held, and the places up to which their holders have read.
+    /// A lease that cannot be read counts as one that needs everything.
     fn needed(&self) -> Vec<(u64, EditPlace)> {
         let mut needed = Vec::new();
         for number in 0..MOST_LEASES {
@@ -251,8 +252,8 @@ impl Leases {
         needed
     }
 
-    /// What the holder of a lease has read. `None` if there is no such file; nothing if nobody
-    /// holds it.
+    /// The place up to which the holder of a lease has read. `None` if there is no such file;
+    /// `Some(None)` if nobody holds it.
     fn lease(&self, name: &str) -> Result<Option<Option<EditPlace>>> {
         let file = match self.storage.open(name, Category::Other) {
             Err(error) if error.is_not_found() => return Ok(None),
@@ -268,7 +269,7 @@ impl Leases {
         Ok(Some(Some(place.map_or(EditPlace::START, |(_, place)| place))))
     }
 
-    /// Looks whether anybody holds a lease, for instance to be told what the store measures.
+    /// Looks whether anybody holds a lease, for instance to get the measurements of the store.
     pub(crate) fn are_wanted(&self) -> bool {
         self.look();
         self.state.lock().live > 0
@@ -289,7 +290,7 @@ impl Leases {
         left_at <= self.state.lock().free_to
     }
 
-    /// Keeps a file that the edits so far have left, until [`Leases::release`] returns it.
+    /// Keeps a file that the edits so far made obsolete, until [`Leases::release`] returns it.
     pub(crate) fn hold(&self, file: HeldFile, bytes: u64) {
         let mut state = self.state.lock();
         let left_at = state.last;
@@ -320,7 +321,7 @@ impl Leases {
         state.segments.drain(..count).map(|held| (held.file, held.bytes)).collect()
     }
 
-    /// Looks again if something is held. Called now and then, also where nobody writes.
+    /// Looks for leases again if something is held. Called now and then, even if nobody writes.
     pub(crate) fn look_again(&self) {
         let holds_any = {
             let state = self.state.lock();
@@ -337,7 +338,7 @@ impl Leases {
         state.slot_bytes = (state.slot_bytes + freed_bytes).saturating_sub(taken_bytes);
     }
 
-    /// What is held, and for how many.
+    /// The held files and bytes, and the number of leases.
     pub(crate) fn usage(&self) -> LeaseUse {
         let state = self.state.lock();
         let files = kept(&state.held, state.free_to).0 + kept(&state.segments, state.free_to).0;
@@ -346,7 +347,7 @@ impl Leases {
     }
 }
 
-/// The bytes of what edits behind `free_to` left, and since when it is held.
+/// The bytes of files that edits after `free_to` made obsolete, and since when they are held.
 fn kept<File>(held: &VecDeque<Held<File>>, free_to: EditPlace) -> (u64, Option<Instant>) {
     let kept = held.iter().filter(|held| held.left_at > free_to);
     (kept.clone().map(|held| held.bytes).sum(), kept.map(|held| held.since).next())

@@ -28,8 +28,8 @@ use crate::keys::codec::{NUMBER_LIMIT, u32_at, u64_at};
 pub const FRAME_BYTES: u64 = 32 << 10;
 /// Bytes of a fragment's header.
 pub const FRAGMENT_HEADER_BYTES: usize = 7;
-/// Bytes of both copies of the file header. Two, because the header holds the id without which no
-/// record verifies: a damaged one must not look like a file that was never begun.
+/// Bytes of both copies of the file header. There are two copies because no record verifies without
+/// the id in the header: a damaged header must not look like a file that was never begun.
 pub const HEADER_BYTES: u64 = 128;
 const COPY_BYTES: usize = 64;
 /// Format version of log files.
@@ -64,7 +64,7 @@ impl LogKind {
 /// The first bytes of a log file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogHeader {
-    /// Number of the file; its name says the same.
+    /// Number of the file, which is also in its name.
     pub number: u64,
     /// Random id of this use of the file.
     pub id: u64,
@@ -80,7 +80,7 @@ pub enum BadHeader {
 }
 
 impl BadHeader {
-    /// The error for it in a file.
+    /// The error for a file with such a header.
     pub fn in_file(self, file: &str) -> Error {
         match self {
             BadHeader::Newer(found) => newer_format(file, found),
@@ -155,5 +155,5 @@ pub fn number_in(name: &str, extension: &str) -> Option<u64> {
     if plain { number } else { None }
 }
 
-/// Result alias that reader and writer share.
+/// The result type of reader and writer.
 type LogResult<T> = Result<T>;

@@ -1,4 +1,4 @@
-//! Appends records to a log file. Not here: syncing, which the owner does when it promises
+//! Appends records to a log file. Not here: the syncs, which the owner makes before it promises
 //! anything.
 
 use std::cell::RefCell;
@@ -56,7 +56,8 @@ impl LogWriter {
 
     /// Appends the concatenation of `parts` as one record, by one write.
     pub fn append(&mut self, parts: &[&[u8]]) -> LogResult<()> {
-        // Of the thread, not of the log: writers on different cores would pass the lines around.
+        // The buffer belongs to the thread, not to the log: otherwise its cache lines would move
+        // between the cores of writers.
         thread_local! {
             static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
         }
@@ -81,8 +82,8 @@ impl LogWriter {
         Ok(self.file.write_at(self.position, &ZEROS[..len])?)
     }
 
-    /// Leaves room for a record of this many bytes, which is written later or never. What is
-    /// appended next lies after it.
+    /// Leaves room for a record of this many bytes, which is written later or never. The next
+    /// record lies after it.
     pub fn reserve(&mut self, bytes: usize) -> Place {
         let (file, id, offset) = (Arc::clone(&self.file), self.id, self.position);
         self.position = end_of(offset, bytes);
@@ -124,7 +125,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// Writes the record, which has the bytes that there is room for.
+    /// Writes the record, which has exactly the reserved length.
     pub fn write(&self, parts: &[&[u8]]) -> LogResult<()> {
         let mut bytes = Vec::new();
         let mut fragments = Fragments::new(self.id, self.offset, parts);
@@ -200,9 +201,9 @@ fn seal_fragment(id: u64, offset: u64, kind: u8, fragment: &mut [u8]) {
     header[6] = kind;
 }
 
-/// A record that fills a file by itself, and of which all but the beginning is written: the header
-/// of the file, and the first fragment with the first bytes of the record. Until those are written,
-/// the file is one that was never begun.
+/// A record that fills a file by itself and is written except for the beginning. The beginning is
+/// the header of the file, and the first fragment with the first bytes of the record. Until the
+/// beginning is written, the file counts as never begun.
 #[derive(Debug)]
 pub struct PreparedRecord {
     file: Arc<dyn StorageFile>,

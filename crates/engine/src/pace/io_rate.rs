@@ -1,6 +1,6 @@
-//! A limit to what flushes, compactions and collections write in a second. Every byte counts, and
-//! compactions and collections wait: what a flush writes they make up for, because writers wait for
-//! flushes.
+//! Limits the bytes that flushes, compactions and collections write in a second. Every byte counts,
+//! but only compactions and collections wait. They also make up for the bytes of flushes, because
+//! writers wait for flushes.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::pace::target::{Seen, Target};
 use crate::sync::{Mutex, rank};
 
-/// Bytes may come this much early, so that waits are few.
+/// Bytes may be written this much early, so that waits are few.
 const BURST: Duration = Duration::from_millis(50);
 
 /// Counts bytes against a rate.
@@ -26,7 +26,7 @@ pub(crate) struct IoRate {
 }
 
 impl IoRate {
-    /// At most this many bytes in a second, if there is a limit.
+    /// A rate of at most this many bytes in a second, if there is a limit.
     pub(crate) fn new(bytes_per_second: Option<u64>) -> IoRate {
         IoRate {
             bytes_per_second: AtomicU64::new(bytes_per_second.unwrap_or(0)),
@@ -37,24 +37,24 @@ impl IoRate {
         }
     }
 
-    /// The limit, if there is one.
+    /// The limit that was set, if there is one.
     pub(crate) fn get(&self) -> Option<u64> {
         Some(self.bytes_per_second.load(Relaxed)).filter(|rate| *rate > 0)
     }
 
-    /// Changes the limit. What was written under the last one is paid for.
+    /// Changes the limit. Bytes that were written under the last one are settled.
     pub(crate) fn set(&self, bytes_per_second: Option<u64>) {
         let mut paid_until = self.paid_until.lock();
         self.bytes_per_second.store(bytes_per_second.unwrap_or(0), Relaxed);
         *paid_until = Instant::now();
     }
 
-    /// The limit that the target has led to, if there is one.
+    /// The limit that follows from the target, if there is one.
     pub(crate) fn followed(&self) -> Option<u64> {
         Some(self.followed.load(Relaxed)).filter(|rate| *rate > 0)
     }
 
-    /// The limit that holds.
+    /// The limit in force.
     pub(crate) fn now(&self) -> Option<u64> {
         match (self.get(), self.followed()) {
             (Some(set), Some(followed)) => Some(set.min(followed)),
@@ -62,7 +62,8 @@ impl IoRate {
         }
     }
 
-    /// Adds what a store has seen to the step of the target, and follows it.
+    /// Adds the measurements of a store to the present step of the target, and changes the limit at
+    /// the end of the step.
     pub(crate) fn follow(&self, seen: Seen, now: Instant) {
         let (rate, written) = (self.followed(), self.written.load(Relaxed));
         if let Some(next) = self.target.step(seen, rate, written, now) {
@@ -70,7 +71,7 @@ impl IoRate {
         }
     }
 
-    /// Sets a target, or ends the one that there is, with its limit.
+    /// Sets a target, or removes the present one together with its limit.
     pub(crate) fn set_target(&self, p99: Option<Duration>) {
         self.target.set(p99);
         if p99.is_none() {
@@ -78,8 +79,8 @@ impl IoRate {
         }
     }
 
-    /// Changes the limit that follows. What is owed is owed in bytes: a flush at a low limit would
-    /// hold compactions up for long after the limit is gone.
+    /// Changes the limit that follows the target. The debt is kept in bytes: otherwise a flush at a
+    /// low limit would delay compactions long after the limit is gone.
     fn follow_at(&self, next: Option<u64>, now: Instant) {
         let mut paid_until = self.paid_until.lock();
         let before = self.now();
@@ -97,7 +98,7 @@ impl IoRate {
         self.charge_at(bytes, Instant::now());
     }
 
-    /// How long callers that can wait do so now.
+    /// How long callers that can wait have to wait now.
     pub(crate) fn wait(&self) -> Duration {
         match self.now() {
             None => Duration::ZERO,
@@ -140,7 +141,8 @@ mod tests {
         assert_eq!(rate.wait_at(idle), Duration::from_secs(1) - BURST);
     }
 
-    /// At a low limit a flush of 64 MiB is paid for after a minute. The limit is gone before.
+    /// At a low limit a flush of 64 MiB is paid for only after a minute. The limit is removed
+    /// earlier.
     #[test]
     fn what_is_owed_shrinks_as_the_limit_grows() {
         let (rate, now) = (IoRate::new(Some(256 << 20)), Instant::now());

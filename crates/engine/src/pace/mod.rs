@@ -1,5 +1,5 @@
-//! How fast writers and jobs may work, and when the writes of jobs are sent to the disk. Decisions
-//! only; their callers wait.
+//! Decides how fast writers and jobs may work, and when the writes of jobs are sent to the disk. It
+//! only decides; its callers wait.
 
 pub(crate) mod io_rate;
 pub(crate) mod pacing;

@@ -1,14 +1,15 @@
 //! The pace of compactions beside synced writes. On a machine with few cores, or with a disk that
-//! both use, a synced write takes longer while a compaction works. So a compaction that synced
-//! writes come beside pauses now and then, and its pauses also show how long those writes take
-//! undisturbed. Flushes never pause, because writers wait for them.
+//! both use, a synced write takes longer while a compaction works. So a compaction pauses now and
+//! then while synced writes come in. The pauses also show how long these writes take undisturbed.
+//! Flushes never pause, because writers wait for them.
 //!
 //! 1. A synced write is calm if no compaction worked from its beginning to its end, and disturbed
-//!    otherwise. The mean of each kind is kept, with the recent ones weighing most.
-//! 2. A compaction works for a turn, and then [`share_permille`] says what share of the time is
-//!    for work: as much as leaves writers [`KEPT_PERMILLE`] of the rate that they have undisturbed.
-//! 3. All compactions of the store pause at the same time, or the writes would never be calm.
-//! 4. There is no pause if no synced write came lately, if none makes a difference, or where
+//!    otherwise. The mean of each kind is kept, and recent writes weigh most.
+//! 2. A compaction works for a turn. Then [`share_permille`] gives the share of the time for work:
+//!    as large a share as leaves writers [`KEPT_PERMILLE`] of their undisturbed rate.
+//! 3. All compactions of the store pause at the same time. Otherwise the writes would never be
+//!    calm.
+//! 4. There is no pause if no synced write came lately, if a pause makes no difference, or if
 //!    writers would have to be slowed down soon: see [`Seen::pause`].
 //!
 //! A machine that is slow for another reason, such as other programs, slows calm writes and
@@ -18,27 +19,29 @@ use std::time::{Duration, Instant};
 
 use crate::sync::{Mutex, rank};
 
-/// What writers keep of the rate that they have beside no compaction.
+/// The part of their undisturbed rate that writers keep.
 const KEPT_PERMILLE: u64 = 870;
-/// The least share of the time in which compactions work.
+/// The smallest share of the time in which compactions work.
 const LEAST_SHARE_PERMILLE: u64 = 250;
-/// The largest, as long as synced writes come: the rest shows how long they take undisturbed.
+/// The largest share as long as synced writes come: the rest of the time shows how long they take
+/// undisturbed.
 const MOST_SHARE_PERMILLE: u64 = 960;
 /// The share while one of the means is not known.
 const FIRST_SHARE_PERMILLE: u64 = 500;
-/// From this fraction of the way to slower writers on, pauses get shorter.
+/// Pauses get shorter beyond this fraction of the way to the slowdown of writers.
 const NEAR_PERMILLE: u64 = 750;
 
-/// A turn of work has room for several writes, and a disk's latency is not known before.
+/// A turn of work must have room for several writes, and the latency of the disk is not known in
+/// advance.
 const LEAST_TURN: Duration = Duration::from_millis(4);
 const MOST_TURN: Duration = Duration::from_millis(25);
 const WRITES_PER_TURN: u32 = 16;
 /// Shorter pauses are added up, because they would show no undisturbed write.
 const LEAST_PAUSE: Duration = Duration::from_millis(4);
-/// A synced write that ended longer ago does not count, unless writes take long.
+/// A synced write that ended longer ago than this does not count, unless writes take long.
 const LATELY: Duration = Duration::from_millis(20);
 
-/// The share of the time in which compactions may work, if synced writes take so long on average.
+/// The share of the time in which compactions may work, if synced writes take this long on average.
 ///
 /// Writes per second are (1 - share) / calm + share / disturbed. That is `KEPT_PERMILLE` of
 /// 1 / calm if share x (1 - calm / disturbed) is the rest.
@@ -49,19 +52,19 @@ fn share_permille(calm: Option<Duration>, disturbed: Option<Duration>) -> u64 {
     share.clamp(LEAST_SHARE_PERMILLE, MOST_SHARE_PERMILLE)
 }
 
-/// What is known when a turn of work has ended.
+/// The measurements at the end of a turn of work.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     calm: Option<Duration>,
     disturbed: Option<Duration>,
-    /// Since the last synced write; nothing while one is under way.
+    /// The time since the last synced write; zero while one is under way.
     since_last: Duration,
-    /// How far the tree is on the way to slower writers.
+    /// How far the store is on the way to the slowdown of writers.
     fullness_permille: u64,
 }
 
 impl Seen {
-    /// The pause for so much work.
+    /// The pause for this much work.
     fn pause(&self, worked: Duration) -> Duration {
         let lately = LATELY.max(self.calm.unwrap_or_default() * 4);
         if self.since_last > lately || self.fullness_permille >= 1000 {
@@ -86,7 +89,7 @@ struct Mean {
 }
 
 impl Mean {
-    /// The most writes that are kept whole if no turn ends.
+    /// The largest number of writes that keep their full weight if no turn ends.
     const MOST: u32 = 4096;
 
     fn add(&mut self, took: Duration) {
@@ -97,8 +100,8 @@ impl Mean {
         self.count += 1;
     }
 
-    /// Ends a turn: what came before weighs an eighth less. A few writes stay, so that the mean
-    /// does not become unknown.
+    /// Ends a turn: earlier writes weigh an eighth less. A few writes keep their weight, so that
+    /// the mean does not become unknown.
     fn fade(&mut self) {
         if self.count >= 8 {
             let count = self.count - self.count / 8;
@@ -122,14 +125,14 @@ struct State {
     /// Synced writes under way.
     writing: usize,
     last_write: Option<Instant>,
-    /// Compactions that work and do not pause.
+    /// Compactions that are working and not pausing.
     working: usize,
-    /// Increases whenever one begins to work.
+    /// Increases whenever a compaction begins to work.
     beginnings: u64,
     /// When the present turn began.
     turn_began: Option<Instant>,
     paused_until: Option<Instant>,
-    /// Pauses that were too short to be made.
+    /// The sum of pauses that were too short.
     owed: Duration,
 }
 
@@ -137,11 +140,11 @@ struct State {
 #[derive(Debug)]
 pub(crate) struct SyncedWrite {
     began: Instant,
-    /// The beginnings of work before it, if nothing worked then.
+    /// The count of beginnings of work at its start, if no compaction worked then.
     calm_at: Option<u64>,
 }
 
-/// A compaction at work, or pausing.
+/// A compaction that works or pauses.
 #[derive(Debug)]
 pub(crate) struct Worker<'a>(&'a Pace);
 
@@ -153,7 +156,7 @@ impl Pace {
         SyncedWrite { began: now, calm_at: (state.working == 0).then_some(state.beginnings) }
     }
 
-    /// Ends it.
+    /// Ends the measurement.
     pub(crate) fn end_write(&self, write: SyncedWrite, now: Instant) {
         let mut state = self.0.lock();
         state.writing -= 1;
@@ -171,8 +174,8 @@ impl Pace {
 }
 
 impl Worker<'_> {
-    /// Compactions ask at intervals. If one should pause, it counts as paused from now on, and
-    /// calls [`Worker::resume`] after so much time.
+    /// Compactions ask at intervals. If the compaction should pause, it counts as paused from now
+    /// on, and calls [`Worker::resume`] after this much time.
     pub(crate) fn pause(&self, now: Instant, fullness: impl FnOnce() -> u64) -> Option<Duration> {
         let mut state = self.0.0.lock();
         if state.paused_until.is_none_or(|until| until <= now) && !state.begin_pause(now, fullness)
@@ -275,7 +278,7 @@ mod tests {
         }
     }
 
-    /// Where the share is not at its least, writers keep what they shall keep.
+    /// Unless the share is at its minimum, writers keep the intended part of their rate.
     #[test]
     fn writers_keep_their_part_of_the_rate() {
         for disturbed in 160..4000u32 {

@@ -1,16 +1,17 @@
-//! The rate of background I/O that follows the latency of reads and writes. Decides only: who owns
-//! a store measures, and a step is half a second.
+//! Chooses the rate of background I/O from the latency of reads and writes. This file only decides:
+//! the owner of a store measures, and a step is half a second.
 //!
-//! 1. While the latency is above the target, the rate falls by a quarter a step, or by half where
-//!    it is more than twice the target. It falls from what was written in fact: a limit far above
-//!    that would take many steps to matter. It never falls below [`LEAST`], because a tree that is
-//!    not compacted slows everybody down in the end.
-//! 2. Where the background writes less than that already, it is not the cause, and the rate stays.
+//! 1. While the latency is above the target, the rate falls by a quarter a step, or by half if the
+//!    latency is more than twice the target. It starts from the actual rate: a limit far above that
+//!    would take many steps to have an effect. It never falls below [`LEAST`], because a tree that
+//!    is not compacted slows everybody down in the end.
+//! 2. If the background writes less than [`LEAST`] already, it is not the cause, and the rate
+//!    stays.
 //! 3. While the latency is well below the target, the rate grows by an eighth a step.
 //! 4. While nobody reads or writes, it doubles each step. From [`UNLIMITED_FROM`] on there is no
 //!    limit, which takes ten steps from the least rate.
-//! 5. While writers are slowed down for want of a compaction, there is no limit: a target must not
-//!    bring about what it is to prevent.
+//! 5. While writers are slowed down for lack of a compaction, there is no limit: a target must not
+//!    cause the delays that it should prevent.
 //!
 //! Flushes count against the rate, and never wait for it.
 
@@ -21,7 +22,7 @@ use crate::sync::{Mutex, rank};
 
 /// Bytes a second that compactions may always write.
 const LEAST: u64 = 1 << 20;
-/// From here on a limit is none.
+/// A limit at or above this counts as no limit.
 const UNLIMITED_FROM: u64 = 1 << 30;
 /// How often the rate changes.
 const STEP: Duration = Duration::from_millis(500);
@@ -37,7 +38,8 @@ pub(crate) struct Seen {
     pub(crate) is_pressing: bool,
 }
 
-/// The next limit of bytes a second, `None` for none, if flushes and compactions wrote so many.
+/// The next limit in bytes a second, if flushes and compactions wrote this many; `None` for no
+/// limit.
 fn next_rate(rate: Option<u64>, target: Duration, written: u64, seen: Seen) -> Option<u64> {
     let up_to = |rate: u64| Some(rate).filter(|rate| *rate < UNLIMITED_FROM);
     if seen.is_pressing {
@@ -60,7 +62,7 @@ fn next_rate(rate: Option<u64>, target: Duration, written: u64, seen: Seen) -> O
     }
 }
 
-/// The target, if one is set, and what the stores that share it have seen in this step.
+/// The target, if one is set, and the measurements in this step of the stores that share it.
 #[derive(Debug, Default)]
 pub(crate) struct Target {
     /// 0 for none.
@@ -88,8 +90,8 @@ impl Target {
         *self.state.lock() = State::default();
     }
 
-    /// Adds what one store has seen. At the end of a step it returns the next limit. `rate` is the
-    /// present one, and `written` counts all bytes of flushes and compactions.
+    /// Adds the measurements of one store. At the end of a step it returns the next limit. `rate`
+    /// is the present one, and `written` counts all bytes of flushes and compactions.
     pub(crate) fn step(
         &self,
         seen: Seen,
@@ -163,8 +165,8 @@ mod tests {
         assert_eq!(idle, Some(6 * MIB));
     }
 
-    /// A disk of 400 MiB a second: what the background takes, reads wait for. Returns the rate and
-    /// the latency after so many steps, each of which the background uses whole.
+    /// A disk of 400 MiB a second, on which reads wait for the background. Returns the rate and the
+    /// latency after this many steps. In each step the background uses the whole rate.
     fn run(
         (target, rate): (&Target, &mut Option<u64>),
         (clock, written): (&mut Instant, &mut u64),

@@ -15,9 +15,9 @@ use crate::options::store::STALL_POLL;
 const MIN_RATE_FRACTION: f64 = 0.005;
 /// Shorter delays are added up, because a sleep takes longer than asked.
 const MIN_SLEEP: Duration = Duration::from_micros(100);
-/// The longest sleep of one write is what it costs itself, but at least the first of these and at
-/// most the last; the rest is carried over. So a small write sleeps no longer than the first,
-/// however slow the store has become.
+/// One write sleeps at most for its own cost, limited to between the first and the last of these
+/// values; the rest is carried over. So a small write sleeps no longer than the first, however slow
+/// the store has become.
 const MAX_SLEEP: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_millis(5);
 
 /// The most that is carried over. Otherwise one large write would slow small ones long after the
@@ -34,7 +34,7 @@ pub(crate) struct Pressure {
 impl Pressure {
     pub(crate) const NONE: Pressure = Pressure { permille: 0, cause: "none" };
 
-    /// The larger one; the first if they are equal.
+    /// The larger pressure; the first one if they are equal.
     pub(crate) fn max(self, other: Pressure) -> Pressure {
         if other.permille > self.permille { other } else { self }
     }
@@ -127,7 +127,7 @@ impl Throttle {
         self.permille.load(Relaxed)
     }
 
-    /// The limit that is nearest.
+    /// The limit that the store is nearest to.
     pub(crate) fn cause(&self) -> &'static str {
         self.state.lock().cause
     }

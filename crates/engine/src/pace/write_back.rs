@@ -4,8 +4,9 @@
 //!
 //! 1. Writes are gathered while each continues the one before.
 //! 2. A gathered piece of [`PIECE_BYTES`] is begun, or a smaller one when a write goes elsewhere.
-//! 3. Before a piece is begun, the one [`UNDER_WAY`] before it must be done. So what is under way,
-//!    and what is left for the sync, is bounded by the size of writes and not by that of the file.
+//! 3. Before a piece is begun, the one [`UNDER_WAY`] before it must be done. So the bytes under
+//!    way, and the bytes left for the sync, are bounded by the size of writes and not by the size
+//!    of the file.
 
 use std::collections::VecDeque;
 use std::ops::Range;

@@ -19,7 +19,7 @@ use crate::options::store::{
 use crate::store::Store;
 use crate::store::resources::Resources;
 
-/// Opens a store, or makes it, with the options that were set in place of the defaults; see
+/// Opens a store, or makes it. Options that are not set have their defaults; see
 /// [`Store::builder`]. [`Options`] is the same as a struct, and says what each option does.
 #[derive(Debug)]
 #[must_use = "nothing is opened before `open`"]
@@ -85,8 +85,8 @@ impl StoreBuilder {
         self
     }
 
-    /// Uses resources that other stores of the process share, in place of a budget, threads and
-    /// open files of its own.
+    /// Uses resources that other stores of the process share, instead of a budget, threads and open
+    /// files of its own.
     pub fn resources(mut self, resources: &Resources) -> StoreBuilder {
         self.resources = Some(resources.clone());
         self

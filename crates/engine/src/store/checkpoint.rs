@@ -122,7 +122,7 @@ impl Engine {
         self.schedule.set_flush_limit(0);
         let _unlimited = Unlimited(self);
         // A flush may begin a collection, which moves values and writes pointers after the moment.
-        // The pointers in the copy lead to the old places, and the snapshot keeps those places.
+        // The pointers in the copy point to the old places, and the snapshot keeps these places.
         let _old_values = self.visibility.snapshot();
         let (keyspaces, last_seq) = self.committer.rotate_all();
         reached!(MemtablesReplaced);

@@ -9,7 +9,8 @@ use crate::jobs::runner::MOST_FLUSHES;
 use crate::store::engine::Engine;
 
 impl Engine {
-    /// First half of closing: refuses writes, and lets background work end after the current job.
+    /// The first half of a close: refuses writes, and lets background work end after the current
+    /// job.
     pub(crate) fn shut_down(&self) -> Result<()> {
         self.committer.close();
         self.env.throttle.wake();
@@ -17,8 +18,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Second half, when no worker runs: flushes all memtables, so that the next open finds no log.
-    /// If the options say so, it leaves them to the log.
+    /// The second half of a close, when no worker runs: flushes all memtables, so that the next
+    /// open finds no log. If the options say so, it leaves their content to the log.
     pub(crate) fn finish_close(&self) -> Result<()> {
         self.requests.close();
         self.scrubbing.wait();
@@ -44,12 +45,12 @@ impl Engine {
     /// Moves the floor after the log, if no flush has done so. The manifest says what part of the
     /// log is durable, so a log that is removed must lie below the floor.
     fn pass_log(&self) -> Result<()> {
-        // A drop may have left the last numbers to nobody. They are not given out again: readers of
-        // the history have them.
+        // After a drop, the last sequence numbers may belong to no keyspace. They are not assigned
+        // again, because readers of the history have them.
         let visible = self.visibility.now();
         let is_behind = self.catalog.manifest.lock().log_start.1 <= visible;
         if (is_behind || self.committer.kept().keeps()) && self.env.options.has_log() {
-            // Also on a full disk, where no more may be written.
+            // This also happens on a full disk, where no more may be written.
             self.committer.sync_through(visible)?;
         }
         // A segment that is not ended lies above the floor, and may not be removed.
@@ -93,9 +94,9 @@ impl Engine {
                 while self.flush_for_close(together)? {}
             }
             match self.pass_log() {
-                // A backup or a follower may be about to read it. The next open removes it.
+                // A backup or a follower may be about to read the log. The next open removes it.
                 Ok(()) if self.catalog.tables.leases.are_held() => self.committer.drop_spares(),
-                // The next open keeps it.
+                // The next open keeps the log.
                 Ok(()) if self.committer.kept().keeps() => self.committer.leave_log()?,
                 Ok(()) => self.committer.remove_log(),
                 Err(error) if error.is_no_space() && has_log => self.committer.leave_log()?,

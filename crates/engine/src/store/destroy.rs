@@ -20,7 +20,7 @@ pub(super) fn destroy(path: &Path) -> Result<()> {
         return Err(error);
     }
     let files = storage.list()?;
-    // `metrics` alone may be anybody's.
+    // A directory with only the file `metrics` may belong to anybody.
     if !files.iter().any(|file| is_own_file(&file.name) && !is_live(&file.name)) {
         return Err(not_a_store());
     }
@@ -31,7 +31,8 @@ pub(super) fn destroy(path: &Path) -> Result<()> {
     }
     let mut own = storage.list()?;
     own.retain(|file| is_own_file(&file.name));
-    // Such files come first, so that what is left of a removal that is cut short shows what it is.
+    // Such files are removed first, so that the rest of an interrupted removal still shows what it
+    // is.
     own.sort_by_key(|file| !is_live(&file.name));
     own.iter().try_for_each(|file| storage.remove(&file.name))?;
     storage.sync_dir()?;

@@ -48,13 +48,13 @@ pub(crate) struct Engine {
     pub(crate) committer: Arc<Committer>,
     pub(crate) reader: Arc<Reader>,
     pub(crate) runner: Arc<Runner>,
-    /// What pessimistic transactions hold.
+    /// The locks of pessimistic transactions.
     pub(crate) locks: Arc<LockTable>,
-    /// What other processes were told.
+    /// The reports to other processes.
     pub(crate) publishing: Publishing,
-    /// What they ask.
+    /// The requests of other processes.
     pub(crate) requests: Requests,
-    /// The check of all files.
+    /// The scrub of all files.
     pub(crate) scrubbing: Scrubbing,
     /// A checkpoint holds it while its flush limit is set.
     pub(crate) checkpointing: Mutex<rank::Checkpoint, ()>,
@@ -113,7 +113,7 @@ impl Engine {
         self.committer.commit(batch, &keyspaces, durability, &*self.runner)
     }
 
-    /// The same, to be awaited.
+    /// The same, as a commit that can be awaited.
     pub(crate) fn write_later(&self, batch: &Batch, options: WriteOptions) -> Result<Commit> {
         let keyspaces = self.keyspaces_of(batch)?;
         let durability = self.env.durability(options);

@@ -101,7 +101,7 @@ impl Keyspace {
     }
 
     /// Stores a value that expires after `ttl`. From then on nobody sees it, not even at a
-    /// snapshot. `ttl` takes the place of the keyspace's `ttl_seconds`.
+    /// snapshot. `ttl` replaces the keyspace's `ttl_seconds`.
     ///
     /// ```
     /// # fn main() -> runstone::Result<()> {
@@ -280,7 +280,7 @@ impl Keyspace {
         self.write_batch(options, |batch| batch.push_expiring(self.inner.id, key, value, at_ms))
     }
 
-    /// Commits a batch with one write, in the thread's buffer.
+    /// Commits a batch with one write, built in the thread's buffer.
     #[inline]
     fn write_batch(
         &self,
@@ -297,7 +297,7 @@ impl Keyspace {
         })
     }
 
-    /// The same, to be awaited until it survives a power loss.
+    /// The same, as a commit that can be awaited until it survives a power loss.
     fn write_later(&self, fill: impl FnOnce(&mut Batch) -> Result<()>) -> Result<Commit> {
         self.with_batch(fill, |batch| {
             self.store.committer.commit_later(
@@ -335,11 +335,12 @@ impl Keyspace {
         self.store.reader.get_with(core, key, |folded| self.store.write_back(core, key, folded))
     }
 
-    /// Looks up a key without I/O: it opens no table, reads no filter, block or value, and waits
-    /// for nobody who does. For threads that may not block, such as those of an async runtime.
-    /// Values that operands make are known only while memtables hold all of them, and separated
-    /// values only in the cache. A lookup that [`CachedGet::NeedsIo`] changes nothing: a
-    /// [`Keyspace::get`] on another thread reads the value, and may bring it into the cache.
+    /// Looks up a key without I/O: it opens no table, reads no filter, block or value from a file,
+    /// and waits for no thread that does. It is for threads that must not block, such as those of
+    /// an async runtime. Values that operands make are known only while memtables hold all of them,
+    /// and separated values only in the cache. A lookup that [`CachedGet::NeedsIo`] changes
+    /// nothing: a [`Keyspace::get`] on another thread reads the value, and may bring it into the
+    /// cache.
     ///
     /// ```
     /// # fn main() -> runstone::Result<()> {

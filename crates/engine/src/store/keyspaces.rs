@@ -144,7 +144,7 @@ impl Engine {
     }
 
     pub(crate) fn drop_keyspace(&self, name: &str) -> Result<()> {
-        // A full disk is a reason to drop one.
+        // A full disk is a reason to drop a keyspace.
         self.env.check_not_stopped()?;
         self.schedule.check_open()?;
         let unknown = || Error::UnknownKeyspace { name: name.to_string() };
@@ -197,7 +197,7 @@ impl Engine {
         self.catalog.remove_value_files(keyspace.values.load().all());
         self.committer.retire_log_below(log_start.0);
         if !self.env.options.has_log() {
-            // A generation may have waited for this.
+            // A generation may have waited for this drop.
             self.schedule.wake();
         }
         Ok(())

@@ -146,7 +146,7 @@ fn parts_of<'a>(
     Ok(parts)
 }
 
-/// `None` if the memtable holds no entry of the range.
+/// Returns `None` if the memtable holds no entry of the range.
 fn of_memtable<'a>(
     memtable: &'a Arc<Memtable>,
     from: &[u8],

@@ -2,10 +2,10 @@
 //!
 //! 1. It begins as a copy of the other store's files ([`super::follow::cut`]), while the changes
 //!    from then on are kept by a lease.
-//! 2. Each change is applied together with its position, which lies in a keyspace of its own. So
-//!    a mirror that is killed goes on where it was.
-//! 3. It equals a past state of the other store at each moment but two: a load is applied in
-//!    batches, and keyspaces are made and dropped one after another.
+//! 2. Each change is applied together with its position, which lies in a keyspace of its own. So a
+//!    mirror that was killed continues where it was.
+//! 3. At each moment it equals a past state of the other store, with two exceptions: a load is
+//!    applied in batches, and keyspaces are made and dropped one after another.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -35,7 +35,8 @@ pub struct Mirror {
     /// The other store: for reading, and for leases.
     source: (Arc<dyn Storage>, Arc<dyn Storage>),
     changes: Changes,
-    /// Whether a round failed: what the reader handed out behind `position` is to be read again.
+    /// Whether a round failed: changes that the reader returned after `position` must be read
+    /// again.
     is_cut_short: bool,
     applier: Applier,
     own: Keyspace,
@@ -43,25 +44,25 @@ pub struct Mirror {
     position: Position,
 }
 
-/// What a round of mirroring did.
+/// The result of a round of mirroring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Mirroring {
     /// Changes that were applied.
     pub changes: u64,
-    /// About how many bytes they have.
+    /// Their approximate size in bytes.
     pub bytes: u64,
-    /// Whether there was no more.
+    /// Whether the round reached the end of the changes.
     pub is_drained: bool,
 }
 
 impl Mirror {
-    /// Goes on with a mirror, or makes one in a directory that is new or empty. `options` are those
-    /// of the mirror: it needs the merge operators and filters of the other store.
+    /// Continues a mirror, or makes one in a directory that is new or empty. `options` are those of
+    /// the mirror: it needs the merge operators and filters of the other store.
     ///
     /// # Errors
     /// If the directory holds a store that is no mirror of this one; those of [`Changes::open`]: a
-    /// mirror that cannot go on needs a new directory.
+    /// mirror that cannot continue needs a new directory.
     pub fn open(
         source: impl AsRef<Path>,
         target: impl AsRef<Path>,
@@ -152,7 +153,7 @@ impl Mirror {
         Ok(Mirror { source, changes, is_cut_short, applier, own, source_uid, position })
     }
 
-    /// Notes position and keyspaces.
+    /// Records the position and the keyspaces.
     fn note(&self) -> Result<()> {
         let mut batch = crate::Batch::new();
         let known = self.applier.known();
@@ -161,16 +162,16 @@ impl Mirror {
         self.applier.store().write(&batch, Default::default())
     }
 
-    /// Applies what was committed since, and waits for a change for at most so long. It returns
-    /// after about 16 MiB although there is more, because beside a busy writer there always is.
-    /// O(changes).
+    /// Applies the changes that were committed since, and waits at most this long for a change. It
+    /// returns after about 16 MiB even if there are more changes, because beside a busy writer
+    /// there always are. O(changes).
     ///
     /// # Errors
-    /// Those of [`Changes::next`] and of writes to the mirror. The next round goes on behind
+    /// Those of [`Changes::next`] and of writes to the mirror. The next round continues after
     /// [`Mirror::position`].
     pub fn advance(&mut self, most: Duration) -> Result<Mirroring> {
         if self.is_cut_short {
-            // The lease of the reader before keeps the log until there is another.
+            // The lease of the previous reader keeps the log until there is a new one.
             let (storage, leases) = (Arc::clone(&self.source.0), &self.source.1);
             self.changes = Changes::begin(storage, leases, ChangesFrom::After(self.position))?;
         }
@@ -212,12 +213,12 @@ impl Mirror {
         self.applier.into_store().close()
     }
 
-    /// The mirror. Whoever writes to it makes it differ.
+    /// The mirror. A write to it by anybody else makes it differ from the other store.
     pub fn store(&self) -> &Store {
         self.applier.store()
     }
 
-    /// The position of the other store that the mirror shows.
+    /// The position in the history of the other store that the mirror shows.
     pub fn position(&self) -> Position {
         self.position
     }

@@ -6,17 +6,17 @@
 //! - [`builder`]: opening it step by step. [`resources`]: what a store shares with others of the
 //!   process.
 //! - [`keyspace`]: the handle to a keyspace; `keyspaces`: making, changing and dropping them;
-//!   `bulk`: bulk loads; [`sorted`]: files of sorted entries; `ingest`: loads of those.
+//!   `bulk`: bulk loads; [`sorted`]: files of sorted entries; `ingest`: loads of such files.
 //! - [`transaction`]: beginning and committing transactions; `single_keys`: changes of one key that
 //!   depend on its value.
 //! - `directory`: the directory that log, manifest and value files share; `open_files`: how many
-//!   tables and value files are open; `owner`: whether the directory is still this process's.
-//! - `scrub`: reading everything now and then.
+//!   tables and value files are open; `owner`: whether the directory still belongs to this process.
+//! - `scrub`: reads everything now and then.
 //! - `survey`: which keys are big.
 //! - `metrics`, `verify`, `checkpoint`: measuring, checking and copying a store; `repair`: making
 //!   a new one out of a damaged one.
-//! - `live`: what an open store tells other processes.
-//! - [`unstable`]: looks inside a store, without a promise.
+//! - `live`: the reports of an open store to other processes, and their requests.
+//! - [`unstable`]: looks inside a store, without a promise of stability.
 
 pub(crate) mod backup;
 pub(crate) mod builder;
@@ -151,10 +151,10 @@ impl Store {
         destroy::destroy(path.as_ref())
     }
 
-    /// Makes a new store in `to`, which is a new or empty directory, out of what the damaged store
-    /// in `from` holds. That one is only read. A key of the new store is right, or one of the
-    /// report's doubts covers it. A store that is healthy is left alone, as the report says; then
-    /// `to` is not made.
+    /// Makes a new store in `to`, a new or empty directory, from the readable contents of the
+    /// damaged store in `from`. The damaged store is only read. A key of the new store is right, or
+    /// one of the report's doubts covers it. If the store is healthy, the report says so, and `to`
+    /// is not made.
     ///
     /// ```
     /// # fn main() -> runstone::Result<()> {
@@ -188,7 +188,7 @@ impl Store {
         repair::repair(from.as_ref(), to.as_ref(), options)
     }
 
-    /// The same for the store on a storage. `to` is asked for the empty one of the new store,
+    /// The same for the store on a storage. `to` is called for the empty storage of the new store,
     /// unless the store is healthy.
     ///
     /// # Errors
@@ -362,8 +362,7 @@ impl Store {
     }
 
     /// The keys and prefixes that are read most, of the 64 keyspaces with most reads. It is an
-    /// estimate from a sample of the last minutes. Keyspaces of which no read was sampled are
-    /// missing.
+    /// estimate from a sample of the last minutes. Keyspaces without a sampled read are missing.
     ///
     /// ```
     /// # fn main() -> runstone::Result<()> {
@@ -404,7 +403,7 @@ impl Store {
 }
 
 impl Opening {
-    /// Of a view that a follower made: nothing is to be closed.
+    /// For a view that a follower made: nothing has to be closed.
     fn of_view(inner: Arc<Engine>, parts: &Arc<Parts>) -> Opening {
         let parts = Mutex::new(Some(Arc::clone(parts)));
         Opening { inner, parts, closed: Mutex::new(Some(Ok(()))) }
@@ -479,7 +478,7 @@ impl Opening {
         if let Some(parts) = &parts {
             parts.syncing.finish(self.inner.env.opening);
         }
-        // Threads that serve nobody else end here.
+        // Threads that serve no other store end here.
         drop(parts);
         outcome.and_then(|()| self.inner.finish_close())
     }

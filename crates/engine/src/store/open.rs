@@ -103,7 +103,7 @@ pub(super) fn open_on(
     parts: Option<&Arc<Parts>>,
 ) -> Result<Store> {
     options.check()?;
-    // They are counted now: a fork that happens while a thread counts them would wait for that
+    // The cores are counted now: a fork that happens while a thread counts them would wait for that
     // thread.
     LazyLock::force(&CORES);
     let parts = parts.map_or_else(|| Parts::of(&options), Arc::clone);
@@ -166,7 +166,7 @@ fn spend_reserves(storage: &dyn Storage, log_floor: u64) -> Result<()> {
     // the replay reports.
     let needed = |number: &u64| *number >= log_floor;
     for number in segments(storage, 0)?.into_iter().filter(|number| !needed(number)) {
-        // Kept for readers of the history alone.
+        // Such a segment is kept only for readers of the history.
         storage.remove(&segment_name(number))?;
     }
     for number in segments(storage, log_floor)?.into_iter().rev() {
@@ -187,7 +187,8 @@ fn find_store(storage: &dyn Storage, options: &Options) -> Result<Option<Current
         return Ok(Some(current));
     }
     let files = storage.list()?;
-    // An open store leaves `metrics` and the like, so where there is none they are somebody else's.
+    // An open store leaves `metrics` and the like, so without such a store they belong to somebody
+    // else.
     let is_foreign = |name: &str| !is_own_file(name) || is_live(name);
     if let Some(foreign) = files.iter().find(|file| is_foreign(&file.name)) {
         let example = foreign.name.clone();
@@ -240,7 +241,7 @@ fn new_state(random: &mut Random) -> StoreState {
 }
 
 /// Makes the default keyspace if it is absent, and replaces its stored options with the given ones.
-/// Returns whether they are others.
+/// Returns whether the stored options changed.
 fn apply_options(state: &mut StoreState, options: &Options) -> Result<bool> {
     let given = options.keyspace.as_ref();
     match state.keyspaces.values_mut().find(|keyspace| keyspace.name == DEFAULT_KEYSPACE) {
@@ -328,7 +329,7 @@ fn assemble(
     Ok(Engine::new(env, catalog, wal, visibility, Some(lock), shared, syncing))
 }
 
-/// The id for the next keyspace. No id is given out twice.
+/// The id for the next keyspace. No id is assigned twice.
 fn next_keyspace(state: &StoreState) -> Result<KeyspaceId> {
     let largest = state.keyspaces.keys().max().copied().unwrap_or(0);
     let next = largest.saturating_add(1).max(state.next_keyspace);

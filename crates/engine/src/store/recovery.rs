@@ -1,6 +1,6 @@
 //! Replays the log onto the manifest's state at open: steps 3 to 6 of [`super::open`].
 //!
-//! What a small log holds is not worth a table: a program that is started for each write would
+//! The writes of a small log are not worth a table: a program that is started for each write would
 //! leave one table each time. It is logged again instead, as one batch with new sequence numbers,
 //! in a segment after the new log floor. Until the manifest with that floor is current, the old log
 //! counts, and the new segment continues it. A crash in between replays the same writes twice,
@@ -158,8 +158,8 @@ pub(super) fn recover(inner: &Arc<Engine>, random: Random) -> Result<()> {
     Ok(())
 }
 
-/// Begins another history if a log is there: the store was not closed, and what was read of it
-/// since its last sync may be lost.
+/// Begins another history if a log is there: the store was not closed, and writes that others have
+/// read since its last sync may be lost.
 fn begin_history(inner: &Engine, last_seq: SeqNo, mut random: Random) -> Result<()> {
     let mut manifest = inner.catalog.manifest.lock();
     if !recovery::segments(&*inner.env.storage, manifest.log_start.0)?.is_empty() {
@@ -170,9 +170,9 @@ fn begin_history(inner: &Engine, last_seq: SeqNo, mut random: Random) -> Result<
     Ok(())
 }
 
-/// Lets readers of the log know of a history that has begun. A crash may have come between an edit
-/// and its note, so they get all keyspaces. It may also have taken the segment of the note while
-/// the edit says that the log begins behind it: then no history begins.
+/// Tells readers of the log about a history that has begun. A crash may have come between an edit
+/// and its note, so the note lists all keyspaces. A crash may also have taken the segment of the
+/// note while the edit says that the log begins after it: then no history begins.
 fn tell_history(inner: &Engine) {
     let manifest = inner.catalog.manifest.lock();
     let current = manifest.current().unwrap_or_default();
@@ -197,11 +197,11 @@ pub(super) fn describe(keyspace: &KeyspaceCore) -> NotedKeyspace {
     }
 }
 
-/// Lets readers of the log know that the open gave the default keyspace other options.
+/// Tells readers of the log that the open gave the default keyspace other options.
 pub(super) fn tell_options(inner: &Engine) {
     let manifest = inner.catalog.manifest.lock();
     let current = manifest.current().unwrap_or_default();
-    // Whoever is told of all keyspaces knows.
+    // A note with all keyspaces includes this change.
     if let Some(keyspace) = inner.catalog.find_keyspace(DEFAULT_KEYSPACE)
         && current.number > 0
         && manifest.history.id == manifest.found_history
@@ -211,8 +211,8 @@ pub(super) fn tell_options(inner: &Engine) {
     }
 }
 
-/// Does the same where the disk has no room for tables: the log stays, and its writes are in
-/// memory. Returns `full` if there is a log and the store is to go without.
+/// Does the same if the disk has no room for tables: the log stays, and its writes are in memory.
+/// Returns `full` if there is a log and the store is to run without one.
 pub(super) fn recover_in_memory(inner: &Arc<Engine>, random: Random, full: &Error) -> Result<()> {
     let replay = replay_log(inner, Target::Memory, None)?;
     // If all is in tables, the end of the log may be lost. New sequence numbers would not continue
@@ -287,8 +287,8 @@ fn begin_manifest(
     Ok(())
 }
 
-/// Keeps what no open needs any more, if readers of the history are to have it. What lies behind a
-/// torn end was never a part of it.
+/// Keeps segments that no open needs any more, if readers of the history should have them. Segments
+/// after a torn end were never part of the history.
 fn keep_history(inner: &Engine, usable: Option<u64>) -> Result<()> {
     let storage = &*inner.env.storage;
     let in_use = inner.committer.segment_numbers();
@@ -306,7 +306,7 @@ fn keep_history(inner: &Engine, usable: Option<u64>) -> Result<()> {
 }
 
 /// Makes the log durable, and keeps it, because the sequence numbers of later writes continue those
-/// in it. Segments after a torn end are removed first, because their sequence numbers are given out
+/// in it. Segments after a torn end are removed first, because their sequence numbers are assigned
 /// again.
 fn keep_log(inner: &Engine, replay: &Replay) -> Result<()> {
     let storage = &*inner.env.storage;
@@ -353,9 +353,8 @@ fn keep_segments(
 /// older manifest uses them.
 ///
 /// The log may show that the manifest has lost its end. A new manifest would hide that, so the log
-/// is checked first. The values that only the log leads to are found too, because their slots must
-/// not be given out. Returns the records whose values are missing; `None` if nobody
-/// looked.
+/// is checked first. The values to which only the log points are found too, because their slots
+/// must not be reused. Returns the records whose values are missing; `None` if nobody looked.
 fn make_base_durable(inner: &Engine, mut random: Random) -> Result<Option<Vec<(u64, u64)>>> {
     let has_values = |keyspace: &Arc<KeyspaceCore>| !keyspace.values.load().is_empty();
     let storage = &inner.env.storage;
@@ -377,8 +376,8 @@ fn make_base_durable(inner: &Engine, mut random: Random) -> Result<Option<Vec<(u
     Ok(Some(recovered.without_values))
 }
 
-/// Whether the value of a logged write that went to its file first is there. What is in tables is
-/// not looked at.
+/// Whether the value of a logged write that went to its file first is there. Writes that are in
+/// tables are not checked.
 fn has_value(inner: &Engine, seq: SeqNo, operation: &Operation<'_>) -> Result<bool> {
     let keyspace = inner.catalog.keyspaces.read().get(&operation.keyspace).cloned();
     let Some(keyspace) = keyspace else { return Ok(true) };

@@ -37,8 +37,9 @@ const POOL_FRACTION: u64 = 8;
 const FEW_STORES: u64 = 64;
 
 /// Resources that any number of stores of a process share. A program that opens many stores gives
-/// them one, so that a thousand of them take no more memory, threads and descriptors than a few.
-/// Cloning it is cheap. It lasts until the last store that was opened with it is closed.
+/// all of them the same resources, so that a thousand stores take no more memory, threads and
+/// descriptors than a few. A clone is cheap. The resources last until the last store that was
+/// opened with them is closed.
 ///
 /// ```
 /// # fn main() -> runstone::Result<()> {
@@ -115,7 +116,7 @@ impl Resources {
         open_on(storage, options, Some(&self.0))
     }
 
-    /// What a follower uses of them.
+    /// The parts of the resources that a follower uses.
     pub(super) fn parts(&self) -> Result<&Arc<Parts>> {
         self.check_process()?;
         Ok(&self.0)
@@ -181,7 +182,7 @@ impl ResourcesBuilder {
     /// Starts the threads.
     ///
     /// # Errors
-    /// If a number is not possible, or no more threads can be started.
+    /// If a number is not allowed, or no more threads can be started.
     pub fn build(self) -> Result<Resources> {
         self.options.check()?;
         if self.background_bytes_per_second.is_some_and(|bytes| bytes < LEAST_RATE_BYTES) {
@@ -296,7 +297,7 @@ impl Parts {
     }
 }
 
-/// Parts that a follower uses. It counts as an open store as long as this value is there.
+/// Parts that a follower uses. It counts as an open store as long as this value exists.
 #[derive(Debug)]
 pub(super) struct Member(Arc<Parts>);
 

@@ -1,15 +1,16 @@
 //! Reads all tables and value files now and then, slowly, so that damage is found while a backup
-//! still has what it hit.
+//! still has the undamaged data.
 //!
-//! 1. Each file is read from the disk, not from what the store holds in memory, and nothing enters
-//!    the store's cache. A table is opened once more with a small cache of the scrub's own.
-//! 2. A rate bounds what is read. It can change while the scrub runs; 0 ends it.
-//! 3. Damage is told at once: an event and a counter. The scrub goes on with the next file.
+//! 1. Each file is read from the disk, not from the store's memory, and nothing enters the store's
+//!    cache. The scrub opens each table once more, with a small cache of its own.
+//! 2. A rate limits the reads. It can change while the scrub runs; 0 ends the scrub.
+//! 3. Damage is reported at once, by an event and a counter. The scrub then continues with the next
+//!    file.
 //! 4. Collections overwrite slots of value files meanwhile. A segment that does not verify counts
-//!    as damaged only if it is still in force, and does not verify again.
+//!    as damaged only if it is still in use and a second read does not verify either.
 //!
-//! The background does it in a thread of its own with the lowest priority, and writes down when it
-//! ended in the file `scrubbed`, so that a store that is opened every day is scrubbed every week.
+//! In the background, a scrub runs in a thread of its own with the lowest priority. It records its
+//! end in the file `scrubbed`, so that a store that is opened every day is scrubbed every week.
 
 use std::io;
 use std::sync::Arc;
@@ -35,9 +36,9 @@ use crate::values::layout::Segment;
 
 /// Memory for partitions of the table that is read. It comes on top of the store's budget.
 const CACHE_BYTES: u64 = 1 << 20;
-/// The scrub sleeps when it has read so much.
+/// The scrub sleeps after it has read this many bytes.
 const STEP_BYTES: u64 = 128 << 10;
-/// It looks so often whether it shall end.
+/// How often the scrub checks whether it should end.
 const NAP: Duration = Duration::from_millis(50);
 /// Added to the niceness of the process.
 const NICENESS: i32 = 19;
@@ -45,27 +46,27 @@ const NICENESS: i32 = 19;
 /// Whether a scrub runs, and how fast.
 #[derive(Debug, Default)]
 pub(crate) struct Scrubbing {
-    /// Held by the one that runs.
+    /// Held by the running scrub.
     running: Mutex<rank::Scrubbing, ()>,
     has_thread: AtomicBool,
-    /// 0 if none runs, or the one that runs shall end.
+    /// 0 if no scrub runs, or if the running scrub should end.
     rate: AtomicU64,
-    /// When one ended last, in milliseconds since 1970. 0 before the background looked.
+    /// When the last scrub ended, in milliseconds since 1970. 0 until the background has read it.
     last_ms: AtomicU64,
 }
 
 impl Scrubbing {
-    /// Bytes a second of the one that runs.
+    /// Bytes a second of the running scrub.
     pub(crate) fn rate(&self) -> Option<u64> {
         Some(self.rate.load(Acquire)).filter(|rate| *rate > 0)
     }
 
-    /// Ends the one that runs, soon.
+    /// Asks the running scrub to end soon.
     pub(crate) fn stop(&self) {
         self.rate.store(0, Release);
     }
 
-    /// Waits for its end.
+    /// Waits for the end of the running scrub.
     pub(crate) fn wait(&self) {
         self.stop();
         drop(self.running.lock());
@@ -74,10 +75,10 @@ impl Scrubbing {
 
 impl Store {
     /// Reads all tables and value files and checks every checksum, at this many bytes a second, in
-    /// the calling thread; the rest of the store goes on. Unlike [`Store::verify`] it reads what is
-    /// on the disk even where that is in memory, leaves the cache alone, and tells of damage when
-    /// it finds it ([`Event::DamageFound`]; `scrub_errors` of the metrics). The option
-    /// [`crate::Options::scrub_every`] has the background do this.
+    /// the calling thread, while the store continues to work. Unlike [`Store::verify`], it reads
+    /// the disk even where the data is in memory, leaves the cache alone, and reports damage as
+    /// soon as it finds it ([`Event::DamageFound`]; `scrub_errors` of the metrics). With the option
+    /// [`crate::Options::scrub_every`] the background does this.
     ///
     /// # Errors
     /// If another scrub runs, or the rate is below 16 KiB; [`Error::Closed`] if the store is closed
@@ -118,7 +119,7 @@ pub(crate) fn start(engine: &Arc<Engine>, rate: u64) -> io::Result<()> {
             }
             drop(one);
             scrubbing.has_thread.store(false, Release);
-            // Somebody may have asked for one meanwhile.
+            // Somebody may have asked for another scrub meanwhile.
             if scrubbing.rate().is_none() || scrubbing.has_thread.swap(true, AcqRel) {
                 break;
             }
@@ -131,7 +132,7 @@ pub(crate) fn start(engine: &Arc<Engine>, rate: u64) -> io::Result<()> {
     })
 }
 
-/// Starts one if the last was long enough ago.
+/// Starts a scrub if the last one was long enough ago.
 pub(crate) fn start_if_due(engine: &Arc<Engine>) {
     let options = &engine.env.options;
     let Some(every) = options.scrub_every else { return };
@@ -139,17 +140,17 @@ pub(crate) fn start_if_due(engine: &Arc<Engine>) {
     if last.load(Acquire) == 0 {
         match read_last(&*engine.env.storage) {
             Some(last_ms) => last.store(last_ms, Release),
-            // The first is due after as long as each other.
+            // The first scrub is due after the usual interval.
             None => engine.note_scrubbed(),
         }
     }
-    // A clock that was turned back must not put it off for ever.
+    // A clock that was set back must not delay the scrub for ever.
     let last_ms = last.load(Acquire);
     let due = last_ms > now_ms || Duration::from_millis(now_ms - last_ms) >= every;
     if !due || engine.scrubbing.has_thread.load(Acquire) {
         return;
     }
-    // Also if it fails: otherwise each tick would try.
+    // This also happens if the scrub fails: otherwise each tick would try again.
     last.store(now_ms.max(1), Release);
     if let Err(error) = start(engine, options.scrub_bytes_per_second) {
         tracing::warn!(%error, "a scrub cannot start");
@@ -163,8 +164,8 @@ fn read_last(storage: &dyn Storage) -> Option<u64> {
 }
 
 impl Engine {
-    /// Writes down that now is the end of a scrub. On a full disk the next open does not know of
-    /// it.
+    /// Records the present time as the end of a scrub. On a full disk the record fails, and the
+    /// next open does not know of the scrub.
     fn note_scrubbed(&self) {
         let (storage, now_ms) = (&*self.env.storage, since_1970_ms(SystemTime::now()).max(1));
         self.scrubbing.last_ms.store(now_ms, Release);
@@ -197,18 +198,19 @@ impl Engine {
     }
 }
 
-/// A scrub that runs.
+/// A running scrub.
 struct Scrub<'a> {
     engine: &'a Engine,
     cache: Arc<Cache>,
     report: VerifyReport,
-    /// Read since the last sleep.
+    /// Bytes read since the last sleep.
     unpaid_bytes: u64,
 }
 
 impl Scrub<'_> {
     fn keyspace(&mut self, keyspace: &KeyspaceCore) -> Result<()> {
-        // The version is not held: it would keep files that compactions replaced.
+        // The scrub does not hold the version, because it would keep files that compactions
+        // replaced.
         let ids = || -> Vec<u64> {
             keyspace.view.load().version.handles().map(|handle| handle.meta().id).collect()
         };
@@ -232,7 +234,7 @@ impl Scrub<'_> {
                 let records = records_of(file, segment);
                 let is_used = |one: &Arc<ValueFile>| one.number == file.number;
                 if keyspace.check_exists().is_err() || !keyspace.values.load().all().any(is_used) {
-                    // Its file may be gone.
+                    // The file of the table may be gone.
                     break;
                 }
                 self.report.records += records.as_ref().copied().unwrap_or(0);
@@ -247,7 +249,7 @@ impl Scrub<'_> {
         verify_entries(&reader, handle.file_meta(), &mut |bytes| self.read(bytes))
     }
 
-    /// Tells what was found in a file.
+    /// Reports the findings in a file.
     fn note(&mut self, outcome: Result<()>) -> Result<()> {
         let known = self.report.damage.len();
         self.report.note(outcome)?;
@@ -261,13 +263,13 @@ impl Scrub<'_> {
         Ok(())
     }
 
-    /// Bytes a second. Fails once the scrub shall end.
+    /// Bytes a second. Fails once the scrub should end.
     fn rate(&self) -> Result<u64> {
         let rate = self.engine.scrubbing.rate().filter(|_| !self.engine.schedule.is_closing());
         rate.ok_or(Error::Closed)
     }
 
-    /// Counts what is read, and sleeps for it. Fails once the scrub shall end.
+    /// Counts the bytes read, and sleeps as the rate demands. Fails once the scrub should end.
     fn read(&mut self, bytes: usize) -> Result<()> {
         self.unpaid_bytes += bytes as u64;
         if self.unpaid_bytes < STEP_BYTES {
@@ -276,7 +278,7 @@ impl Scrub<'_> {
         self.engine.env.metrics.add(Counter::scrub_bytes, self.unpaid_bytes);
         let mut unpaid = std::mem::take(&mut self.unpaid_bytes) as f64;
         loop {
-            // Looked at again after each nap, because it can change.
+            // The rate is read again after each sleep, because it can change.
             let rate = self.rate()? as f64;
             let wait = Duration::from_secs_f64(unpaid / rate).min(NAP);
             if wait.is_zero() {
@@ -291,7 +293,7 @@ impl Scrub<'_> {
     }
 }
 
-/// Reads the records of a segment. One that was freed meanwhile has none.
+/// Reads the records of a segment. A segment that was freed meanwhile has none.
 fn records_of(file: &ValueFile, segment: &Segment) -> Result<u64> {
     let outcome = file.verify(std::slice::from_ref(segment));
     if outcome.is_ok() {

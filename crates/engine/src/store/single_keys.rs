@@ -192,8 +192,8 @@ impl Keyspace {
     }
 
     /// Changes a key as `decide` says for its value. Returns the value, and whether it was changed.
-    /// Each repetition means that another write of the key succeeded, or that its lock is free
-    /// again.
+    /// Each repetition means that another write of the key succeeded, or that the key's lock is
+    /// free again.
     fn change(
         &self,
         key: &[u8],
@@ -230,8 +230,8 @@ impl Keyspace {
 
 /// What happens to a key.
 enum Change {
-    /// It stays.
+    /// The key stays as it is.
     None,
-    /// It gets a value, or is deleted.
+    /// The key gets a value, or is deleted.
     To(Option<Vec<u8>>),
 }

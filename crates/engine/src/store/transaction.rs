@@ -64,7 +64,7 @@ impl Store {
     /// transfer.commit(WriteOptions::sync())?;
     /// assert!(accounts.get("bob")?.is_some());
     ///
-    /// // Whoever comes second loses, and begins again.
+    /// // The second writer loses, and begins again.
     /// let mut late = store.begin(TransactionOptions::default())?;
     /// late.put(&accounts, "alice", "6")?;
     /// accounts.put("alice", "5")?;

@@ -194,7 +194,8 @@ fn entries_of(memtable: &Arc<Memtable>) -> u64 {
     count
 }
 
-/// Follows the pointer of every visible version. The pointers of hidden versions may lead nowhere.
+/// Follows the pointer of every visible version. The pointers of hidden versions may point to
+/// nothing.
 fn verify_pointers(keyspace: Keyspace) -> Result<()> {
     let options = ReadOptions::default().keys_only().fill_cache(false);
     let mut cursor = keyspace.cursor(options)?;

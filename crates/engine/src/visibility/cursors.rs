@@ -1,6 +1,6 @@
-//! The open cursors of a store, so that memory which they hold can be taken back when it is out of
-//! date. A cursor that its user does not move would otherwise keep memtables that were flushed long
-//! ago, and tables that compactions replaced.
+//! The open cursors of a store, so that outdated memory which they hold can be taken back.
+//! Otherwise a cursor that its user does not move would keep memtables that were flushed long ago,
+//! and tables that compactions replaced.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use crate::sync::{Mutex, rank};
 
 use crate::visibility::standing::{Standing, visit};
 
-/// How many cursors are held up at a time while they are visited.
+/// The number of cursors that are blocked at a time while they are visited.
 const VISITED_TOGETHER: usize = 64;
 
-/// Memory that a cursor released, to be dropped when the cursor is not held up any more.
+/// Memory that a cursor released, to be dropped when the cursor is no longer blocked.
 pub(crate) type Left = Box<dyn Send>;
 
 /// A cursor, as threads that need its memory see it.
@@ -56,8 +56,8 @@ impl Cursors {
         drop(removed);
     }
 
-    /// Parks the cursors that stand. Those in use do it themselves, at their next step. O(cursors),
-    /// some microseconds for each 64 of them.
+    /// Parks the idle cursors. Cursors in use park themselves at their next step. O(cursors), some
+    /// microseconds for each 64 of them.
     pub(crate) fn park(&self) {
         let all: Vec<_> = self.0.lock().cursors.iter().flatten().cloned().collect();
         for some in all.chunks(VISITED_TOGETHER) {

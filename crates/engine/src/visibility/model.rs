@@ -252,7 +252,7 @@ mod tests {
         run(2_000, || sync_in_groups(true));
     }
 
-    /// Adds one, with a place inside where another thread may run.
+    /// Adds one, in two steps between which another thread may run.
     fn add_one(sum: &mut u64) {
         let before = *sum;
         thread::yield_now();

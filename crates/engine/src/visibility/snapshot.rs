@@ -18,7 +18,7 @@ pub(crate) struct Visibility {
     pub(crate) publisher: Publisher,
     live: Mutex<rank::Snapshots, Live>,
     pub(crate) cursors: Cursors,
-    /// What readers of this store hold as long as any of them is left.
+    /// The value that readers of this store hold as long as any of them is left.
     _lease: Option<LeasePart>,
     /// The process that opened the store. A fork of it has copies of the snapshots and of the lock
     /// in its state at the fork: nobody there may ever release it, and nothing there needs what
@@ -49,7 +49,7 @@ struct Moment {
     is_cursor: bool,
 }
 
-/// What the readers of a moment may still reach.
+/// The versions that readers may still reach.
 #[derive(Debug)]
 pub(crate) struct Readers {
     /// The sequence numbers that must stay visible, ascending: those of live snapshots, and the
@@ -143,8 +143,9 @@ impl Visibility {
         held.map_or(0, |moment| moment.seq)
     }
 
-    /// Takes the time. Returns the sequence number of the newest snapshot, or 0, and a time before
-    /// which no live snapshot was taken; that time is `now_ms` if there is none. O(snapshots).
+    /// Records the time. Returns the sequence number of the newest snapshot, or 0, and a time
+    /// before which no live snapshot was taken; that time is `now_ms` if there is none.
+    /// O(snapshots).
     pub(crate) fn tell_time(&self, now_ms: u64) -> (SeqNo, u64) {
         let mut live = self.live.lock();
         live.told_ms = live.told_ms.max(now_ms);

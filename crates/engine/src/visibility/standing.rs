@@ -1,22 +1,22 @@
-//! State that one thread works with, call by call, and that another may change between two calls:
-//! a cursor's hold on memory, which a flush ends while the cursor stands.
+//! State with which one thread works, call by call, and which another may change between two calls:
+//! a cursor's hold on memory, which a flush releases while the cursor is idle.
 //!
 //! The owner must not pay for the visitor, which comes once per flush. So the owner's side of the
 //! handshake is two plain stores and a load for each call, and the visitor's side has the barrier
 //! for both: `membarrier` makes every thread of the process pass one. If the system has none,
 //! nobody visits.
 //!
-//! 1. The owner makes `turns` odd, and looks whether it is called. If so it waits for the lock.
+//! 1. The owner makes `turns` odd, and looks whether it is called. If it is, it waits for the lock.
 //! 2. The visitor takes the lock, calls, and passes the barrier. If `turns` is even then, the owner
 //!    is outside, and whenever it enters it sees the call.
 //! 3. The owner makes `turns` even when it leaves.
 //!
 //! Obligations that keep the unsafe code here sound:
 //! 1. Only [`Owner::enter`], which borrows the one owner, gives the state to the owner to change.
-//! 2. Only [`visit`] gives it to anybody else to change: under the lock, and after it saw by the
-//!    barrier that the owner is outside. The owner enters again only through the lock.
-//! 3. [`Owner::look`] gives it to read: under the lock, and nobody enters while the owner is
-//!    borrowed.
+//! 2. Only [`visit`] gives it to another thread to change: under the lock, and after the barrier
+//!    showed that the owner is outside. The owner enters again only through the lock.
+//! 3. [`Owner::look`] gives it only for reading: under the lock, and nobody enters while the owner
+//!    is borrowed.
 #![allow(unsafe_code)]
 
 use std::cell::UnsafeCell;
@@ -27,7 +27,7 @@ use std::sync::Arc;
 use super::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use super::sync::{Mutex, MutexGuard, heavy_barrier, light_barrier, lock};
 
-/// The state, as everybody except its owner has it.
+/// The state as seen by everybody except its owner.
 pub struct Standing<T: ?Sized> {
     /// Odd while the owner is inside. Only the owner writes it.
     turns: AtomicU64,
@@ -37,7 +37,8 @@ pub struct Standing<T: ?Sized> {
     state: UnsafeCell<T>,
 }
 
-// SAFETY: the state goes from thread to thread, and two never have it at once (obligations 1 to 3).
+// SAFETY: the state moves from thread to thread, and two threads never have it at once (obligations
+// 1 to 3).
 unsafe impl<T: ?Sized + Send> Sync for Standing<T> {}
 
 impl<T: ?Sized> fmt::Debug for Standing<T> {
@@ -46,7 +47,7 @@ impl<T: ?Sized> fmt::Debug for Standing<T> {
     }
 }
 
-/// The owner's hold on the state.
+/// The owner's handle to the state.
 #[derive(Debug)]
 pub struct Owner<T>(Arc<Standing<T>>);
 
@@ -60,7 +61,7 @@ impl<T> Owner<T> {
         }))
     }
 
-    /// The state as others have it, to visit it.
+    /// The handle by which others visit the state.
     pub fn standing(&self) -> &Arc<Standing<T>> {
         &self.0
     }
@@ -93,7 +94,7 @@ fn answer(visitors: &Mutex<()>, called: &AtomicBool) {
     called.store(false, Relaxed);
 }
 
-/// The owner, inside.
+/// The owner while it is inside.
 #[derive(Debug)]
 pub struct Inside<'a, T> {
     shared: &'a Standing<T>,
@@ -140,8 +141,8 @@ impl<T> Deref for Look<'_, T> {
     }
 }
 
-/// Calls all owners, and shows `each` the states of those that are outside. One barrier for all,
-/// which takes some microseconds; owners who enter meanwhile wait until `each` has seen all.
+/// Calls all owners, and shows `each` the states of those that are outside. One barrier serves all
+/// of them and takes some microseconds. Owners that enter meanwhile wait until `each` has seen all.
 pub fn visit<T: ?Sized>(all: &[Arc<Standing<T>>], mut each: impl FnMut(&mut T)) {
     let visitors: Vec<_> = all.iter().map(|one| lock(&one.lock)).collect();
     all.iter().for_each(|one| one.called.store(true, Relaxed));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::standing::{Owner, visit};
 use crate::sync::cores::heavy_barrier;
 
-/// Two halves that are equal whenever nobody is inside.
+/// Two halves that are equal whenever no thread is inside.
 fn walk_and_visit(steps: u64, visits: u64) -> (u64, u64) {
     let mut owner = Owner::new((0u64, 0u64));
     let standing = [Arc::clone(owner.standing())];

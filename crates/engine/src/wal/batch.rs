@@ -23,14 +23,14 @@ use crate::keys::{KeyspaceId, Kind, MAX_KEY_BYTES, MAX_VALUE_BYTES, SeqNo, range
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
     bytes: Vec<u8>,
-    /// Where the last write has its key and its value.
+    /// The places of the key and the value of the last write.
     key: Range<usize>,
     value: Range<usize>,
-    /// The opening of a store that its handles belong to.
+    /// The opening of the store to which its handles belong.
     opening: Option<u64>,
     count: u64,
     deletes: u64,
-    /// The deletes among them that delete a range.
+    /// The range deletes among them.
     range_deletes: u64,
     user_bytes: u64,
 }
@@ -41,20 +41,20 @@ pub struct Batch {
 pub struct Operation<'a> {
     /// A put, an operand, a delete of a key or a range, or a value pointer that a collection moved.
     pub kind: Kind,
-    /// The keyspace that it writes to.
+    /// The keyspace to which it writes.
     pub keyspace: KeyspaceId,
-    /// User key; of a range, the first one.
+    /// The user key; for a range, its first key.
     pub key: &'a [u8],
-    /// Value; empty for a delete. For a range the least key after it; empty if it has no end.
+    /// The value; empty for a delete. For a range, the least key after it; empty if it has no end.
     pub value: &'a [u8],
-    /// Where the record lies to which the value points, encoded. Empty if the value is no such
+    /// The encoded place of the record to which the value points. Empty if the value is no such
     /// pointer.
     pub(crate) place: &'a [u8],
 }
 
 impl<'a> Operation<'a> {
-    /// The value as it was put, without its expiry. Of an operand, the operand; of a range delete,
-    /// the end of the range.
+    /// The value as it was put, without its expiry. For an operand, the operand; for a range
+    /// delete, the end of the range.
     pub fn plain_value(&self) -> &'a [u8] {
         match self.kind {
             Kind::ExpiringPut => expiry::split(self.value).0,
@@ -127,7 +127,7 @@ impl Batch {
         Ok(())
     }
 
-    /// Adds a put whose value is in its file already. The value counts as if it were here.
+    /// Adds a put whose value is in its file already. The value counts as if it were in the batch.
     pub(crate) fn push_early(
         &mut self,
         keyspace: KeyspaceId,
@@ -163,7 +163,7 @@ impl Batch {
         self.count += 1;
     }
 
-    /// The kind, key and value of the only write; `None` if there are more, or none.
+    /// The kind, key and value of the only write; `None` if there is not exactly one.
     #[inline]
     pub(crate) fn only(&self) -> Option<(Kind, &[u8], &[u8])> {
         if self.count != 1 {
@@ -173,7 +173,8 @@ impl Batch {
         Some((kind, &self.bytes[self.key.clone()], &self.bytes[self.value.clone()]))
     }
 
-    /// An empty batch with room for `bytes` of keys and values, and some for what accompanies them.
+    /// An empty batch with room for `bytes` of keys and values, and for the fields that accompany
+    /// them.
     pub fn with_capacity(bytes: usize) -> Batch {
         Batch { bytes: Vec::with_capacity(bytes + bytes / 8), ..Batch::default() }
     }
@@ -199,7 +200,7 @@ impl Batch {
         self.range_deletes > 0
     }
 
-    /// Its range deletes by keyspace, of a batch that begins with `first_seq`.
+    /// The range deletes by keyspace, if the batch begins with `first_seq`.
     pub(crate) fn range_deletes(
         &self,
         first_seq: SeqNo,
@@ -220,7 +221,7 @@ impl Batch {
         self.count == 0
     }
 
-    /// Whether it only deletes, and so leads to space on a full disk.
+    /// Whether it only deletes, and so frees space on a full disk.
     pub(crate) fn only_deletes(&self) -> bool {
         self.deletes == self.count
     }
@@ -230,7 +231,7 @@ impl Batch {
         self.user_bytes
     }
 
-    /// Forgets the writes, and keeps the memory.
+    /// Removes all writes, and keeps the memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.opening = None;
@@ -249,7 +250,7 @@ impl Batch {
     /// Adds the writes of another batch of the same store after those of this one.
     ///
     /// # Errors
-    /// If the other was made with keyspaces of another store.
+    /// If the other batch was made with keyspaces of another store.
     pub fn append(&mut self, other: &Batch) -> Result<()> {
         if let Some(opening) = other.opening {
             self.bind(opening)?;
@@ -326,7 +327,7 @@ pub(crate) fn take_operation<'a>(reader: &mut Reader<'a>) -> Decoded<Operation<'
 mod tests {
     use super::*;
 
-    /// The log will decode what the batch says about its only write.
+    /// Checks that the log decodes the only write as the batch describes it.
     #[test]
     fn the_only_write_is_known_as_it_was_encoded() {
         let fill: [fn(&mut Batch) -> Result<()>; 5] = [

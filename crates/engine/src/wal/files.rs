@@ -26,7 +26,7 @@ use crate::wal::segments::segment_name;
 /// their blocks are allocated, so it costs a tenth as much to reuse one as to make a new one. A
 /// flush retires about this many, and the next memtable takes them again.
 const MAX_PARKED: usize = 8;
-/// How many of them stay when nobody writes.
+/// The number of these files that stay when nobody writes.
 const IDLE_PARKED: usize = 1;
 
 /// The files that segments are made from. The writer and the job that prepares spares share them.
@@ -200,7 +200,7 @@ impl WalFiles {
         })
     }
 
-    /// Removes a file that nothing uses. On a full disk it would keep the space that it did get.
+    /// Removes a file that nothing uses. On a full disk it would keep the space that it has taken.
     pub(super) fn leave(&self, name: &str) {
         let _ = self.storage.remove(name);
     }
@@ -239,7 +239,7 @@ impl WalFiles {
         Ok((number, self.make(number, parked, capacity_bytes.max(self.segment_bytes))?))
     }
 
-    /// Takes a small segment on a full disk. It spends the reserve and all files kept for later.
+    /// Takes a small segment on a full disk. It uses the reserve and all files kept for later.
     pub(super) fn take_small(&self, capacity_bytes: u64) -> Result<(u64, SegmentFile)> {
         self.reserve.spend();
         self.remove_spares();

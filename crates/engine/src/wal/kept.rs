@@ -1,5 +1,5 @@
-//! Segments that no open needs, kept for those who read the log as a history. They lie below the
-//! floor of the log under their own names, the oldest goes first, and their files are used again.
+//! Segments that no open needs, kept for readers of the log as a history. They lie below the floor
+//! of the log under their own names. The oldest is removed first, and its file is used again.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::options::store::Options;
 use crate::sync::{Mutex, rank};
 
-/// How much of the log is kept that no open needs.
+/// Limits on the part of the log that is kept although no open needs it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LogRetention {
     /// Bytes at most; 0 keeps nothing.
@@ -17,7 +17,7 @@ pub struct LogRetention {
 }
 
 impl LogRetention {
-    /// What the options of a store say.
+    /// The limits in the options of a store.
     pub fn of(options: &Options) -> LogRetention {
         let seconds = Some(options.keep_log_seconds).filter(|seconds| *seconds > 0);
         LogRetention { bytes: options.keep_log_bytes, time: seconds.map(Duration::from_secs) }
@@ -57,7 +57,7 @@ impl KeptSegments {
         self.kept.lock().push_back(Kept { number, recyclable, bytes, since });
     }
 
-    /// Removes from the list what is more or older than allowed, or everything.
+    /// Removes segments from the list that exceed the size or age allowed, or removes all.
     pub fn take(&self, everything: bool) -> Vec<(u64, bool)> {
         let mut kept = self.kept.lock();
         let mut bytes: u64 = kept.iter().map(|one| one.bytes).sum();
@@ -74,7 +74,7 @@ impl KeptSegments {
         taken
     }
 
-    /// What is kept, in bytes.
+    /// The size of the kept segments, in bytes.
     pub fn bytes(&self) -> u64 {
         self.kept.lock().iter().map(|one| one.bytes).sum()
     }

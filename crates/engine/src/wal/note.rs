@@ -1,6 +1,6 @@
-//! What the log says besides writes: which keyspaces there are, what time it is, and where a
-//! history begins. Recovery needs none of it, because the manifest says what is so now. Whoever
-//! reads the log as a history does: the manifest forgets.
+//! Notes in the log besides writes: which keyspaces exist, what time it is, and where a history
+//! begins. Recovery needs no notes, because the manifest has the present state. Readers of the log
+//! as a history need them, because the manifest does not keep past states.
 //!
 //! ```text
 //! note     := tag u8 | body
@@ -11,8 +11,8 @@
 //!             5 repeats: first varint
 //! ```
 //!
-//! A note takes no sequence number. It comes after the write before it and before the next one. A
-//! reader that begins again at the same number gets it again, so each of them can be applied twice.
+//! A note takes no sequence number. Its place is between two writes. A reader that begins again at
+//! the sequence number of the first one gets the note again, so each note can be applied twice.
 
 use crate::keys::codec::{
     Reader, Truncated, put_bytes, put_varint, take_list, take_number, take_u32,
@@ -43,7 +43,7 @@ pub enum Note {
     Opened {
         /// The history that begins here.
         history: u64,
-        /// The last number that the history before has in common with this one.
+        /// The last sequence number that the previous history shares with this one.
         forked_at: SeqNo,
         /// All keyspaces.
         keyspaces: Vec<NotedKeyspace>,

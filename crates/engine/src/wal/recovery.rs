@@ -3,14 +3,14 @@
 //! 1. Segments are read in order of their numbers, from the manifest's floor on. Each record must
 //!    continue the sequence numbers of the record before it.
 //! 2. If a segment ends and the next one continues without a gap, nothing is missing.
-//! 3. A record whose values should be in their files already, and are not, ends its segment like a
-//!    torn one: the power loss that took a value took the write.
+//! 3. If the values of a record should be in their files and are missing, the record ends its
+//!    segment like a torn record: the power loss that took a value also took the write.
 //! 4. Otherwise something is missing. It is corruption if a valid record after the gap says that
 //!    the missing part was durable when that record was written. In all other cases an unsynced
 //!    suffix was lost: in a power loss, or because these files are a copy of a disk that a running
 //!    machine was writing to. The records after the gap are dropped (P2), because nobody was
-//!    promised them. It proves nothing that the machine has not booted since: a copy of its disk
-//!    has no later boot.
+//!    promised that they survive. It proves nothing that the machine has not booted since: a copy
+//!    of its disk has no later boot.
 
 use std::sync::Arc;
 
@@ -128,7 +128,8 @@ pub fn replay(
     Ok(recovered)
 }
 
-/// Calls `see` for each operation of a record. They are not gathered: a record may hold millions.
+/// Calls `see` for each operation of a record. They are not collected first, because a record may
+/// hold millions.
 pub(super) fn each_operation<'a>(
     head: &Head,
     mut reader: Reader<'a>,
@@ -156,7 +157,7 @@ fn step(reader: &mut LogReader, number: u64, end: &mut Option<(u64, u64)>) -> Re
 }
 
 /// Counts the valid records after the end of the valid part, which are an unsynced suffix. It is
-/// corruption if one of them says that what is missing was synced.
+/// corruption if one of them says that the missing part was synced.
 fn judge(storage: &dyn Storage, recovered: &mut Recovered) -> Result<()> {
     let ((number, offset), expected) = (recovered.end, recovered.last_seq + 1);
     let (mut later, mut lost) = (0u64, 0);
@@ -170,7 +171,7 @@ fn judge(storage: &dyn Storage, recovered: &mut Recovered) -> Result<()> {
             let mut reader = Reader::new(bytes);
             let Some(head) = take_head(&mut reader) else { return };
             if head.count == 0 {
-                // What the record says is true wherever it lies.
+                // The statement of the record is true wherever the record lies.
                 let edits = take_edits(reader).unwrap_or_default();
                 recovered.manifest = recovered.manifest.max(edits.manifest);
             }
@@ -233,10 +234,10 @@ fn take_head(reader: &mut Reader<'_>) -> Option<Head> {
     fits.then_some(Head { first_seq, durable_seq, count })
 }
 
-/// What a record without operations says.
+/// The content of a record without operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Edits<'a> {
-    /// How much of which manifest is durable.
+    /// A manifest, and how many of its bytes are durable.
     pub(crate) manifest: Current,
     /// The sequence number of the load that ended with these edits; 0 if none did.
     pub(crate) ended_load: SeqNo,

@@ -9,10 +9,11 @@
 //!
 //! `unsynced` is how many sequence numbers before `first_seq` were not known to be synced when the
 //! record was written. Recovery uses it. Damage below a sequence number that a later record calls
-//! synced is corruption; a power loss can leave damage above it. What a flush made durable counts
-//! as synced once the log is not needed for it. A record without operations takes no sequence
-//! number: it says how much of which manifest is durable, which load ended, and what readers of the
-//! history need. A store that is closed in order flushes its memtables and leaves no log behind.
+//! synced is corruption; a power loss can leave damage above it. Writes that a flush made durable
+//! count as synced once the log is not needed for them. A record without operations takes no
+//! sequence number: it says how much of which manifest is durable, which load ended, and what
+//! readers of the history need. A store that is closed in order flushes its memtables and leaves no
+//! log behind.
 //!
 //! Segments are `NNNNNN.wal` files, which `files` makes.
 
@@ -179,9 +180,9 @@ pub struct Wal {
     dir_dirty: bool,
     /// The operations of records without writes with which the next segment begins.
     opening: Vec<Vec<u8>>,
-    /// Whether one of them had no room before.
+    /// Whether there was no room for one of them before.
     owes: bool,
-    /// Whether an append failed, whose bytes may lie behind the last record.
+    /// Whether an append failed. Its bytes may lie after the last record.
     is_soiled: bool,
     random: Random,
 }
@@ -234,21 +235,22 @@ impl Wal {
         })
     }
 
-    /// Adds a record without writes that comes before all others from now on. A store that nobody
-    /// writes to gets no segment for it.
+    /// Adds a record without writes that will precede all later records. A store without writes
+    /// gets no segment for it.
     pub fn begin_with(&mut self, next_seq: SeqNo, edits: Vec<u8>) -> Result<()> {
         self.opening.push(edits);
         if self.writer.is_some() { self.put_opening(next_seq) } else { Ok(()) }
     }
 
     /// Puts a record without writes, for which there was no room, before all later ones. They begin
-    /// a new segment, or a write could slip in where only the record had no room.
+    /// a new segment. Otherwise a small write could still fit into the old segment and come before
+    /// them.
     pub fn owe(&mut self, edits: Vec<u8>) {
         self.opening.push(edits);
         (self.owes, self.room_to) = (true, 0);
     }
 
-    /// Whether records had no room.
+    /// Whether there was no room for some records.
     pub fn owes(&self) -> bool {
         self.owes
     }
@@ -265,7 +267,7 @@ impl Wal {
         if self.opening.is_empty() {
             return Ok(());
         }
-        // They say nothing about what is durable. The buffer of the thread may be in use.
+        // They say nothing about durability. The buffer of the thread may be in use.
         let mut head = Vec::with_capacity(HEAD_BYTES);
         [next_seq, next_seq - 1, 0].into_iter().for_each(|n| put_varint(&mut head, n));
         let mut left = std::mem::take(&mut self.opening).into_iter();
@@ -286,8 +288,8 @@ impl Wal {
     }
 
     /// Reserves room for a record whose operations take this many bytes. Returns the number of its
-    /// segment, and what writes the record. Returns nothing if the segment is not mapped, because
-    /// then a write may fail for lack of space.
+    /// segment, and a value that writes the record. Returns nothing if the segment is not mapped,
+    /// because then a write may fail for lack of space.
     pub fn reserve(
         &mut self,
         (first_seq, unsynced, count): (SeqNo, u64, u64),
@@ -355,8 +357,8 @@ impl Wal {
         };
         let before = writer.position();
         if let Err(failed) = writer.append(parts) {
-            // Readers in other processes may look before a later append overwrites it. A record
-            // that ends with zeros may be whole.
+            // Readers in other processes may look before a later append overwrites the record. A
+            // record that ends with zeros may be whole.
             let capacity_bytes = self.segments.back().map_or(0, |segment| segment.capacity_bytes);
             self.is_soiled = writer.void_rest(capacity_bytes).is_err();
             return Err(failed);
@@ -441,8 +443,8 @@ impl Wal {
         self.put_opening(first_seq).or_else(|error| self.go_without_opening(error))
     }
 
-    /// No writer fails because readers of the history are not told of an opening. But they would
-    /// not know a keyspace whose record had no room.
+    /// No writer fails because readers of the history are not told of an opening. But without this
+    /// record they would not know a keyspace for whose note there was no room.
     fn go_without_opening(&mut self, error: Error) -> Result<()> {
         if self.owes {
             self.room_to = 0;
@@ -468,8 +470,9 @@ impl Wal {
     /// because the commit lock is held.
     pub fn seal(&mut self) -> Result<()> {
         let Some(segment) = self.segments.back_mut() else { return Ok(()) };
-        // A failed record that ends with zeros is whole if only those were not written. The next
-        // segment goes on with its sequence number, and a replay would take the log for damaged.
+        // A failed record that ends with zeros is whole if only its zeros were not written. The
+        // next segment uses the same sequence number again, and a replay would take the log for
+        // damaged.
         if let Some(writer) = self.writer.as_ref().filter(|_| self.is_soiled) {
             writer.void_rest(segment.capacity_bytes)?;
         }

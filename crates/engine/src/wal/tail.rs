@@ -1,10 +1,12 @@
-//! Reads the log while another process writes to it. What a writer has not finished looks like the
-//! end, and is tried again later. Not here: what must be true before somebody sees what was read.
+//! Reads the log while another process writes to it. A record that the writer has not finished
+//! looks like the end, and is tried again later. Not here: the conditions for showing these records
+//! to readers.
 //!
-//! 1. Records continue each other's sequence numbers. The tail stands before the next one.
-//! 2. Where a segment has no further valid record, the next begun segment is looked at. If its
-//!    first record continues, the segment before is complete: a record that is still being written
-//!    there would have a number of its own.
+//! 1. Each record continues the sequence numbers of the one before. The tail stands before the next
+//!    record.
+//! 2. If a segment has no further valid record, the next begun segment is looked at. If its first
+//!    record continues the sequence numbers, the segment before is complete: a record that was
+//!    still being written there would have taken sequence numbers of its own.
 //! 3. Segments that were recycled do not verify, because checksums depend on the use of the file.
 
 use std::sync::Arc;
@@ -27,9 +29,9 @@ use crate::wal::recovery::{
 pub struct LogTail {
     storage: Arc<dyn Storage>,
     start: LogStart,
-    /// Segments that were read to their end, and how long they are.
+    /// Segments that were read to their end, and their lengths.
     ended: Vec<(u64, u64)>,
-    /// The segment that is read, if one was found.
+    /// The segment being read, if one was found.
     segment: Option<(u64, LogReader)>,
     last_seq: SeqNo,
 }
@@ -41,28 +43,28 @@ pub struct LogRecord<'a> {
     place: (u64, u64),
 }
 
-/// What the reader of a record wants.
+/// The reader's decision about a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
     /// The next record.
     Next,
-    /// To stop before this record, and get it again later.
+    /// Stop before this record, and get it again later.
     Hold,
 }
 
-/// What a record says.
+/// The content of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Says {
     /// It holds writes, the last of which has this sequence number.
     Writes(SeqNo),
     /// A load has this sequence number.
     Load(SeqNo),
-    /// So much of the manifest is durable, and this load ended, or 0.
+    /// This much of the manifest is durable, and this load ended; 0 if none did.
     Edits(Current, SeqNo),
 }
 
 impl LogRecord<'_> {
-    /// What it says.
+    /// The content of the record.
     pub fn says(&self) -> Result<Says> {
         let (number, offset) = self.place;
         if self.head.count == 0 {
@@ -81,7 +83,7 @@ impl LogRecord<'_> {
         Ok(if is_load { Says::Load(last_seq) } else { Says::Writes(last_seq) })
     }
 
-    /// What it tells readers of the history.
+    /// Its note for readers of the history.
     pub fn note(&self) -> Result<Option<Note>> {
         let (number, offset) = self.place;
         if self.head.count > 0 {
@@ -101,7 +103,7 @@ impl LogRecord<'_> {
         self.head.first_seq - 1
     }
 
-    /// The segment that it lies in.
+    /// The segment in which it lies.
     pub fn segment(&self) -> u64 {
         self.place.0
     }
@@ -149,7 +151,7 @@ impl LogTail {
         Ok(None)
     }
 
-    /// Goes on after a number that the log has lost: tables have what is up to it.
+    /// Continues after a sequence number that the log has lost: tables have everything up to it.
     pub fn pass_to(&mut self, seq: SeqNo) {
         self.last_seq = self.last_seq.max(seq);
     }
@@ -159,7 +161,7 @@ impl LogTail {
         self.last_seq
     }
 
-    /// The sequence number of the first record that it has read, or would have.
+    /// The sequence number of the first record that it has read, or would have read.
     pub fn begins_at(&self) -> SeqNo {
         self.start.seq
     }
@@ -187,8 +189,8 @@ impl LogTail {
                 return Ok(());
             }
             let Some(next) = self.next_segment()? else { return Ok(()) };
-            // The end may have been seen before the last records were written. Now they are there,
-            // because a later segment has begun.
+            // The tail may have seen the end before the last records were written. They are
+            // complete now, because a later segment has begun.
             let place = self.place();
             if self.read_segment(&mut see)? == Flow::Hold {
                 return Ok(());
@@ -210,7 +212,8 @@ impl LogTail {
         }
     }
 
-    /// Another tail at the same place. `None` if the segment is gone: then the manifest tells more.
+    /// Another tail at the same place. `None` if the segment is gone: then the manifest has to be
+    /// read again.
     pub fn look_ahead(&self) -> Result<Option<LogTail>> {
         let mut other = LogTail::new(&self.storage, self.start);
         other.last_seq = self.last_seq;
@@ -226,7 +229,7 @@ impl LogTail {
         Ok(Some(other))
     }
 
-    /// The next segment whose first record continues.
+    /// The next segment whose first record continues the sequence numbers.
     fn next_segment(&self) -> Result<Option<(u64, LogReader)>> {
         let after = self.segment.as_ref().map_or(self.start.segment, |(number, _)| number + 1);
         for number in segments(&*self.storage, after)? {

@@ -1,10 +1,11 @@
-//! The commits of a store that somebody waits for, and their wakers. It neither writes nor syncs;
+//! The commits of a store for which somebody waits, and their wakers. It neither writes nor syncs;
 //! `later` does both.
 //!
-//! A commit enters the queue when it is first polled, and its place is that of its last sequence
-//! number. A sync makes everything up to some number durable, so what it served is the front of the
-//! queue. It is taken out as a whole: each commit is put in once and taken out once, however many
-//! wait. Rejected: a list that each sync looks through, which costs each sync all that wait.
+//! A commit enters the queue when it is first polled, at the place of its last sequence number. A
+//! sync makes everything up to some sequence number durable, so the commits that it served are the
+//! front of the queue. They are taken out together: each commit is put in once and taken out once,
+//! however many wait. Rejected: a list that each sync searches, so that each sync looks at all
+//! waiting commits.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,9 +19,9 @@ use crate::sync::{Aside, Mutex, rank};
 /// The commits that wait for a sync.
 #[derive(Debug, Default)]
 pub(super) struct Awaited {
-    /// Everything up to here shall become durable, because commits were asked for.
+    /// Everything up to here must become durable, because somebody awaits it.
     wanted_seq: AtomicU64,
-    /// Whether that was noted, and no sync has begun since.
+    /// Whether a sync was requested and has not begun.
     is_noted: AtomicBool,
     waiting: Mutex<rank::Awaited, Waiting>,
 }
@@ -30,7 +31,7 @@ struct Waiting {
     /// By sequence number, and by ticket where those are equal.
     queue: VecDeque<Waiter>,
     last_ticket: u64,
-    /// Why no later sync will come: one failed, or the store is closed.
+    /// The reason why no later sync will come: a sync failed, or the store is closed.
     ended: Option<Error>,
 }
 
@@ -38,16 +39,17 @@ struct Waiting {
 struct Waiter {
     seq: SeqNo,
     ticket: u64,
-    /// `None` if nobody wants to know any more.
+    /// `None` if the commit was dropped.
     waker: Option<Waker>,
 }
 
 impl Awaited {
-    /// Asks for a sync up to this number. Returns `true` if somebody must be told of it.
+    /// Asks for a sync up to this sequence number. Returns `true` if the caller must notify the
+    /// thread or the jobs.
     pub(super) fn want(&self, seq: SeqNo) -> bool {
         self.wanted_seq.fetch_max(seq, AcqRel);
-        // A swap, not a load: if it finds the note of another commit, whoever takes that note away
-        // sees the number that was wanted here.
+        // A swap, not a load: if it finds the request of another commit, the thread that takes this
+        // request sees the sequence number set here.
         !self.is_noted.swap(true, AcqRel)
     }
 
@@ -56,14 +58,14 @@ impl Awaited {
         self.is_noted.load(Acquire)
     }
 
-    /// Begins a sync: the number up to which it is wanted.
+    /// Begins a sync. Returns the sequence number up to which it is wanted.
     pub(super) fn begin(&self) -> SeqNo {
         self.is_noted.swap(false, AcqRel);
         self.wanted_seq.load(Acquire)
     }
 
-    /// How a commit ended; `None` if it waits. `is_durable` is asked under the lock under which
-    /// commits are woken, so a commit that enters the queue is woken by the next sync.
+    /// The outcome of a commit; `None` if it waits. `is_durable` is called under the lock under
+    /// which commits are woken, so a commit that enters the queue is woken by the next sync.
     pub(super) fn poll(
         &self,
         (seq, ticket): (SeqNo, &mut Option<u64>),
@@ -97,14 +99,14 @@ impl Awaited {
         None
     }
 
-    /// How a commit ended that nobody polls; `None` if it waits.
+    /// The outcome of a commit that nobody polls; `None` if it waits.
     pub(super) fn outcome(&self, is_durable: impl Fn() -> bool) -> Option<Result<()>> {
         let waiting = self.waiting.lock();
         let ended = waiting.ended.as_ref().map(|error| Err(error.clone()));
         if is_durable() { Some(Ok(())) } else { ended }
     }
 
-    /// Forgets the waker of a commit that is dropped. Its place goes with the next sync.
+    /// Forgets the waker of a commit that is dropped. The next sync removes its place.
     pub(super) fn forget(&self, seq: SeqNo, ticket: u64) {
         let waker = self.waiting.lock().find(seq, ticket).and_then(|waiter| waiter.waker.take());
         drop(waker);
@@ -158,8 +160,8 @@ impl Waiting {
     }
 }
 
-/// Wakes commits. A waker is the code of a program, which may use other stores, and whose panic is
-/// its own: the next commits are woken all the same.
+/// Wakes commits. A waker runs code of the program, which may use other stores. If it panics, the
+/// panic concerns only that task: the next commits are woken nevertheless.
 fn wake(served: impl IntoIterator<Item = Waiter>) {
     let _aside = Aside::begin();
     for waiter in served {
@@ -239,7 +241,7 @@ mod tests {
         assert!(matches!(awaited.outcome(|| false), Some(Err(Error::ReadOnly))));
     }
 
-    /// The waker of one task is broken; the others are woken all the same.
+    /// The waker of one task is broken; the others are woken nevertheless.
     #[test]
     fn a_waker_that_panics_keeps_nobody_asleep() {
         struct Panics;

@@ -7,7 +7,7 @@ use crate::pace::throttle::fraction;
 /// The memory of all memtables.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Buffers {
-    /// Whether it takes so much that it was measured.
+    /// Whether memtables take so much memory that it was measured.
     pub(super) is_full: bool,
     /// The memory of stores whose flushes run by themselves.
     pub(super) flushable: Part,
@@ -63,7 +63,8 @@ pub(crate) fn buffer_limits(env: &Env) -> (u64, u64) {
         WalMode::Mapped => options.log_segment_bytes() * MAPPED_SEGMENTS,
         WalMode::Write | WalMode::Off => 0,
     };
-    // The log was laid out at open; the budget may be smaller by now, but not below twice of this.
+    // The log was laid out at open. The budget may be smaller by now, but not below twice the
+    // mapped log.
     let rest = budget.saturating_sub(log).max(budget / 4);
     (rest / 2, rest / 4 * 3)
 }

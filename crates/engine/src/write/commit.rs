@@ -92,7 +92,7 @@ pub(crate) struct Committer {
     pub(super) syncer: Syncer<Error>,
     /// Signalled when a record is written that got its place earlier.
     pub(super) written: Condvar,
-    /// The sequence number at which the first record begins that could not be written in its place.
+    /// The first sequence number of the first record that could not be written in its place.
     pub(super) gap_seq: AtomicU64,
     /// Held by the writer of a large batch.
     pub(super) large: Mutex<rank::Large, ()>,
@@ -106,10 +106,10 @@ pub(crate) struct Committer {
     pub(crate) generations: Generations,
     /// The value files with early values that a sync of the log must sync first.
     pub(super) unsynced_values: Mutex<rank::UnsyncedValues, Vec<Arc<ValueFile>>>,
-    /// The number that readers saw when the log last told the time, and that time.
+    /// The visible sequence number when the log last recorded the time, and that time.
     pub(super) told_time: (AtomicU64, AtomicU64),
     pub(super) awaited: Awaited,
-    /// Syncs for awaited commits. `None` if callers run the jobs.
+    /// Syncs the log for awaited commits. `None` if callers run the jobs.
     pub(super) syncing: Option<Arc<Syncing>>,
 }
 
@@ -288,8 +288,8 @@ impl Committer {
         // next number waits only for the rest. A batch cannot do so: its later writes could move
         // the places that were found for its earlier ones.
         let early_view = keyspaces[0].view.load();
-        // Nor if the log may refuse the write: to prepare it takes memory that a failed write never
-        // gives back.
+        // A lone write is not prepared either if the log may refuse it: preparing takes memory that
+        // a failed write never gives back.
         let only = batch.only().filter(|(kind, ..)| *kind != Kind::RangeDelete);
         let prepared = only.filter(|_| !self.env.is_out_of_space()).map(|(kind, key, value)| {
             let prepared = early_view.active.prepare(key, value);
@@ -591,9 +591,10 @@ impl Committer {
     pub(super) fn note_space(&self, batch: &Batch) {
         if self.env.is_out_of_space() && self.env.options.has_log() {
             match batch.only_deletes() {
-                // What is left is reserved again: the drop of a keyspace may need it.
+                // The remaining space is reserved again, because the drop of a keyspace may need
+                // it.
                 true => self.wal_files.reserve.keep(),
-                // The batch was let through on a full disk as a test: there is space again.
+                // The batch was let through on a full disk as a test, so there is space again.
                 false => self.env.note_success(),
             }
         }

@@ -74,7 +74,8 @@ pub(crate) trait Condition {
     fn outrun(&self) -> Error;
 
     /// Tells the condition that the batch is written, up to this sequence number. Others may begin
-    /// what the condition kept them from as soon as that is visible, before it is synced.
+    /// the writes from which the condition kept them as soon as the batch is visible, before it is
+    /// synced.
     fn end(&mut self, _last_seq: SeqNo) {}
 }
 

@@ -125,7 +125,7 @@ impl Committer {
     }
 
     /// Remembers that a sync of the log must sync this file first. The flag is set under the lock
-    /// of the list: who finds it set relies on the file being there.
+    /// of the list: a thread that finds it set relies on the file being in the list.
     fn note_unsynced(&self, file: &Arc<ValueFile>) {
         if file.has_unsynced.load(Acquire) {
             return;

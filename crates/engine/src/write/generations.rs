@@ -1,7 +1,8 @@
-//! Generations of memtables, in a store without a log. A crash loses what is not flushed, and what
-//! is left must be the store as of one moment (P2, P3). So the memtables of all keyspaces are
-//! replaced as if at one moment, and those that hold writes from before it are a generation. One
-//! edit of the manifest makes a whole generation durable, and generations are flushed in order.
+//! Generations of memtables, in a store without a log. A crash loses everything that is not
+//! flushed, and the rest must be the store as of one moment (P2, P3). So the memtables of all
+//! keyspaces are replaced as if at one moment, and the memtables with writes from before that
+//! moment are a generation. One edit of the manifest makes a whole generation durable, and
+//! generations are flushed in order.
 //!
 //! A store with a log flushes each keyspace alone: the log keeps the earlier writes of the others.
 
@@ -19,7 +20,8 @@ use crate::write::commit::{CommitState, Committer};
 /// The generations that are not flushed.
 #[derive(Debug, Default)]
 pub(crate) struct Generations {
-    /// Held by whoever ends a generation. So each has at most one memtable of a keyspace.
+    /// Held by the thread that ends a generation. So each generation has at most one memtable of a
+    /// keyspace.
     turn: Mutex<rank::Turning, ()>,
     /// The last sequence number of each, ascending.
     moments: Mutex<rank::Moments, VecDeque<SeqNo>>,
@@ -36,7 +38,7 @@ impl Generations {
         self.oldest().is_none_or(|moment| moment > seq)
     }
 
-    /// Removes one if it is the oldest: it is flushed, or holds nothing.
+    /// Removes a generation that is flushed or empty, if it is the oldest.
     fn remove(&self, moment: SeqNo) {
         let mut moments = self.moments.lock();
         if moments.front() == Some(&moment) {
@@ -47,8 +49,8 @@ impl Generations {
 
 impl Committer {
     /// Ends a generation if one of these keyspaces has an active memtable that holds anything and
-    /// that is `wanted`. Returns a sequence number that was the last one given out at some moment
-    /// of the call.
+    /// that is `wanted`. Returns a sequence number that was the last one assigned at some moment of
+    /// the call.
     pub(super) fn end_generation(
         &self,
         keyspaces: &[Arc<KeyspaceCore>],
@@ -95,12 +97,13 @@ impl Committer {
         keyspaces
     }
 
-    /// The turn to end a generation.
+    /// Takes the turn to end a generation.
     pub(super) fn take_turn(&self) -> MutexGuard<'_, ()> {
         self.generations.turn.lock()
     }
 
-    /// Where the log of a store begins that has none, once everything up to `seq` is in tables.
+    /// The nominal beginning of the log in a store without one, once everything up to `seq` is in
+    /// tables.
     pub(crate) fn log_start_after(&self, seq: SeqNo) -> (u64, SeqNo) {
         self.state.lock().wal.floor(None, seq + 1)
     }
@@ -121,8 +124,8 @@ impl Committer {
         were_any
     }
 
-    /// Whether a bulk load has a number that is not published: no collection may begin that writes
-    /// after it.
+    /// Whether a bulk load has a sequence number that is not published: then no collection may
+    /// begin that writes after it.
     pub(crate) fn is_loading(&self) -> bool {
         self.loading.is_locked()
     }

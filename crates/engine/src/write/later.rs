@@ -3,7 +3,7 @@
 //!
 //! 1. The batch is numbered, logged, inserted and published as any other (`commit`).
 //! 2. The store notes up to which number a sync is wanted (`awaited`). With threads, the note goes
-//!    to the one that syncs (`syncing`). Without threads, the sync is a job that is due.
+//!    to the thread that syncs (`syncing`). Without threads, the sync is a job that is due.
 //! 3. One sync serves all commits that were published before it began, and those of blocking
 //!    writers (`log`). It wakes the futures that were polled.
 //!
@@ -31,11 +31,11 @@ use crate::write::commit::Committer;
 /// [`crate::Keyspace::delete_later`] return it. It needs no runtime: any executor may poll it, from
 /// any thread, or a thread may block in [`Commit::wait`].
 ///
-/// It is ready at once if the write was to be buffered only. Otherwise one sync of the log serves
-/// all commits that were made before it. With background threads the store starts one more at the
-/// first such commit, which syncs. With [`crate::Background::Manual`] nobody syncs until a thread
-/// waits, writes with [`crate::Durability::Sync`], or calls [`crate::Store::sync`] or
-/// [`crate::Store::run_one_job`].
+/// It is ready at once if the write needs only to be buffered. Otherwise one sync of the log serves
+/// all commits that were made before it. With background threads the store starts one more thread
+/// at the first such commit, and this thread syncs. With [`crate::Background::Manual`] nobody syncs
+/// until a thread waits, writes with [`crate::Durability::Sync`], or calls [`crate::Store::sync`]
+/// or [`crate::Store::run_one_job`].
 ///
 /// Dropping it changes nothing: the write is made, and a store with threads syncs it.
 ///
@@ -46,7 +46,7 @@ use crate::write::commit::Committer;
 /// [`Error::OtherProcess`] in a fork of the process that made the commit.
 #[must_use = "it says when the write is durable, or that it is not"]
 pub struct Commit {
-    /// `None` if nothing is to be waited for.
+    /// `None` if there is nothing to wait for.
     pending: Option<Pending>,
 }
 
@@ -54,7 +54,7 @@ struct Pending {
     committer: Arc<Committer>,
     /// The last sequence number of the batch.
     seq: SeqNo,
-    /// Its place in the queue, once it was polled.
+    /// Its place in the queue, once it has been polled.
     ticket: Option<u64>,
 }
 
@@ -96,7 +96,7 @@ impl Future for Commit {
         let Some(Pending { committer, seq, ticket }) = &mut self.pending else {
             return Poll::Ready(Ok(()));
         };
-        // Before any lock: in a fork it may be held for ever.
+        // Checked before any lock is taken: in a fork a lock may be held for ever.
         if let Err(refused) = committer.env.check_process() {
             return Poll::Ready(Err(refused));
         }
@@ -138,7 +138,8 @@ impl Committer {
             return Ok(Commit { pending: None });
         }
         self.env.check_caller()?;
-        // Before the write: a write whose sync nobody can do would be made, and reported as failed.
+        // The thread is started before the write. Otherwise a write that nobody can sync would be
+        // made, and reported as failed.
         self.syncing.as_ref().map_or(Ok(()), |syncing| syncing.start())?;
         let seq = match batch.is_empty() {
             true => {
@@ -195,11 +196,11 @@ impl Committer {
         }
     }
 
-    /// Ends what waits in a store that was closed with this outcome. With `is_flushed`, all of it
-    /// is in tables.
+    /// Ends the waiting commits of a store that was closed with this outcome. With `is_flushed`,
+    /// all their writes are in tables.
     pub(crate) fn end_awaited(&self, outcome: &Result<()>, is_flushed: bool) {
         if is_flushed && outcome.is_ok() && !self.env.is_stopped() {
-            // The store is closed, so no later number is given out.
+            // The store is closed, so no later sequence number is assigned.
             let last_seq = self.state.lock().next_seq - 1;
             self.catalog.durable_seq.fetch_max(last_seq, AcqRel);
         }

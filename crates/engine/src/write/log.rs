@@ -23,7 +23,7 @@ use crate::wal::segments::{ObsoleteSegment, SyncWork, Wal, segment_name};
 use crate::write::commit::Committer;
 use crate::write::held::Held;
 
-/// The least time between two records that tell the time, in milliseconds.
+/// The least time between two records of the time, in milliseconds.
 const LEAST_TIME_MS: u64 = 1000;
 
 impl Committer {
@@ -138,7 +138,7 @@ impl Committer {
         for (segment, bytes) in self.catalog.tables.leases.release_segments() {
             self.leave_segment(segment, bytes);
         }
-        // On a full disk, what nobody needs goes first.
+        // On a full disk, segments that nobody needs are removed first.
         self.trim_kept_log(self.env.is_out_of_space());
     }
 
@@ -161,7 +161,7 @@ impl Committer {
         self.kept.add((number, false), bytes);
     }
 
-    /// What is kept of the log for readers of the history alone.
+    /// The part of the log that is kept only for readers of the history.
     pub(crate) fn kept(&self) -> &KeptSegments {
         &self.kept
     }
@@ -169,8 +169,8 @@ impl Committer {
     /// Prepares the next log segment, and unmaps finished ones.
     pub(crate) fn prepare_log(&self) -> Result<()> {
         let prepared = self.wal_files.prepare_spare();
-        // Done even if preparing failed: finished segments may hold all the files that the process
-        // may open.
+        // Done even if preparing failed: finished segments may use up all the files that the
+        // process may open.
         self.close_finished(self.env.options.log_file_limit()).and(prepared)
     }
 
@@ -183,7 +183,7 @@ impl Committer {
             || wal.unsynced_count() > options.log_file_limit() * 2
     }
 
-    /// What a writer does when it found that the log wants relief.
+    /// Called by a writer that found the log beyond a limit.
     pub(super) fn relieve_log(&self) {
         if self.log_bytes() > self.env.options.max_wal_bytes {
             self.shorten_log();
@@ -293,8 +293,8 @@ impl Committer {
         self.begin_after(first_seq + batch.len() - 1);
     }
 
-    /// Logs which edits of the manifest are durable, and what they say to readers of the history.
-    /// The log says nothing about an edit that readers see and that no record carries: a load, or a
+    /// Logs which edits of the manifest are durable, with a note for readers of the history. Some
+    /// edits are visible to readers although no record of the log carries them: a load, or a
     /// keyspace that was made, changed or dropped. If the end of the manifest is damaged, this
     /// record shows that something is missing, provided that a later write survives. Called before
     /// anything that follows from the edit can be logged.
@@ -306,17 +306,17 @@ impl Committer {
         self.log_edits(current, 0, Some(note));
     }
 
-    /// The same at the end of a load, which may have failed. Whoever reads the log beside this
-    /// store then knows that the manifest says how the load ended.
+    /// The same at the end of a load, which may have failed. A process that reads the log beside
+    /// this store then knows that the manifest shows how the load ended.
     pub(crate) fn log_load_end(&self, load: SeqNo) {
         let current = self.catalog.manifest.lock().current();
         let Some(current) = current.filter(|_| !seeded!(EditsNotLogged)) else { return };
         self.log_edits(current, load, None);
     }
 
-    /// Logs the time of day, at most once a second and only after writes. It stands for all of
-    /// them up to here. Called now and then: no write pays for it. A note that had no room on a
-    /// full disk is logged as well, once there is room.
+    /// Logs the time of day, at most once a second and only after writes. The time holds for all
+    /// writes up to here. Called now and then, so that no write pays for it. A note for which a
+    /// full disk had no room is logged as well, once there is room.
     pub(crate) fn log_time(&self) {
         self.log_owed();
         let (told_seq, told_ms) = (&self.told_time.0, &self.told_time.1);
@@ -324,7 +324,7 @@ impl Committer {
         if told_seq.load(Relaxed) == seq {
             return;
         }
-        // A clock that was set back is told at once.
+        // A clock that was set back is recorded at once.
         let now_ms = self.env.options.clock.unix_millis();
         if (last_ms..last_ms + LEAST_TIME_MS).contains(&now_ms) {
             return;
@@ -352,7 +352,7 @@ impl Committer {
         }
     }
 
-    /// Whether there are readers of the history, or may be some later.
+    /// Whether the history has readers, or may have some later.
     pub(crate) fn has_readers(&self) -> bool {
         self.kept.keeps() || self.catalog.tables.leases.are_held()
     }
@@ -440,7 +440,7 @@ fn edits(current: Current, ended_load: SeqNo, note: Option<&Note>) -> Vec<u8> {
     bytes
 }
 
-/// Nobody fails because such a record had no room.
+/// No caller fails because there was no room for such a record.
 fn note_unlogged(outcome: Result<()>) {
     if let Err(error) = outcome {
         tracing::debug!(%error, "a record without writes was not logged");

@@ -14,7 +14,7 @@ use crate::keys::{Kind, SeqNo};
 use crate::wal::batch::{Batch, Operation, take_operation};
 use crate::write::held::{MOST_BYTES, MOST_OF_A_KIND};
 
-/// A part that holds this much is closed.
+/// A part of this size is closed.
 const PART_ENTRIES: u64 = 1_000;
 const PART_BYTES: usize = 64 << 10;
 

@@ -2,7 +2,7 @@
 //! key since. Collections of a log and of groups that write back need this; nothing else in the
 //! commit pipeline knows of it.
 //!
-//! A few pointers at a time become a batch whose condition is looked at as that of a transaction is
+//! A few pointers at a time become a batch, whose condition is checked like that of a transaction
 //! (`conditional`). But a key that was written meanwhile refuses only its own pointer.
 
 use std::sync::Arc;
@@ -43,8 +43,8 @@ struct Check<'a> {
     store: &'a ValueFile,
     /// In order of keys, and whether a user wrote the key. Without those in `deleted`.
     moves: Vec<(&'a Relocation, bool)>,
-    /// A user deleted a range around the key. Each move comes here once, so all looks together
-    /// take no longer than there are writes and moves.
+    /// Moves whose keys lie in a range that a user deleted. Each move is put here once, so all
+    /// looks together are linear in the number of writes and moves.
     deleted: Vec<&'a Relocation>,
     /// Every write up to this sequence number was looked at. No moved version has a larger one.
     seen_seq: SeqNo,

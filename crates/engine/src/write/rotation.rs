@@ -69,15 +69,15 @@ impl Committer {
     }
 
     /// Replaces the active memtable of each keyspace if it holds anything and `wanted` agrees.
-    /// Returns a sequence number that was the last one given out at some moment of the call. Writes
+    /// Returns a sequence number that was the last one assigned at some moment of the call. Writes
     /// up to it are in memtables that were replaced, if these are wanted.
     ///
     /// A memtable is replaced under the commit lock, so that every sequence number in an older
     /// memtable is below those in a newer one. The lock is released after every few keyspaces,
     /// however many there are. Writes come between, so the memtables end at different moments, and
     /// those that end later may hold half of a batch. The same is true of memtables that were full,
-    /// and a flush first syncs in the log what it takes for granted of other memtables. Slow work,
-    /// such as memory for the new memtables, is done before. Without a log all memtables are
+    /// and a flush first syncs the log up to the writes of other memtables that it relies on. Slow
+    /// work, such as memory for the new memtables, is done before. Without a log all memtables are
     /// replaced (`generations`).
     pub(crate) fn rotate(
         &self,

@@ -1,9 +1,10 @@
-//! The thread that syncs for awaited commits, of one store or of all that share resources. It
-//! begins with the first such commit, so a program without them has no such thread.
+//! The thread that syncs for awaited commits, of one store or of all stores that share resources.
+//! The first such commit starts it, so a program without awaited commits has no such thread.
 //!
-//! It is none of the threads that run jobs: a flush takes a second, and for as long no commit would
-//! be ready. Nor is it one thread per store, because a thousand stores may share resources. While
-//! it syncs, the next commits gather; that they share a sync needs no more than this.
+//! It is separate from the threads that run jobs: a flush takes a second, and no commit would be
+//! ready in that time. Nor is there one thread per store, because a thousand stores may share
+//! resources. While the thread syncs, the next commits gather, so they share a sync without further
+//! measures.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -19,7 +20,7 @@ use crate::write::commit::Committer;
 /// The stores that want a sync, and the thread that syncs them in turn.
 #[derive(Default)]
 pub(crate) struct Syncing {
-    /// Whether there is a thread.
+    /// Whether the thread exists.
     has_thread: AtomicBool,
     state: Mutex<rank::Syncing, State>,
     /// Signalled when a store is noted, when a sync ends, and at the end.
@@ -78,8 +79,8 @@ impl Syncing {
         self.change.notify_all();
     }
 
-    /// Returns once the thread has nothing more to do for a store that closes. If it is called by
-    /// the thread, which wakes a program's tasks, it leaves the store at once.
+    /// Returns once the thread has nothing more to do for a store that closes. If the thread itself
+    /// calls this, because it wakes a program's tasks, this leaves the store at once.
     pub(crate) fn finish(&self, opening: u64) {
         let mut state = self.state.lock();
         if state.is_here() {
@@ -87,7 +88,7 @@ impl Syncing {
                 mem::take(&mut state.noted).into_iter().partition(|one| one.env.opening == opening);
             state.noted = others;
             drop(state);
-            // This may be the last reference to a store, whose end takes locks.
+            // This may be the last reference to a store, and dropping a store takes locks.
             return drop::<VecDeque<_>>(own);
         }
         while state.has(opening) {
@@ -119,7 +120,7 @@ impl Syncing {
 
     fn work(&self) {
         while let Some(committer) = self.next() {
-            // The commits learn of an error.
+            // The commits get the error.
             let _ = committer.sync_awaited();
             drop(committer);
             self.state.lock().busy = None;
@@ -127,7 +128,7 @@ impl Syncing {
         }
     }
 
-    /// The next store. Waits for it; `None` at the end.
+    /// Waits for the next store and returns it; `None` at the end.
     fn next(&self) -> Option<Arc<Committer>> {
         let mut state = self.state.lock();
         loop {
@@ -144,7 +145,7 @@ impl Syncing {
 }
 
 impl fmt::Debug for Syncing {
-    // Committers name it, so it names none.
+    // Committers refer to this type, so it refers to no committer.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Syncing").finish_non_exhaustive()
     }

@@ -89,7 +89,7 @@ pub struct Based {
     pub lacks: Option<(SeqNo, SeqNo)>,
 }
 
-/// What a round of archiving did.
+/// The result of a round of archiving.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Archiving {
@@ -97,9 +97,9 @@ pub struct Archiving {
     pub changes: u64,
     /// Bytes that were appended.
     pub bytes: u64,
-    /// Whether there was no more.
+    /// Whether the round reached the end of the changes.
     pub is_drained: bool,
-    /// The backup with which the archive began, if it did.
+    /// The backup with which the archive began in this round, if it began.
     pub based: Option<Based>,
 }
 

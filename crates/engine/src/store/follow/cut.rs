@@ -1,8 +1,8 @@
-//! What a copy of a store needs, as of one moment: taken from the files, beside the process that
-//! writes to them. No flush, and no lock that a writer could wait for.
+//! The files that a copy of a store needs, as of one moment. They are taken beside the process that
+//! writes to them, without a flush and without a lock for which a writer could wait.
 //!
-//! The manifest is read after the log, so it names all values that the log points to. It may tell
-//! of more than the log: its flushes and loads are at or below the last record (step 3 of
+//! The manifest is read after the log, so it names all values to which the log points. It may be
+//! newer than the log, but its flushes and loads are at or below the last record (step 3 of
 //! [`super`]).
 
 use std::path::Path;
@@ -25,7 +25,7 @@ use crate::values::layout::{Layout, Segment};
 use crate::wal::note::NotedKeyspace;
 use crate::wal::segments::segment_name;
 
-/// Memory for what is read; a cut keeps no writes.
+/// Memory for reading; a cut keeps no writes.
 const BUDGET_BYTES: u64 = 16 << 20;
 
 /// A store as of one moment, in its files. They stay as long as this value does.
@@ -38,7 +38,7 @@ pub(crate) struct Cut {
     pub(crate) last_seq: SeqNo,
     /// The segments of the log, and how many bytes of each.
     pub(crate) log: Vec<(u64, u64)>,
-    /// Records that only the log leads to.
+    /// Records to which only the log points.
     pub(crate) early: Vec<Piece>,
     lease: Option<LeasePart>,
 }
@@ -84,7 +84,7 @@ impl Cut {
         following.into_cut(storage)
     }
 
-    /// What was copied of the files. It counts only if they stayed until then.
+    /// Returns the bytes copied from the files. They count only if the files stayed until then.
     pub(crate) fn judge<T>(&self, copied: Result<T>) -> Result<T> {
         match &self.lease {
             Some(lease) => lease.judge(copied),
@@ -173,8 +173,8 @@ pub(crate) fn copy_range(
 }
 
 impl Cut {
-    /// Writes a store of this moment into an empty storage. Tables are linked where that can be
-    /// done; log segments and value files, which the writer goes on to change, are copied.
+    /// Writes a store of this moment into an empty storage. Tables are linked if possible. Log
+    /// segments and value files are copied, because the writer continues to change them.
     pub(crate) fn write_store(&self, target: &Arc<dyn Storage>) -> Result<()> {
         self.judge(self.copy_files(target))?;
         write_manifest(target, self.state.clone(), self.last_seq)
@@ -203,7 +203,7 @@ impl Cut {
         Ok(())
     }
 
-    /// What a copy needs of a value file.
+    /// The parts of a value file that a copy needs.
     pub(crate) fn pieces(&self, layout: &Layout) -> impl Iterator<Item = Piece> {
         let segments = layout.groups.iter().flat_map(|group| group.segments.iter());
         let named = segments.map(|segment| piece_of(layout, segment));
@@ -219,7 +219,8 @@ pub(crate) fn write_manifest(
     last_seq: SeqNo,
 ) -> Result<()> {
     state.history.fork_copy(last_seq);
-    // The log may say how much of which manifest was durable. This one comes after all of those.
+    // The log may say how much of which manifest was durable. The new manifest comes after all of
+    // these manifests.
     let number = state.next_file;
     state.next_file += 1;
     let id = mix64(state.uid ^ number.rotate_left(32));

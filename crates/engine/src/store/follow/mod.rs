@@ -1,16 +1,16 @@
 //! Reads a store while another process writes to it.
 //!
-//! 1. Take a lease, so that what is read stays (`lease`).
-//! 2. Read the manifest, and then the log from its floor on. Both are read further at each refresh:
-//!    the log first, then the manifest, because a record may need an edit that came before it. A
-//!    collection logs pointers to values that its edit has named.
+//! 1. Take a lease, so that the files stay while they are read (`lease`).
+//! 2. Read the manifest, and then the log from its floor on. Each refresh reads more of both. It
+//!    reads the log first and then the manifest, because a record may need an edit that came before
+//!    it: a collection logs pointers to values that its edit has named.
 //! 3. A view is published only at a number at or above that of every table and every flush in it,
-//!    and below that of a load whose end is not known. So it is the store as of one moment, for all
-//!    keyspaces (P2, P3).
-//! 4. A view never changes: each refresh that finds something makes a new one. Readers of an old
+//!    and below that of a load whose end is not known. So a view shows the store as of one moment,
+//!    for all keyspaces (P2, P3).
+//! 4. A view never changes: each refresh that finds new writes makes a new view. Readers of an old
 //!    view keep it, and through it the lease on its files.
 //!
-//! What the follower sees need not be durable: it sees what the writer's readers see, or saw a
+//! The view need not be durable: a follower sees the same as the writer's readers see, or saw a
 //! moment ago.
 
 pub(crate) mod cut;
@@ -52,10 +52,10 @@ use crate::wal::segments::Wal;
 use crate::wal::tail::{Flow, LogTail, Says};
 use recent::Recent;
 
-/// How often a refresh reads manifest and log until they fit each other.
+/// How often a refresh reads manifest and log until they agree.
 const MOST_ROUNDS: usize = 16;
 
-/// Reads a store beside the process that writes to it, or where nobody does.
+/// Reads a store beside the process that writes to it, or without such a process.
 ///
 /// ```
 /// # fn main() -> runstone::Result<()> {
@@ -76,7 +76,7 @@ const MOST_ROUNDS: usize = 16;
 /// ```
 #[derive(Debug)]
 pub struct Follower {
-    /// Shared with nobody, but a fork leaves it to its parent.
+    /// Nobody shares it; it is counted so that a fork can leave it to its parent.
     following: Arc<Mutex<rank::Following, Following>>,
     view: ArcSwap<Store>,
 }
@@ -93,7 +93,7 @@ impl Drop for Follower {
 
 #[derive(Debug)]
 struct Following {
-    /// As they were given: for reading, and for leases.
+    /// The storages that the caller gave: for reading, and for leases.
     storages: (Arc<dyn Storage>, Arc<dyn Storage>),
     env: Arc<Env>,
     parts: Member,
@@ -108,21 +108,21 @@ struct Following {
     keyspaces: BTreeMap<KeyspaceId, Arc<KeyspaceCore>>,
     /// The keyspaces whose trees changed since the last view.
     changed: BTreeSet<KeyspaceId>,
-    /// The keyspaces whose memtables changed since.
+    /// The keyspaces whose memtables changed since the last view.
     written: BTreeSet<KeyspaceId>,
-    /// The largest number in a table or of a flush.
+    /// The largest sequence number in a table or of a flush.
     needed_seq: SeqNo,
     /// The last load whose end the log has shown.
     ended_load: SeqNo,
-    /// Whether the manifest has told of a keyspace that is gone, when it was read last.
+    /// Whether the last read of the manifest showed that a keyspace was dropped.
     has_dropped: bool,
     /// When the last refresh that succeeded began.
     as_of: Instant,
 }
 
 impl Store {
-    /// Reads the store in a directory, whether or not another process writes to it. Of `options`,
-    /// those that concern reading count.
+    /// Reads the store in a directory, whether or not another process writes to it. Only those of
+    /// the `options` count that concern reading.
     ///
     /// A store on a read-only file system is followed without a lease: see [`Follower::has_lease`].
     ///
@@ -142,7 +142,7 @@ impl Store {
 
 impl Resources {
     /// Reads the store in a directory, as [`Store::follow`] does, with these resources: see
-    /// [`Resources::open`]. What it keeps of the writer's log counts against their budget too.
+    /// [`Resources::open`]. Its copy of the writer's log counts against their budget too.
     ///
     /// # Errors
     /// Those of [`Store::follow`].
@@ -161,7 +161,7 @@ impl Resources {
 }
 
 impl Follower {
-    /// `leases` is the same storage, for the lease alone.
+    /// `leases` is the same storage, used only for the lease.
     pub(super) fn begin(
         storage: Arc<dyn Storage>,
         leases: &Arc<dyn Storage>,
@@ -223,22 +223,22 @@ impl Follower {
         self.following.lock().as_of.elapsed()
     }
 
-    /// Where it reads.
+    /// The place of the store.
     pub(super) fn storage(&self) -> Arc<dyn Storage> {
         Arc::clone(&self.following.lock().storages.0)
     }
 
-    /// Whether the writer keeps the files of the view. Without a lease, which takes a directory
-    /// that can be written, a read fails once its files are gone.
+    /// Whether the writer keeps the files of the view. A lease needs a directory that can be
+    /// written. Without a lease, a read fails once its files are removed.
     pub fn has_lease(&self) -> bool {
         self.following.lock().lease.is_some()
     }
 }
 
-/// What a round of reading the log asks for.
+/// What a round of reading the log needs next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Round {
-    /// Nothing: all that can be used was read.
+    /// Nothing: every usable record was read.
     Done,
     /// More of the manifest.
     Manifest,
@@ -324,14 +324,14 @@ impl Following {
     /// Reads until log and manifest fit each other.
     fn read_until_whole(&mut self) -> Result<()> {
         for round in 0..MOST_ROUNDS {
-            // Some writers drop keyspaces all the time.
+            // Some writers drop keyspaces all the time, so the later rounds do not heed drops.
             if self.read_round(round < MOST_ROUNDS / 2)? {
                 return Ok(());
             }
         }
-        // Whoever writes has logged what its tables have. So nobody does: a writer died between the
-        // removal of the log and the end of a close, or a power loss took the end of the log. As at
-        // an open, the tables have the rest.
+        // A running writer has logged every write that its tables have. So no writer runs: one died
+        // between the removal of the log and the end of a close, or a power loss took the end of
+        // the log. As at an open, the tables have the rest.
         let is_durable = self.log.last_seq() >= self.manifest.state.log_synced_seq;
         if is_durable && self.log.last_seq() < self.needed_seq {
             self.log.pass_to(self.needed_seq);
@@ -340,15 +340,14 @@ impl Following {
         Err(self.behind())
     }
 
-    /// The error for a read that failed: a file may be gone because the lease is.
+    /// The error for a read that failed: a file may be gone because the lease was revoked.
     fn explain(&self, error: Error) -> Error {
         self.lease.iter().fold(error, |error, lease| lease.explain(error))
     }
 
-    /// Reads the log and the manifest once. Returns whether the two fit each other. The log may
-    /// hold unread writes to a keyspace that the manifest has dropped, and a reader of the changes
-    /// behind this view would not know that keyspace. With `heeds_drops`, a drop makes another
-    /// round.
+    /// Reads the log and the manifest once. Returns whether the two agree. The log may hold unread
+    /// writes to a keyspace that the manifest has dropped, and a reader of the changes after this
+    /// view would not know that keyspace. With `heeds_drops`, a drop requires another round.
     fn read_round(&mut self, heeds_drops: bool) -> Result<bool> {
         let round = self.read_log()?;
         self.has_dropped = false;
@@ -369,19 +368,19 @@ impl Following {
         Error::corruption("the log", 0, what)
     }
 
-    /// Reads the manifest further. Returns whether the log is to be read anew, because some of it
-    /// was flushed unseen.
+    /// Reads more of the manifest. Returns whether the log must be read again from its floor,
+    /// because some of it was flushed unseen.
     fn read_manifest(&mut self) -> Result<bool> {
         match self.manifest.advance()? {
             Some(changed) => changed.into_iter().for_each(|id| self.note_changed(id)),
             None => {
-                // A writer that has opened the store anew may give a segment of values the
-                // generation of one that is gone, and their footers are cached by that.
+                // A writer that opened the store again may give a segment of values the generation
+                // of a removed segment, and footers are cached by generation.
                 let cache = Arc::new(self.parts.new_cache());
                 let tables = TableContext::new(Arc::clone(&self.env.storage), cache, self.uid());
                 self.tables = Arc::new(TableContext { lease: self.lease.clone(), ..tables });
                 self.note_all_changed();
-                // Which keyspaces the edits between have dropped is not known.
+                // It is not known which keyspaces the edits in between have dropped.
                 self.has_dropped = true;
             }
         }
@@ -392,7 +391,7 @@ impl Following {
         Ok(is_behind)
     }
 
-    /// Begins with the log at its floor. What is before it is in tables.
+    /// Begins with the log at its floor. Everything before the floor is in tables.
     fn begin_log(&mut self) {
         self.recent.clear();
         self.written.extend(self.keyspaces.keys());
@@ -410,7 +409,7 @@ impl Following {
         all.into_iter().for_each(|id| self.note_changed(id));
     }
 
-    /// Takes up what the manifest says of a keyspace now.
+    /// Takes in the present state of a keyspace from the manifest.
     fn note_changed(&mut self, id: KeyspaceId) {
         self.changed.insert(id);
         match self.manifest.state.keyspaces.get(&id) {
@@ -427,7 +426,7 @@ impl Following {
         }
     }
 
-    /// Reads the log until it asks for something.
+    /// Reads the log until it needs something.
     fn read_log(&mut self) -> Result<Round> {
         loop {
             match self.read_records()? {
@@ -461,7 +460,7 @@ impl Following {
                                 recent.add(record.segment(), seq, &operation)?;
                                 written.insert(operation.keyspace);
                             }
-                            // It was dropped.
+                            // The keyspace was dropped.
                             None if operation.keyspace < state.next_keyspace => {}
                             None if operation.keyspace == NO_KEYSPACE => {}
                             // The record that should say so had no room in the log.
@@ -502,14 +501,14 @@ impl Following {
         }
     }
 
-    /// What a view or a copy of what was read holds.
+    /// The part of the lease that a view or a copy holds.
     fn lease_part(&self) -> Result<Option<LeasePart>> {
         let Current { number, least_bytes } = self.manifest.place();
         let place = EditPlace { manifest: number, bytes: least_bytes };
         self.lease.as_ref().map(|lease| lease.part(place)).transpose()
     }
 
-    /// Makes a view of what was read.
+    /// Makes a view of the state read so far.
     fn publish(&mut self) -> Result<Store> {
         let state = &self.manifest.state;
         for id in self.changed.clone() {
@@ -532,7 +531,7 @@ impl Following {
             *core = Arc::new(core.with_view(view));
         }
         let view = self.assemble()?;
-        // Only now: after a failure the next refresh begins with the same keyspaces.
+        // Cleared only now: after a failure the next refresh begins with the same keyspaces.
         self.changed.clear();
         self.written.clear();
         Ok(view)

@@ -1,8 +1,9 @@
 //! The writes of the log that no table has yet, as a follower keeps them.
 //!
-//! The memtables of the writer end where it replaced them. A follower learns of that only when the
-//! flush is in the manifest, so its own are small: those below the flush are dropped, and only the
-//! one in which the flush ends is written again, without what is in tables.
+//! The memtables of the writer end where it replaced them. A follower learns of that place only
+//! when the flush is in the manifest, so its own memtables are small. Those below the flush are
+//! dropped. The memtable in which the flush ends is built again, without the entries that are in
+//! tables.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ const MEMTABLE_BYTES: usize = 4 << 20;
 #[derive(Debug)]
 pub(super) struct Recent {
     pool: Arc<ChunkPool>,
-    /// Whether anybody reads the writes. A copy of the log needs none of them.
+    /// Whether anybody reads the writes. A copy of the log needs no writes.
     keeps_writes: bool,
     /// The newest memtable of each keyspace comes last.
     by_id: BTreeMap<KeyspaceId, Vec<Arc<Memtable>>>,
@@ -32,7 +33,7 @@ pub(super) struct Recent {
     early: BTreeMap<KeyspaceId, Vec<EarlyWrite>>,
 }
 
-/// A write whose value only the log leads to.
+/// A write to whose value only the log points.
 #[derive(Debug)]
 struct EarlyWrite {
     seq: SeqNo,
@@ -81,7 +82,7 @@ impl Recent {
         Ok(())
     }
 
-    /// Lets value files know of values that only the log leads to. O(such values).
+    /// Tells the value files of values to which only the log points. O(such values).
     pub(super) fn show_early(&self, id: KeyspaceId, files: &ValueFiles) -> Result<()> {
         for one in self.early.get(&id).into_iter().flatten() {
             if let Some(file) = files.file(one.pointer.store) {
@@ -91,7 +92,8 @@ impl Recent {
         Ok(())
     }
 
-    /// Where the records of such values lie: value file, slot, offset in the segment, and bytes.
+    /// The places of the records of such values: value file, slot, offset in the segment, and
+    /// bytes.
     pub(super) fn early_records(&self) -> impl Iterator<Item = (u64, u32, u64, u64)> {
         self.early.values().flatten().map(|one| {
             let bytes = record_bytes(one.key.len(), one.pointer.value_bytes as usize);

@@ -1,9 +1,9 @@
-//! What an open store tells other processes, which is in no other file: its counters, sizes and
-//! back-pressure. And what these ask it to change.
+//! What an open store reports to other processes and no other file holds: its counters, sizes and
+//! back-pressure. And the changes that these processes request.
 //!
 //! While a reader holds a lease, the writer writes the file `metrics` once a second: it makes
-//! `metrics.new` and renames it, so a reader sees one moment or another. Nothing is synced. The
-//! file is JSON:
+//! `metrics.new` and renames it, so a reader always sees a whole file. Nothing is synced. The file
+//! is JSON:
 //!
 //! ```text
 //! {"runstone_metrics": 1, "process": .., "number": .., "written_ms": .., "every_ms": ..,
@@ -12,9 +12,9 @@
 //!
 //! - [`publish`]: the writer's side. [`watch`]: the reader's side.
 //! - [`settings`]: what can be changed in an open store. [`request`]: how others ask for it.
-//! - A close removes the file, and so does the next open after a crash. Until then its age tells
+//! - A close removes the file, and so does the next open after a crash. Until then its age shows
 //!   that nobody writes it any more.
-//! - A store whose jobs are run by hand has no housekeeping, and so tells nothing.
+//! - A store whose jobs are run by hand has no housekeeping, and so reports nothing.
 
 pub(crate) mod publish;
 pub(crate) mod request;
@@ -35,12 +35,12 @@ const METRICS_NEW: &str = "metrics.new";
 /// When the store was last scrubbed.
 pub(crate) const SCRUBBED: &str = "scrubbed";
 pub(crate) const SCRUBBED_NEW: &str = "scrubbed.new";
-/// How often the writer tells.
+/// How often the writer reports.
 const EVERY: Duration = Duration::from_secs(1);
 /// A longer file is not the writer's. A keyspace takes about 400 bytes.
 const MOST_BYTES: u64 = 256 << 20;
 
-/// Whether a file of this name is one that an open store leaves for others.
+/// Whether an open store leaves a file of this name for other processes.
 pub(crate) fn is_live(name: &str) -> bool {
     let of_requests = [request::LOCK, request::REQUEST, request::ANSWER];
     let unfinished = [METRICS_NEW, request::REQUEST_NEW, request::ANSWER_NEW];
@@ -48,34 +48,36 @@ pub(crate) fn is_live(name: &str) -> bool {
     name == METRICS || is_scrubbed || of_requests.contains(&name) || unfinished.contains(&name)
 }
 
-/// What the process that has a store open told of it: see [`crate::Follower::live`] and
+/// The report of the process that has a store open: see [`crate::Follower::live`] and
 /// [`crate::Watch`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LiveState {
     /// The process that writes to the store.
     pub process: u32,
-    /// Counts what this process has told since it opened the store.
+    /// Counts the reports of this process since it opened the store.
     pub number: u64,
     /// When it was written, in milliseconds since 1970.
     pub written_ms: u64,
     /// How long ago that was. Zero if the clock was turned back since.
     pub age: Duration,
-    /// How often the writer tells: once a second, or less often if it has very many keyspaces.
+    /// How often the writer reports: once a second, or less often if it has very many keyspaces.
     pub every: Duration,
-    /// What [`crate::Store::metrics`] gives in that process.
+    /// The result of [`crate::Store::metrics`] in that process.
     pub metrics: MetricsSnapshot,
-    /// What [`crate::Store::heat`] gives there; `None` if it is of a release that does not tell.
+    /// The result of [`crate::Store::heat`] there; `None` if the release of the writer does not
+    /// report it.
     pub heat: Option<Vec<KeyspaceHeat>>,
 }
 
 impl LiveState {
-    /// Whether this is of the last seconds. If not, the writer ended, hangs, or does not tell.
+    /// Whether the report is from the last seconds. If not, the writer ended, hangs, or does not
+    /// report.
     pub fn is_current(&self) -> bool {
         self.age <= self.every * 2 + Duration::from_secs(3)
     }
 
-    /// What the text says at `now`; `None` if it is no whole one.
+    /// The report in the text, read at `now`; `None` if the text is incomplete.
     fn parse(bytes: &[u8], now: SystemTime) -> Option<LiveState> {
         let mut told: serde_json::Value = serde_json::from_slice(bytes).ok()?;
         if told["runstone_metrics"] != 1 {
@@ -95,7 +97,7 @@ impl LiveState {
     }
 }
 
-/// What the writer told last; `None` if there is nothing, or nothing that can be read.
+/// The last report of the writer; `None` if there is none that can be read.
 fn read(storage: &dyn Storage) -> Result<Option<LiveState>> {
     let file = match storage.open(METRICS, Category::Other) {
         Err(error) if error.is_not_found() => return Ok(None),
@@ -109,7 +111,7 @@ fn read(storage: &dyn Storage) -> Result<Option<LiveState>> {
     Ok(LiveState::parse(&bytes, SystemTime::now()))
 }
 
-/// Removes what earlier writers told, and what others asked of them. Called at open for each file.
+/// Removes the reports of earlier writers, and requests to them. Called at open for each file.
 pub(crate) fn clear(storage: &dyn Storage, name: &str) {
     if [METRICS, METRICS_NEW, SCRUBBED_NEW].contains(&name) {
         forget(storage, name);

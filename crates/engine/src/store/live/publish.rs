@@ -1,9 +1,9 @@
-//! The writer's side: writes what the store measures, while somebody asks for it.
+//! The writer's side: writes the measurements of the store while somebody asks for them.
 //!
-//! 1. A thread of the store calls this twice a second. Once a second it looks for leases: a store
-//!    that nobody watches pays one failed open for that.
-//! 2. If there is one, it writes the file. A failure is no failure of the store: on a full disk the
-//!    reader sees an old file, whose age says so.
+//! 1. A thread of the store calls this twice a second. Once a second it looks for leases: in a
+//!    store that nobody watches, this costs one failed open.
+//! 2. If there is a lease, it writes the file. If that fails, the store does not fail: on a full
+//!    disk the reader sees an old file, whose age says so.
 //! 3. A snapshot takes O(keyspaces). The next one waits a hundred times as long as the last took,
 //!    so that this never takes more than a hundredth of a core.
 
@@ -21,16 +21,16 @@ use crate::store::resources::Parts;
 use crate::store::scrub;
 use crate::sync::{Mutex, rank};
 
-/// How often latencies are looked at.
+/// How often latencies are read.
 const LOOK: Duration = Duration::from_millis(450);
 /// A snapshot may take this part of the time.
 const PART_OF_TIME: u32 = 100;
 
-/// What was told so far. The lock is held while something is written.
+/// The state of the reports. The lock is held while a report is written.
 #[derive(Debug)]
 pub(crate) struct Publishing {
     state: Mutex<rank::Publishing, State>,
-    /// When latencies are looked at again.
+    /// When latencies are read again.
     next_look: Mutex<rank::NextLook, Instant>,
 }
 
@@ -50,7 +50,7 @@ impl Default for Publishing {
 }
 
 impl Publishing {
-    /// Ends it, and removes the file: who watches learns that the store is closed.
+    /// Ends the reports, and removes the file: so watchers learn that the store is closed.
     pub(crate) fn close(&self, storage: &dyn Storage) {
         let mut state = self.state.lock();
         state.is_closed = true;
@@ -92,7 +92,7 @@ impl Engine {
             self.env.metrics.lately.rest();
             return;
         }
-        // Another thread may be at it.
+        // Another thread may be doing this.
         let Some(mut next_at) = self.publishing.next_look.try_lock() else { return };
         if now < *next_at {
             return;
@@ -103,9 +103,9 @@ impl Engine {
         self.env.io_rate.follow(Seen { p99, is_busy, is_pressing }, now);
     }
 
-    /// Tells what the store measures, if it is time and somebody asks.
+    /// Writes a report, if it is time and somebody asks.
     fn publish_if_asked(&self, now: Instant) {
-        // Another thread may be at it.
+        // Another thread may be doing this.
         let Some(mut state) = self.publishing.state.try_lock() else { return };
         if state.is_closed || now < state.next_at {
             return;
@@ -126,7 +126,7 @@ impl Engine {
     /// The text of the file, and how long it took.
     fn told(&self, number: u64) -> (Duration, String) {
         let began = Instant::now();
-        // Numbers and texts: this cannot fail.
+        // These are only numbers and texts, so this cannot fail.
         let metrics = serde_json::to_string(&self.metrics_snapshot()).unwrap_or_default();
         let heat = serde_json::to_string(&self.heat(began)).unwrap_or_default();
         let took = began.elapsed();
@@ -141,7 +141,7 @@ impl Engine {
     }
 }
 
-/// Puts the text in the place of the last one.
+/// Replaces the last text.
 fn write(storage: &dyn Storage, text: &[u8]) -> Result<()> {
     forget(storage, METRICS_NEW);
     storage.create(METRICS_NEW, Category::Other)?.write_at(0, text)?;

@@ -4,18 +4,19 @@
 //! file := "RunSet01" | bytes of the text u64 | text (JSON) | xxh3 of all before u64
 //! ```
 //!
-//! 1. Who asks holds the lock `set.lock`, so one asks at a time. It writes the request under
-//!    another name, and renames it to `set.request`.
-//! 2. The writer looks for that twice a second. It takes the request by removing the file: so it is
-//!    done once, or was withdrawn. One whose asker died is removed, and not done: nobody would
-//!    learn of it, and it may be from long ago. One that does not verify is refused.
-//! 3. A thread of its own does what is asked, because a change of options waits for compactions,
+//! 1. The asking process holds the lock `set.lock`, so only one asks at a time. It writes the
+//!    request under another name, and renames it to `set.request`.
+//! 2. The writer looks for a request twice a second, and takes it by removing the file. So a
+//!    request is either carried out once or withdrawn. A request whose asker died is removed and
+//!    not carried out: nobody would learn of the result, and the request may be old. A request that
+//!    does not verify is refused.
+//! 3. A separate thread carries out the request, because a change of options waits for compactions,
 //!    and flushes must not wait meanwhile. It writes `set.answer`, with the number of the request.
-//! 4. Who asked removes the answer. If none comes in time, it withdraws the request by removing it.
-//!    If that is gone, the writer is at it.
+//! 4. The asking process removes the answer. If no answer comes in time, it withdraws the request
+//!    by removing the file. If the file is gone, the writer is working on the request.
 //!
-//! Nothing is synced: after a power loss nobody asks any more. What a change makes durable is as
-//! durable as by [`Store::open_keyspace`].
+//! Nothing is synced: after a power loss nobody waits for an answer. A changed option is as durable
+//! as after [`Store::open_keyspace`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -47,16 +48,16 @@ pub(super) const ANSWER: &str = "set.answer";
 pub(super) const REQUEST_NEW: &str = "set.request.new";
 pub(super) const ANSWER_NEW: &str = "set.answer.new";
 const MAGIC: &[u8; 8] = b"RunSet01";
-/// A longer request is none.
+/// A longer file is no request.
 const MOST_BYTES: u64 = 1 << 20;
-/// How often who asks looks for the answer.
+/// How often the asking process looks for the answer.
 const LOOK: Duration = Duration::from_millis(20);
 /// The number of an answer to a request that cannot be read.
 const UNREADABLE: u64 = 0;
 
-/// Asks the process that has a store open to change settings of it ([`Store::set_live`]), or
-/// options of keyspaces as [`Store::open_keyspace`] does. What is not possible is refused before
-/// anything is changed.
+/// Asks the process that has a store open to change settings of the store ([`Store::set_live`]), or
+/// options of keyspaces as [`Store::open_keyspace`] does. A request with an impossible change is
+/// refused before anything is changed.
 ///
 /// ```
 /// # fn main() -> runstone::Result<()> {
@@ -81,7 +82,7 @@ const UNREADABLE: u64 = 0;
 pub struct LiveRequest {
     number: u64,
     settings: Vec<(String, String)>,
-    /// Keyspaces, and options of theirs as TOML.
+    /// Keyspaces, and new options for each as TOML.
     options: Vec<(String, String)>,
 }
 
@@ -94,29 +95,29 @@ struct Answer {
 }
 
 impl LiveRequest {
-    /// A request for nothing.
+    /// An empty request.
     pub fn new() -> LiveRequest {
         LiveRequest::default()
     }
 
-    /// Asks for a setting of the store as well.
+    /// Adds a setting of the store.
     pub fn setting(mut self, name: impl Into<String>, value: impl Into<String>) -> LiveRequest {
         self.settings.push((name.into(), value.into()));
         self
     }
 
-    /// Asks for options of a keyspace too, as TOML; those that it does not name stay.
+    /// Adds options of a keyspace, as TOML. Options that the text does not name stay.
     pub fn options(mut self, keyspace: impl Into<String>, toml: impl Into<String>) -> LiveRequest {
         self.options.push((keyspace.into(), toml.into()));
         self
     }
 
-    /// Sends it to the process that has the store in a directory open, and waits for the answer. A
-    /// change of options waits for the compactions of the keyspace that run.
+    /// Sends the request to the process that has the store in a directory open, and waits for the
+    /// answer. A change of options waits for running compactions of the keyspace.
     ///
     /// # Errors
-    /// [`Error::NotAStore`]; if somebody else asks for too long; if nobody answers in time; what
-    /// the process refused; or a storage error.
+    /// [`Error::NotAStore`]; if another request takes too long; if nobody answers in time; the
+    /// reason for which the process refused; or a storage error.
     pub fn send(self, path: impl AsRef<Path>, patience: Duration) -> Result<Vec<LiveChange>> {
         let not_a_store = || Error::NotAStore { path: path.as_ref().display().to_string() };
         let opened = PosixStorage::open(path.as_ref(), Access::MustExist);
@@ -147,7 +148,7 @@ impl LiveRequest {
             thread::sleep(LOOK);
         };
         self.number = Random::from_entropy().draw().max(UNREADABLE + 1);
-        // Of one that died.
+        // Left by an asker that died.
         forget(storage, ANSWER);
         put(storage, (REQUEST_NEW, REQUEST), &self)?;
         while Instant::now() < end {
@@ -195,7 +196,7 @@ impl LiveRequest {
     }
 }
 
-/// The writer's side. The lock is held while a request is done.
+/// The writer's side. The lock is held while a request is carried out.
 #[derive(Debug, Default)]
 pub(crate) struct Requests {
     answering: Mutex<rank::Answering, IsClosed>,
@@ -206,16 +207,16 @@ pub(crate) struct Requests {
 struct IsClosed(bool);
 
 impl Requests {
-    /// Answers no more, and waits for the answer that is being made.
+    /// Stops answering, and waits for an answer under way.
     pub(crate) fn close(&self) {
         self.answering.lock().0 = true;
     }
 }
 
 impl Store {
-    /// Answers what other processes ask of this open store: see [`LiveRequest`]. The threads of a
-    /// store do so twice a second. One whose jobs are run by hand answers only when this is called.
-    /// Returns whether there was a request.
+    /// Answers requests of other processes to this open store: see [`LiveRequest`]. The threads of
+    /// a store do so twice a second. A store whose jobs are run by hand answers only when this is
+    /// called. Returns whether there was a request.
     ///
     /// # Errors
     /// If the request cannot be read or answered.
@@ -231,7 +232,7 @@ impl Store {
     }
 }
 
-/// Looks for a request, and answers it in a thread of its own.
+/// Looks for a request, and answers it in a separate thread.
 pub(super) fn look(engine: &Arc<Engine>, parts: &Weak<Parts>) {
     let is_there = engine.env.storage.open(REQUEST, Category::Other).is_ok();
     if !is_there || engine.requests.is_busy.swap(true, AcqRel) {
@@ -240,7 +241,7 @@ pub(super) fn look(engine: &Arc<Engine>, parts: &Weak<Parts>) {
     let (asked, parts) = (Arc::clone(engine), Weak::clone(parts));
     let started = thread::Builder::new().name("runstone-set".into()).spawn(move || {
         let mut closed = asked.requests.answering.lock();
-        // Without them the store is being closed.
+        // If they are gone, the store is being closed.
         let Some(parts) = parts.upgrade() else { return };
         if let Err(error) = answer(&asked, &parts, &mut closed) {
             tracing::warn!(%error, "a request of another process is not answered");
@@ -254,12 +255,12 @@ pub(super) fn look(engine: &Arc<Engine>, parts: &Weak<Parts>) {
     }
 }
 
-/// Removes what askers left that died. Called at open.
+/// Removes files of askers that died. Called at open.
 pub(crate) fn clear(storage: &dyn Storage, name: &str) {
     if ![REQUEST, ANSWER, REQUEST_NEW, ANSWER_NEW].contains(&name) {
         return;
     }
-    // Who asks now will ask the store that is being opened.
+    // A process that asks now will ask the store that is being opened.
     if matches!(storage.lock(LOCK, LockMode::Shared), Ok(Some(_))) {
         forget(storage, name);
     }
@@ -273,7 +274,7 @@ fn answer(engine: &Arc<Engine>, parts: &Parts, closed: &mut IsClosed) -> Result<
     let Some(asked) = whole::<LiveRequest>(storage, REQUEST)? else { return Ok(false) };
     let is_left = storage.lock(LOCK, LockMode::Shared)?.is_some();
     match storage.remove(REQUEST) {
-        // It was withdrawn.
+        // The request was withdrawn.
         Err(error) if error.is_not_found() => return Ok(true),
         removed => removed?,
     }
@@ -295,7 +296,7 @@ fn answer(engine: &Arc<Engine>, parts: &Parts, closed: &mut IsClosed) -> Result<
 }
 
 impl Open<'_> {
-    /// Does all that is asked, or nothing.
+    /// Carries out the whole request, or nothing.
     fn fulfil(&self, asked: &LiveRequest) -> Result<Vec<LiveChange>> {
         for (name, value) in &asked.settings {
             self.check(name, value)?;
@@ -358,7 +359,7 @@ fn flatten(above: &str, table: &toml::Table, all: &mut BTreeMap<String, String>)
     }
 }
 
-/// Puts a whole file there.
+/// Writes a file under another name, and renames it.
 fn put(storage: &dyn Storage, (new, name): (&str, &str), what: &impl Serialize) -> Result<()> {
     let text = serde_json::to_vec(what).unwrap_or_default();
     let mut bytes = MAGIC.to_vec();
@@ -371,7 +372,7 @@ fn put(storage: &dyn Storage, (new, name): (&str, &str), what: &impl Serialize) 
     Ok(renamed.inspect_err(|_| forget(storage, new))?)
 }
 
-/// What is in a file; `None` if there is none, and nothing if it does not verify.
+/// The content of a file: `None` if there is no file, `Some(None)` if it does not verify.
 fn whole<T: for<'a> Deserialize<'a>>(
     storage: &dyn Storage,
     name: &str,

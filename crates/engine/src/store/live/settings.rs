@@ -1,5 +1,6 @@
-//! What can be changed in a store while it is open, besides the options of its keyspaces: one entry
-//! of [`SETTINGS`] each. Nothing here is kept in the store; the next open begins with its options.
+//! The settings of a store that can be changed while it is open, besides the options of its
+//! keyspaces. Each is one entry of [`SETTINGS`]. Nothing here is kept in the store; the next open
+//! begins with its options.
 //!
 //! Stores that share [`crate::Resources`] share the budget, the threads and the rate: a change acts
 //! on all of them.
@@ -20,12 +21,13 @@ use crate::store::scrub;
 use runstone_policy::registry::{nearest, suggest};
 use runstone_policy::units::parse_size;
 
-/// One that can be changed.
+/// A setting that can be changed.
 struct Setting {
     name: &'static str,
     doc: &'static str,
     get: fn(&Open<'_>) -> String,
-    /// What is wrong with a value; else it is set, unless the second argument is false.
+    /// Returns what is wrong with a value. Otherwise the value is set, unless the second argument
+    /// is false.
     set: fn(&Open<'_>, &str, bool) -> Result<()>,
 }
 
@@ -130,10 +132,10 @@ const RUNNING: &str = "running";
 
 impl Store {
     /// Changes a setting of the open store: the bounds that [`crate::Options`] and
-    /// [`crate::Resources`] set at the beginning, and whether compactions run. It acts at once, and
-    /// until the store is closed. Of stores that share resources it changes all, but for
-    /// `compactions`. [`Store::live_settings`] lists them. Options of a keyspace are changed by
-    /// [`Store::open_keyspace`].
+    /// [`crate::Resources`] set at the beginning, and whether compactions run. The change acts at
+    /// once, and lasts until the store is closed. If stores share resources, the change acts on all
+    /// of them, except for `compactions`. [`Store::live_settings`] lists them. Options of a
+    /// keyspace are changed by [`Store::open_keyspace`].
     ///
     /// ```
     /// # fn main() -> runstone::Result<()> {
@@ -152,7 +154,7 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// If there is no such setting, or the value is not possible; then nothing changed.
+    /// If there is no such setting, or the value is not allowed; then nothing changed.
     pub fn set_live(&self, name: &str, value: &str) -> Result<LiveChange> {
         self.open_now(|open| open.change(name, value))
     }
@@ -219,7 +221,7 @@ fn size(name: &str, value: &str) -> Result<u64> {
     })
 }
 
-/// The log was laid out for the first budget, so the budget has room for as much again.
+/// The log was laid out for the first budget, so a new budget must hold twice the mapped log.
 fn set_budget(open: &Open<'_>, value: &str, acts: bool) -> Result<()> {
     let name = "memory_budget_bytes";
     let bytes = size(name, value)?;

@@ -1,4 +1,4 @@
-//! The reader's side: asks a store that another process has open to tell what it measures.
+//! The reader's side: asks a store that another process has open for its measurements.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,9 +16,9 @@ use crate::store::open::LOCK_NAME;
 use crate::sync::{Mutex, rank};
 use crate::tree::tail::ManifestTail;
 
-/// Learns what a store measures from the process that writes to it, and reads none of its data.
-/// The writer tells once a second, in its own threads, as long as this value or a [`Follower`] is
-/// there. It keeps no file for this value.
+/// Gets the measurements of a store from the process that writes to it, without reading its data.
+/// The writer reports once a second, in its own threads, as long as this value or a [`Follower`]
+/// exists. It keeps no file for this value.
 ///
 /// ```
 /// # fn main() -> runstone::Result<()> {
@@ -76,8 +76,8 @@ impl Watch {
         Ok(watch)
     }
 
-    /// Asks the writer to tell, unless it is asked already. It takes leases away when followers
-    /// held too much. On a read-only file system nobody can ask.
+    /// Asks the writer for reports, unless it is asked already. The writer may have revoked the
+    /// lease, because followers held too much. On a read-only file system nobody can ask.
     fn ask(&self) -> Result<()> {
         let mut asked = self.lease.lock();
         if asked.as_ref().is_some_and(|(lease, _)| !lease.is_revoked()) {
@@ -93,9 +93,9 @@ impl Watch {
         Ok(())
     }
 
-    /// What the writer told last. `None` if it has told nothing: a second has not passed since the
-    /// beginning, nobody writes to the store, or its jobs are run by hand. What is old was told by
-    /// a process that has ended, or that hangs: see [`LiveState::is_current`].
+    /// The last report of the writer. `None` if there is none: less than a second has passed since
+    /// the beginning, nobody has the store open for writing, or its jobs are run by hand. An old
+    /// report comes from a process that has ended or that hangs: see [`LiveState::is_current`].
     ///
     /// # Errors
     /// If 64 others follow the store, or a storage error.
@@ -104,14 +104,15 @@ impl Watch {
         read(&*self.storages.0)
     }
 
-    /// The process that has the store open, if the system tells.
+    /// The process that has the store open, if the system knows it.
     pub fn process(&self) -> Option<u32> {
         self.storages.0.lock_holder(LOCK_NAME)
     }
 }
 
 impl Follower {
-    /// What the writer told last of its counters, sizes and back-pressure, as [`Watch::live`] does.
+    /// The writer's last report of its counters, sizes and back-pressure, as [`Watch::live`]
+    /// returns it.
     ///
     /// # Errors
     /// A storage error.

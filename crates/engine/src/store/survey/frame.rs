@@ -1,4 +1,4 @@
-//! Which blocks of the tables a survey reads, and what that costs: steps 1 and 4.
+//! Chooses the blocks of tables that a survey reads, and counts the reads: steps 1 and 4.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,7 +14,7 @@ use crate::table::handle::TableHandle;
 use crate::table::reader::ProbeStats;
 use crate::tree::version::Version;
 
-/// A block that is at least so many times as large as the mean is looked at.
+/// A block that is at least this many times as large as the mean is looked at.
 const LARGE: u64 = 2;
 
 /// The tables of a version, and how much may still be read.
@@ -47,8 +47,8 @@ type See<'a> = dyn FnMut(Look<'_>) + 'a;
 
 impl Frame {
     pub(super) fn of(version: &Version, most: u64) -> Frame {
-        // By level and key: so places that are spread over the bytes are spread over the keys too.
-        // In the order of table ids a sample of 48 would err three times as much.
+        // Ordered by level and key, so that places spread over the bytes are spread over the keys
+        // too. In the order of table ids, a sample of 48 would have three times the error.
         let tables = version.shape.tables().filter_map(|(_, table)| version.handle(table.id));
         Frame {
             tables: tables.map(Arc::clone).collect(),
@@ -60,12 +60,12 @@ impl Frame {
         }
     }
 
-    /// What was read, at most: part of it may have been in memory.
+    /// The number of reads, at most: some blocks may have been in memory.
     pub(super) fn reads(&self) -> u64 {
         self.reads
     }
 
-    /// Counts reads; `false` if they would be too many.
+    /// Counts reads; `false` if there would be too many.
     pub(super) fn may_read(&mut self, reads: u64) -> bool {
         let is_allowed = self.reads + reads <= self.most;
         self.reads += if is_allowed { reads } else { 0 };
@@ -136,7 +136,7 @@ impl Frame {
         Ok(())
     }
 
-    /// Loads partitions that are spread over those of the tables that are open by now.
+    /// Loads partitions that are spread over all partitions of the tables that are open by now.
     fn load_more(&mut self) -> Result<()> {
         let mut others = Vec::new();
         for table in self.opened.iter().copied() {
@@ -181,8 +181,8 @@ impl Frame {
         Ok(())
     }
 
-    /// Shows the entries of a block, which stands for so many bytes. A place whose block was read
-    /// for another one costs nothing more.
+    /// Shows the entries of a block, which represents this many bytes. A place whose block was read
+    /// for another place costs nothing more.
     fn see_block(&mut self, at: BlockAt, bytes: Option<u64>, see: &mut See<'_>) -> Result<()> {
         if !self.done.contains(&at) && !self.may_read(1) {
             return Ok(());
@@ -205,7 +205,8 @@ impl Frame {
         iter.seek_to_first().map_err(damaged)?;
         while iter.valid() {
             let (key, trailer, value) = (iter.key(), iter.trailer(), iter.value());
-            // What another table of the tree shows instead, and bounds that are no keys.
+            // Skips entries that another table of the tree shows instead, and bounds that are no
+            // keys.
             let is_shown = handle.trim_key().is_none_or(|least| key >= least);
             if is_shown && !is_range_delete(trailer) {
                 let stands_for = bytes.map(|bytes| (bytes, taken));

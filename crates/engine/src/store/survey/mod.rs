@@ -1,20 +1,20 @@
-//! Which keys are big, and what is stored at all, estimated from a bounded number of reads.
+//! Estimates which keys are big, and what a keyspace holds, from a bounded number of reads.
 //!
-//! 1. Places are spread evenly over the bytes of all tables, from a beginning that is drawn at
-//!    random, and the block at each is read. So each byte is as likely to be looked at as any
-//!    other, and a block stands for as many bytes as lie between two places. If there are fewer
-//!    blocks than places, all are read.
+//! 1. Places are spread evenly over the bytes of all tables, from a random start, and the block at
+//!    each place is read. So each byte is as likely to be looked at as any other, and a block
+//!    represents as many bytes as lie between two places. If there are fewer blocks than places,
+//!    all blocks are read.
 //! 2. Memtables are walked, which reads nothing.
-//! 3. Of separated values the tree holds pointers with their lengths, so no value is read. What
-//!    these show is scaled to what the value files hold.
-//! 4. A large inline value makes a large block. Index partitions have the lengths of some hundred
-//!    blocks each: those that were loaded for step 1, and some more, name the largest blocks, and
-//!    these are read too.
+//! 3. For separated values, the tree holds pointers with the lengths of the values, so no value is
+//!    read. The sum of these lengths is scaled to the size of the value files.
+//! 4. A large inline value makes a large block. Each index partition has the lengths of some
+//!    hundred blocks. The partitions that were loaded for step 1, and some more, show which blocks
+//!    are the largest, and these are read too.
 //! 5. A separated value that is larger than a slot of its file has a segment of its own, which the
-//!    manifest names. Its key is read from there, and looked up in the tree: so what was replaced
-//!    is not shown.
+//!    manifest names. Its key is read from there and looked up in the tree, so that replaced values
+//!    are not shown.
 //!
-//! What it finds includes replaced and deleted entries, because they take space until a compaction.
+//! The result includes replaced and deleted entries, because they take space until a compaction.
 
 mod frame;
 
@@ -39,9 +39,9 @@ use crate::table::reader::ProbeStats;
 const PLACES: u64 = 48;
 /// The most reads of tables and value files together.
 const MOST_READS: u64 = 400;
-/// A table that nobody has opened takes so many: footer, properties, root.
+/// A table that nobody has opened takes this many reads: footer, properties, root.
 const READS_TO_OPEN: u64 = 3;
-/// Partitions that are loaded for the lengths of their blocks alone.
+/// Partitions that are loaded only for the lengths of their blocks.
 const MORE_PARTITIONS: u64 = 48;
 /// The most blocks that are read because they are large.
 const LARGE_BLOCKS: usize = 32;
@@ -49,14 +49,14 @@ const LARGE_BLOCKS: usize = 32;
 const LARGE_SEGMENTS: usize = 32;
 /// Places in a memtable.
 const MEMTABLE_PLACES: u64 = 256;
-/// The most large entries of a memtable that are noted besides.
+/// The largest number of large entries that are noted of a memtable in addition.
 const LARGE_RECORDS: usize = 64;
 
 /// What [`Keyspace::survey`] found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct KeySurvey {
-    /// Reads that it took from tables and value files, at most.
+    /// Reads of tables and value files, at most.
     pub reads: u64,
     /// Entries that were looked at.
     pub looked_at: u64,
@@ -64,13 +64,13 @@ pub struct KeySurvey {
     pub entries: u64,
     /// Bytes of tables, memtables and separated values.
     pub bytes: u64,
-    /// Keys drawn at random, each byte that is stored being as likely as any other, in key order.
-    /// A large entry can be drawn several times.
+    /// Keys drawn at random, in key order. Each stored byte is equally likely to be drawn. A large
+    /// entry can be drawn several times.
     pub sample: Vec<SurveyedKey>,
-    /// The largest entries that were found, the largest first. There can be others.
+    /// The largest entries that were found, the largest first. The survey may miss others.
     pub largest: Vec<SurveyedKey>,
-    /// Prefixes, the largest first; none of them counts what another one does. Keys are not divided
-    /// where no part of them stands out.
+    /// Prefixes, the largest first. No entry counts for two of them. Keys are not divided further
+    /// if no part of them stands out.
     pub prefixes: Vec<PrefixBytes>,
 }
 
@@ -88,11 +88,11 @@ pub struct SurveyedKey {
     pub is_delete: bool,
 }
 
-/// About how much is stored under a prefix.
+/// An estimate of the space under a prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PrefixBytes {
-    /// What the keys begin with.
+    /// The prefix.
     pub prefix: Vec<u8>,
     /// Bytes as they are stored.
     pub bytes: u64,
@@ -102,8 +102,8 @@ pub struct PrefixBytes {
 
 impl Keyspace {
     /// Estimates which keys and prefixes are big, without a scan: it takes at most 400 reads,
-    /// however much there is. At most `limit` of each kind are listed. Values are not read, and no
-    /// block enters the cache. O(tables), and a walk over the memtables.
+    /// however large the keyspace is. At most `limit` of each kind are listed. Values are not read,
+    /// and no block enters the cache. O(tables), and a walk over the memtables.
     ///
     /// ```
     /// # fn main() -> runstone::Result<()> {
@@ -126,7 +126,7 @@ impl Keyspace {
         self.survey_from(limit, Random::from_entropy().draw())
     }
 
-    /// The same with places drawn from a seed.
+    /// Does the same, with places drawn from a seed.
     pub(crate) fn survey_from(&self, limit: usize, seed: u64) -> Result<KeySurvey> {
         self.inner.check_readable()?;
         let view = self.inner.view.load_full();
@@ -165,7 +165,8 @@ impl Keyspace {
             if view.in_memtables(&key, MAX_SEQ).is_some() {
                 continue;
             }
-            // A table that the filter excludes costs its partition, and the others a block more.
+            // A table that the filter excludes costs the read of its partition; other tables cost
+            // one block more.
             let covering = view.version.handles().filter(|table| table.meta().overlaps(&key, &key));
             if !frame.may_read(covering.count() as u64 * (READS_TO_OPEN + 2)) {
                 return Ok(());
@@ -188,16 +189,16 @@ impl Keyspace {
     }
 }
 
-/// What was seen.
+/// The entries seen so far.
 #[derive(Debug, Default)]
 struct Survey {
     seen: Vec<Seen>,
-    /// Large entries. They do not stand for other entries.
+    /// Large entries. They do not represent other entries.
     large: Vec<SurveyedKey>,
     looked_at: u64,
 }
 
-/// An entry, and what it stands for.
+/// An entry, and the bytes that it represents.
 #[derive(Debug)]
 struct Seen {
     entry: SurveyedKey,
@@ -262,7 +263,7 @@ impl Survey {
         self.large.extend(large.into_values());
     }
 
-    /// What was seen of separated values was a sample; the files say how much there is of them.
+    /// The separated values seen were a sample; the files have the total size.
     fn scale_values(&mut self, in_files: u64) {
         let seen: u128 = self.seen.iter().map(|one| u128::from(one.values)).sum();
         for one in &mut self.seen {
@@ -319,7 +320,7 @@ fn surveyed(key: &[u8], trailer: u64, value: &[u8]) -> SurveyedKey {
     }
 }
 
-/// Which of the weighted entries lie under places that are spread evenly over all weights.
+/// The weighted entries that lie at places spread evenly over all weights.
 fn drawn(weighted: &[(&[u8], u64)], count: u64, random: &mut Random) -> Vec<usize> {
     let sum: u128 = weighted.iter().map(|(_, weight)| u128::from(*weight)).sum();
     if sum == 0 || count == 0 {
