@@ -5,8 +5,7 @@
 //!    latency is more than twice the target. It starts from the actual rate: a limit far above that
 //!    would take many steps to have an effect. It never falls below [`LEAST`], because a tree that
 //!    is not compacted slows everybody down in the end.
-//! 2. If the background writes less than [`LEAST`] already, it is not the cause, and the rate
-//!    stays.
+//! 2. If the background writes at most [`LEAST`] already, it is not the cause, and the rate stays.
 //! 3. While the latency is well below the target, the rate grows by an eighth a step.
 //! 4. While nobody reads or writes, it doubles each step. From [`UNLIMITED_FROM`] on there is no
 //!    limit, which takes ten steps from the least rate.
