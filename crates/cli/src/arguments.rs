@@ -30,7 +30,7 @@ impl KeyspaceArgument {
     }
 }
 
-/// How keys and values are written, in and out: what is printed can be typed again.
+/// How keys and values are written, in input and output: printed text can be typed again.
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub struct Encoding {
     /// Write keys and values in hexadecimal, in and out; `runstone help encoding`.
@@ -77,7 +77,7 @@ impl Encoding {
     }
 }
 
-/// How a store is made, for commands that may make one.
+/// The options of a new store, for commands that may make one.
 #[derive(Args, Clone, Debug, Default)]
 pub struct MakeArguments {
     /// Options of the keyspace by name; `runstone presets` lists them.
@@ -99,7 +99,7 @@ pub struct MakeArguments {
 }
 
 impl MakeArguments {
-    /// Whether any option is given that only a store of files has.
+    /// Whether an option is given that only a store of files has.
     pub fn has_engine_options(&self) -> bool {
         self.preset.is_some()
             || self.options.is_some()
@@ -108,8 +108,8 @@ impl MakeArguments {
     }
 }
 
-/// Takes any text, and tells completion which names there are. A name that is none of these is
-/// reported by whoever looks it up, with the one that may be meant.
+/// Takes any text, and gives the existing names for completion. The code that looks a name up
+/// reports an unknown name, with the one that may be meant.
 #[derive(Clone, Copy)]
 pub struct Names(pub fn() -> Vec<&'static str>);
 

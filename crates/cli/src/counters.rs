@@ -27,7 +27,7 @@ impl Counter {
         }
     }
 
-    /// The number that a value is; `None` if it is no counter.
+    /// The number in a value; `None` if the value is no counter.
     pub fn number(self, value: &[u8]) -> Option<String> {
         let bytes: [u8; 8] = value.try_into().ok()?;
         Some(match self {

@@ -16,13 +16,13 @@ use crate::output::{ask, size};
 pub struct Dropping {
     /// Name of the keyspace.
     pub name: String,
-    /// Do not ask. Without a terminal nobody can be asked, and it must be given.
+    /// Do not ask. Without a terminal nobody can be asked, so this flag is required.
     #[arg(long)]
     yes: bool,
 }
 
 impl Dropping {
-    /// Drops it, if the user agrees.
+    /// Drops the keyspace, if the user agrees.
     pub fn run(&self, store: &Store) -> Result<()> {
         let name = &self.name;
         keyspaces::refuse_reserved(name)?;

@@ -14,7 +14,7 @@ use serde_json::json;
 
 use crate::layout;
 
-/// Result of whatever a command does.
+/// The result of a command or a part of it.
 pub type Result<T> = std::result::Result<T, Failure>;
 
 /// How the process ends.
@@ -65,7 +65,7 @@ pub struct Failure {
     pub place: Option<String>,
     pub hint: Option<String>,
     pub exit: Exit,
-    /// Standard output was closed: end without a word.
+    /// Standard output was closed: end without a message.
     pub is_quiet: bool,
 }
 
@@ -80,7 +80,7 @@ impl Failure {
         Failure::new(Exit::Usage, what).hint(hint)
     }
 
-    /// What clap refused, with its tip if it has one.
+    /// A refusal of clap, with its tip if it has one.
     pub fn command_line(error: &clap::Error, hint: &str) -> Failure {
         // In this case clap prints only its help.
         if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
@@ -131,7 +131,7 @@ impl Failure {
         self
     }
 
-    /// Standard output does not take more.
+    /// Standard output takes no more.
     pub fn stdout(error: &io::Error) -> Failure {
         let mut failure =
             Failure::new(Exit::Io, format!("cannot print: {error}")).at("standard output");

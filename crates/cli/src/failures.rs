@@ -1,5 +1,5 @@
-//! Keys without a value that a walk reported and passed: how many, and the first with their
-//! reasons.
+//! Keys without a value that a walk reported and skipped: their number, and the first ones with
+//! their reasons.
 
 use serde_json::{Value, json};
 
@@ -43,12 +43,12 @@ impl Failures {
         self.first.push(told);
     }
 
-    /// How many, and the first, as JSON.md says.
+    /// The number and the first ones, as JSON.md says.
     pub fn to_json(&self) -> (Value, Value) {
         (self.count.into(), json!(self.first))
     }
 
-    /// The failure at the end of a walk that passed some. `outcome` says what happened to them,
+    /// The failure at the end of a walk that skipped some. `outcome` says what happened to them,
     /// such as "left out".
     pub fn failure(&self, outcome: &str) -> Option<Failure> {
         let hint = match self.has_damage {

@@ -1,5 +1,5 @@
 //! Signals. At Ctrl-C, commands that may take long and can end between two entries do so, and clean
-//! up. Where nothing is watched, the signal ends the process, which no store minds.
+//! up. Elsewhere the signal ends the process, which does no harm to a store.
 
 use std::os::raw::c_int;
 use std::sync::atomic::AtomicBool;
@@ -14,7 +14,7 @@ use crate::failure::{Exit, Failure, Result};
 static IS_ASKED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
 
 /// Lets a signal ask the command to end. A second signal ends the process, because some steps do
-/// not look.
+/// not check for the request.
 pub fn watch(signals: &[c_int]) {
     for signal in signals {
         let register = |asked: &Arc<AtomicBool>| {
@@ -28,7 +28,7 @@ pub fn watch(signals: &[c_int]) {
 }
 
 /// Makes a write beyond the limit of file sizes fail, so that the command can say so. The signal
-/// would end it without a word.
+/// would end the process without a message.
 pub fn fail_at_limit() {
     // Only a signal that cannot be caught is refused.
     let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());

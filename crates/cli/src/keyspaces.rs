@@ -14,7 +14,7 @@ pub fn find(store: &Store, name: &str) -> Result<Keyspace> {
     store.keyspace(name).map_err(|error| unknown(store, name, error))
 }
 
-/// The same for a command that changes something, and that cannot make one.
+/// The same for a command that changes something but cannot make a keyspace.
 pub fn find_to_change(store: &Store, name: &str) -> Result<Keyspace> {
     let is_there = store.keyspaces().iter().any(|known| known == name);
     find(store, name).map_err(|failure| match (is_there, failure.hint.clone()) {
@@ -25,7 +25,7 @@ pub fn find_to_change(store: &Store, name: &str) -> Result<Keyspace> {
     })
 }
 
-/// What a user wants of a keyspace.
+/// The keyspace that a user asks for.
 #[derive(Clone, Debug, Default)]
 pub struct Wish {
     /// The options of the command line. A new keyspace gets them; an existing one must already have
@@ -49,7 +49,8 @@ impl Wish {
     }
 }
 
-/// A keyspace as it is wanted. One that exists keeps its own options, and refuses others.
+/// Opens or makes the keyspace that is asked for. An existing one keeps its own options, and
+/// refuses others.
 pub fn open_or_make(store: &Store, name: &str, wish: &Wish) -> Result<Keyspace> {
     if !store.keyspaces().iter().any(|known| known == name) {
         return Ok(store.open_keyspace(name, Some(wish.of_new()))?);
@@ -88,7 +89,7 @@ pub fn refuse_reserved(keyspace: &str) -> Result<()> {
     }
 }
 
-/// What the options of a keyspace add to puts and deletes, in words; nothing in most.
+/// The effects of a keyspace's options on puts and deletes, in words; usually none.
 pub fn features(keyspace: &Keyspace) -> Vec<String> {
     let options = keyspace.options();
     let mut features = Vec::new();

@@ -1,5 +1,5 @@
 //! Prints the counters of a store that another process has open, and how fast they grow. No table
-//! or log keeps them: the process tells them while somebody asks.
+//! or log holds the counters: the process reports them while somebody asks.
 
 use std::path::Path;
 use std::thread::sleep;
@@ -13,18 +13,20 @@ use crate::failure::Result;
 use crate::interrupt;
 use crate::output::{ratio, rounded, size};
 
-/// The writer tells once a second, and looks half a second after it was asked. One that is busy
-/// with a flush takes longer.
+/// The writer reports once a second, and notices a request within half a second. A writer that is
+/// busy with a flush takes longer.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// How often to look.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Asks the process that has the store open, and waits for it; `None` if it does not tell.
+/// Asks the process that has the store open, and waits for its report; `None` if it does not
+/// report.
 pub fn told(path: &Path) -> Result<Option<LiveState>> {
     next(&Store::watch(path)?, None)
 }
 
-/// What the writer tells next. `None` if it has closed the store, or tells nothing for seconds.
+/// The next report of the writer. `None` if it has closed the store, or reports nothing for
+/// seconds.
 pub fn next(watch: &Watch, last: Option<&LiveState>) -> Result<Option<LiveState>> {
     let began = Instant::now();
     let mark = |state: &LiveState| (state.process, state.number, state.written_ms);
@@ -45,7 +47,7 @@ pub fn next(watch: &Watch, last: Option<&LiveState>) -> Result<Option<LiveState>
     Ok(None)
 }
 
-/// What happened between two moments.
+/// The changes between two moments.
 pub struct Rates {
     now: LiveState,
     seconds: f64,
@@ -76,7 +78,7 @@ impl Rates {
         Some(Rates { now, seconds: passed_ms as f64 / 1e3, counted })
     }
 
-    /// What the last of the two is.
+    /// The state at the later moment.
     pub fn into_now(self) -> LiveState {
         self.now
     }
@@ -144,12 +146,12 @@ impl Rates {
     }
 }
 
-/// The keyspace that has most.
+/// The keyspace with the most level-0 runs.
 fn level_0_runs(metrics: &MetricsSnapshot) -> u64 {
     metrics.keyspaces.iter().map(|keyspace| keyspace.level_0_runs).max().unwrap_or(0)
 }
 
-/// What of the memory budget is used.
+/// The used part of the memory budget.
 fn memory_bytes(metrics: &MetricsSnapshot) -> u64 {
     let memory = &metrics.memory;
     memory.memtable_bytes + memory.pinned_bytes + memory.cache_bytes

@@ -1,6 +1,5 @@
-//! The end of a log that an open did not use: it is reported to whoever opens the store, and what
-//! is kept of it has names of its own. A memory budget above what the system allows is reported as
-//! well.
+//! The end of a log that an open did not use: it is reported when the store is opened, and the kept
+//! files have names of their own. A memory budget above what the system allows is reported as well.
 
 use std::sync::Arc;
 
@@ -16,7 +15,7 @@ pub fn telling(options: Options) -> Options {
     options.listener(Arc::new(teller))
 }
 
-/// Whether a file of a store keeps such an end. The store does not read it.
+/// Whether a file of a store holds such an end. The store does not read it.
 pub fn is_kept(name: &str) -> bool {
     name.starts_with("lost-") && name.ends_with(".wal")
 }

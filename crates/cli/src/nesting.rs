@@ -1,5 +1,5 @@
-//! Directories of stores, and what is not made inside of them: a store removes files that are not
-//! its own, and a copy of it is no copy of what lies in between.
+//! Refuses to make files and stores inside the directories of stores: a store removes files that
+//! are not its own, and a copy of it does not include other files.
 
 use std::fs::File;
 use std::io::Read;

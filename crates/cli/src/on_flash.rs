@@ -1,6 +1,6 @@
-//! `simulate --flash`: what the flash below a tree programs, by layer. The model is
-//! `runstone_simulator::flash`; it holds a tree of its own, page by page, so it is given again what
-//! the user writes.
+//! `simulate --flash`: the bytes that each layer of the flash below a tree programs. The model is
+//! `runstone_simulator::flash`; it holds a tree of its own, page by page, so it receives the user's
+//! writes a second time.
 
 use clap::ValueEnum;
 use runstone_policy::options::PolicyOptions;
@@ -15,7 +15,7 @@ use crate::output::{columns, size};
 
 /// Size of a table, and of a block, if nothing else is asked.
 pub const TABLE_BYTES: u64 = 4 << 20;
-/// Writes take a few microseconds each, with all that they cause.
+/// Each write takes a few microseconds, with all the work that it causes.
 const MOST_WRITES: u64 = 1 << 27;
 
 /// The flash below.
@@ -133,8 +133,8 @@ impl FlashArgs {
             },
         )?;
         for write in 0..writes {
-            // Each write takes any of the keys. If there are more keys than writes, it takes one of
-            // its own.
+            // Each write takes any of the keys. If there are more keys than writes, each write
+            // takes a key of its own.
             let record = match written.keys > MOST_WRITES {
                 true => write,
                 false => mix64(mix64(written.seed) ^ write) % written.keys,

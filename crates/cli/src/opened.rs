@@ -22,7 +22,7 @@ pub struct Figures {
     pub json: Value,
 }
 
-/// What a check of every byte found.
+/// The findings of a check of every byte.
 pub struct Verified {
     pub is_clean: bool,
     pub figures: Figures,
@@ -43,9 +43,9 @@ impl Limits {
     };
 }
 
-/// What a picture is of.
+/// The subject of a picture.
 pub struct Caption {
-    /// As it was named.
+    /// The name that the user gave.
     pub store: String,
     /// When it was drawn: `2026-11-27 17:30 UTC`.
     pub taken: String,
@@ -63,7 +63,7 @@ pub trait Drawing {
 
 /// Where an import writes: in batches of records, each with the progress of the import so far.
 pub trait Target {
-    /// What an import of this source that was cut short left behind.
+    /// The progress of an interrupted import of this source.
     fn left(&self) -> Result<Option<Progress>>;
     /// Continues with another keyspace, which is made with these options if there is none, by
     /// [`crate::keyspaces::open_or_make`]. The batch is empty.
@@ -92,14 +92,14 @@ pub trait Target {
     fn is_full(&self, most_records: u64) -> bool;
     /// Writes the batch with the progress of the import; `None` at its end.
     fn commit(&mut self, progress: Option<&Progress>) -> Result<()>;
-    /// Closes what was written to.
+    /// Closes the store.
     fn close(self: Box<Self>, is_complete: bool) -> Result<()>;
 }
 
 /// The entries of one keyspace.
 pub trait Entries {
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>>;
-    /// What its values are, if it adds numbers.
+    /// The kind of its counters, if it adds numbers.
     fn counter(&self) -> Option<Counter> {
         None
     }
@@ -118,14 +118,15 @@ pub trait Entries {
         let hint = "use a store of files";
         Err(Failure::usage("a device has no merge operators", hint))
     }
-    /// Deletes all keys of a range without a limit by one record. Returns about how many entries it
-    /// held; `None` if the store has no such records.
+    /// Deletes all keys of a range, however many, by one record. Returns about how many entries the
+    /// range held; `None` if the store has no such records.
     fn delete_range(&self, _range: &Range, _durability: Durability) -> Result<Option<u64>> {
         Ok(None)
     }
     /// Visits the keys of a range in order; returns how many.
     fn walk(&self, range: &Range, visit: &mut Visit<'_>) -> Result<u64>;
-    /// The same, but what damage hides is added to `missing`, and the walk continues after it.
+    /// The same, but keys that damage hides are added to `missing`, and the walk continues after
+    /// them.
     fn walk_past_damage(
         &self,
         range: &Range,
@@ -171,7 +172,7 @@ pub trait Opened {
     fn verify(&self) -> Result<Verified>;
     /// What there is besides files; with `has_entries`, every page too.
     fn dump(&self, has_entries: bool) -> Result<Figures>;
-    /// What a demonstration cost whose readers see `live_bytes`.
+    /// The costs of a demonstration whose readers see `live_bytes`.
     fn costs(&self, live_bytes: u64) -> Result<Figures>;
     /// Prepares the import of a source, which is `None` if it cannot be read again. `how` says how
     /// the source is read.

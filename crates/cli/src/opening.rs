@@ -31,7 +31,7 @@ pub struct Location {
     place: Place,
     /// Whether a store was made there.
     made: Cell<bool>,
-    /// Whether people were told that another process has the store open.
+    /// Whether the user was told that another process has the store open.
     followed: Cell<bool>,
 }
 
@@ -75,7 +75,7 @@ impl Location {
         self.existing(keyspace, || self.open(reading()), keyspaces::find)
     }
 
-    /// The same for a command that reports by itself what the open did not use.
+    /// The same for a command that itself reports the unused end of the log.
     pub fn to_verify(&self) -> Result<Box<dyn Opened>> {
         self.existing(DEFAULT_KEYSPACE, || self.look(), keyspaces::find)
     }
@@ -146,7 +146,7 @@ impl Location {
         if !self.is_directory() {
             return Ok(false);
         }
-        // What is wrong with the place is told by the open that follows.
+        // The open that follows reports what is wrong with the place.
         let Ok(storage) = PosixStorage::open(&self.path, Access::ReadOnly) else {
             return Ok(false);
         };
@@ -286,7 +286,7 @@ impl Location {
         }
     }
 
-    /// What to tell of an error of the store there.
+    /// The failure for an error of the store there.
     pub fn explain(&self, error: impl Into<KvError>, may_make: bool) -> Failure {
         let error = match error.into() {
             KvError::Store(error) => error,

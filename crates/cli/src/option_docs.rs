@@ -1,5 +1,5 @@
-//! What options mean, for help and flags, as their declarations explain it. Nothing is explained
-//! here: `testing/tidy` refuses a second explanation of an option.
+//! The explanations of options for help and flags, taken from their declarations. Nothing is
+//! explained here: `testing/tidy` refuses a second explanation of an option.
 
 use std::sync::LazyLock;
 
@@ -43,9 +43,9 @@ pub fn summary(name: &str) -> String {
 
 /// The default of an option of a keyspace as TOML.
 pub fn default(name: &str) -> String {
-    // Each start of the command asks for those of all its flags.
+    // Each start of the command asks for the defaults of all its flags.
     static TEXT: LazyLock<String> = LazyLock::new(|| {
-        // Defaults that are not written because they say nothing.
+        // Defaults that are not written because they carry no information.
         let unset = "merge_operator = \"\"\ncompaction_filter = \"\"\nttl_seconds = 0\n";
         format!("{unset}{}", KeyspaceOptions::default().to_toml())
     });

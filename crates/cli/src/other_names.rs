@@ -1,5 +1,5 @@
-//! Words that other stores and shells have for commands, and what takes their place here. Not
-//! misspelt names: clap reports those.
+//! Names that other stores and shells use for commands, and their replacements here. Not misspelt
+//! names: clap reports those.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 

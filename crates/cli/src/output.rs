@@ -59,13 +59,13 @@ impl Output {
         self.line(value)
     }
 
-    /// Hands on what was printed so far.
+    /// Flushes what was printed so far.
     pub fn flush(&self) -> Result<()> {
         self.stdout.borrow_mut().flush().map_err(|error| Failure::stdout(&error))
     }
 
-    /// Writes a file beside the output; one that exists only if `force` says so. Reported to
-    /// people, but not under `--json`, where standard error holds nothing but an error.
+    /// Writes a file beside the output; replaces an existing file only if `force` says so. Reported
+    /// to people, but not under `--json`, where standard error holds nothing but an error.
     pub fn write_file(&self, path: &Path, text: &str, force: bool) -> Result<()> {
         nesting::refuse_inside(path)?;
         let mut options = OpenOptions::new();
@@ -89,7 +89,7 @@ impl Output {
         self.bar(name, Some(total), size)
     }
 
-    /// The time that something takes about which nothing else can be said.
+    /// A display of the elapsed time of a step without other progress.
     pub fn spinner(&self, name: &str) -> ProgressBar {
         let bar = self.count_bar(name, None);
         let style = ProgressStyle::with_template("{msg} {elapsed}");
@@ -177,8 +177,8 @@ pub fn minute_text() -> String {
 /// The minute of this many seconds since 1970.
 pub fn minute_of(seconds: u64) -> String {
     let (days, minutes) = (seconds / 86_400, seconds % 86_400 / 60);
-    // Years begin in March here, so that a leap day is the last of its year. The first of them is
-    // that of the year 0, and 400 years have 146,097 days.
+    // Years begin in March here, so that a leap day is the last day of its year. They count from
+    // the year 0, and 400 years have 146,097 days.
     let since_march = days + 719_468;
     let (era, day) = (since_march / 146_097, since_march % 146_097);
     let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
@@ -194,7 +194,7 @@ pub fn minute_of(seconds: u64) -> String {
 }
 
 /// The seconds since 1970 of a time in UTC: `2026-11-27`, `2026-11-27 17:30`,
-/// `2026-11-27T17:30:05Z`. `None` if it is none, or before 1970.
+/// `2026-11-27T17:30:05Z`. `None` if the text is no such time, or the time is before 1970.
 pub fn seconds_of(text: &str) -> Option<u64> {
     let text = text.trim_end_matches("UTC").trim_end().trim_end_matches('Z');
     let (date, time) = text.split_once([' ', 'T']).unwrap_or((text, "00:00"));

@@ -67,7 +67,7 @@ impl From<Failed<'_>> for Failure {
                 let what = format!("the value of key {key} cannot be read: {}", failure.what);
                 let hint = match failure.exit {
                     Exit::Damaged => format!("{hint}; `runstone put` writes the key anew"),
-                    // A device that fails is no damage, and may work again.
+                    // A failing device is no damage, and may work again.
                     _ => hint,
                 };
                 (what, hint, failure.exit)
@@ -83,7 +83,7 @@ pub type Found<'a> = std::result::Result<Entry<'a>, Failed<'a>>;
 /// Keys that could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missing {
-    /// The first of them; `None` for the first of all.
+    /// The first of them; `None` for the first key of all.
     pub from: Option<Vec<u8>>,
     /// The first key after them; `None` if the rest of the keys is among them.
     pub before: Option<Vec<u8>>,
@@ -91,7 +91,7 @@ pub struct Missing {
     pub what: String,
 }
 
-/// Called with each key that a walk comes to; an error ends the walk.
+/// Called with each key that a walk reaches; an error ends the walk.
 pub type Visit<'a> = dyn FnMut(Found<'_>) -> Result<()> + 'a;
 
 /// An expiry in milliseconds since 1970; `None` for never.
@@ -157,7 +157,8 @@ impl Range {
         )
     }
 
-    /// Whether no key can lie in it. Bounds that all hold may leave nothing: `--prefix a --from b`.
+    /// Whether no key can lie in it. Several bounds together may leave nothing: `--prefix a --from
+    /// b`.
     pub fn is_empty(&self) -> bool {
         let ends = self.start.as_ref().zip(self.end.as_ref());
         self.limit == Some(0) || ends.is_some_and(|(start, end)| start >= end)
@@ -228,8 +229,9 @@ impl Range {
         }
     }
 
-    /// Visits the key to which a step came that failed, and returns the outcome of the next one.
-    /// Fails if it came to no key. From none the next step fails again; this reports the empty key.
+    /// Visits the key that a failed step reached, and returns the outcome of the next step. Fails
+    /// if the step reached no key. If the walk has no position, the next step fails again; this
+    /// reports the empty key.
     fn visit_failed(
         &self,
         cursor: &mut Cursor,

@@ -1,4 +1,4 @@
-//! A directory for a store that lives no longer than the command.
+//! A directory for a store that exists only as long as the command runs.
 
 use std::fs::{self, DirBuilder, File};
 use std::os::unix::fs::DirBuilderExt;
@@ -54,13 +54,14 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What cannot be removed is left to whoever cleans the directory for temporary files.
+        // Files that cannot be removed stay until somebody cleans the directory for temporary
+        // files.
         let _ = fs::remove_dir_all(&self.path);
     }
 }
 
-/// Removes what killed commands left. Best effort, as in `drop`: what cannot be read, locked or
-/// removed stays.
+/// Removes directories that killed commands left. Best effort, as in `drop`: a directory that
+/// cannot be read, locked or removed stays.
 fn remove_left_behind(parent: &Path, name: &str, least_age: Duration) {
     let start = format!("runstone-{name}-");
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {

@@ -32,13 +32,13 @@ pub struct Setup {
     pub range_deletes: Option<RangeDeletes>,
     /// `None` if nothing is loaded.
     pub loads: Option<Loads>,
-    /// Separated values, if any; then the tree is one of pointers.
+    /// Separated values, if any; the tree then holds pointers.
     pub values: Option<Values>,
     /// The flash below, if any.
     pub flash: Vec<OnFlash>,
 }
 
-/// What one policy did.
+/// The result of one policy.
 struct Outcome {
     policy: &'static str,
     report: SimReport,

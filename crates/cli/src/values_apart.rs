@@ -1,6 +1,6 @@
-//! `simulate --placement`: what separated values cost in addition to the tree. The model is
-//! `runstone_simulator::values`. The tree then holds a pointer for each value that flushes write,
-//! and for a log one more for each value that a collection moves.
+//! `simulate --placement`: the cost of separated values in addition to the tree. The model is
+//! `runstone_simulator::values`. The tree then holds a pointer for each value that flushes write.
+//! With a log of values, it also holds a pointer for each value that a collection moves.
 
 use clap::ValueEnum;
 use runstone_simulator::SimReport;

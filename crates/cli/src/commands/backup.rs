@@ -24,8 +24,8 @@ use crate::output::{
 /// A backup is a copy on any disk, as of one moment. Later backups copy only what changed. The
 /// application does not flush, and waits for nothing.
 ///
-/// `backup create STORE DIR` every night is what most need, with `backup prune DIR --keep 30`.
-/// `backup restore DIR TARGET` makes a new store of the newest backup.
+/// Most users need only `backup create STORE DIR` every night, with `backup prune DIR --keep 30`.
+/// `backup restore DIR TARGET` makes a new store from the newest backup.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -45,15 +45,15 @@ enum What {
     },
     /// Add every change of a store to the archive in the directory, beginning with a backup
     ///
-    /// Later runs go on where the last one ended, as long as the log of the store reaches back so
-    /// far: see `keep_log_bytes`. Otherwise they begin again with a backup, and say what is
-    /// lacking.
+    /// Later runs continue where the last one ended, as long as the log of the store reaches back
+    /// so far: see `keep_log_bytes`. Otherwise they begin again with a backup, and say what is
+    /// missing.
     Archive {
         /// The store.
         store: PathBuf,
         /// The directory of backups; new, empty, or with backups of this store.
         dir: PathBuf,
-        /// Go on until Ctrl-C. What is committed is in the archive about a second later.
+        /// Continue until Ctrl-C. A change is in the archive about a second after its commit.
         #[arg(long)]
         follow: bool,
         #[command(flatten)]
@@ -68,18 +68,18 @@ enum What {
     Verify {
         /// The directory of backups.
         dir: PathBuf,
-        /// Only this one.
+        /// Only this backup.
         #[arg(long, value_name = "NUMBER")]
         backup: Option<u64>,
         /// Also open the store of each backup, and that of the end of the archive, in memory, and
-        /// read every entry with its value. Nothing is written. It takes the memory of what the log
+        /// read every entry with its value. Nothing is written. It takes as much memory as the log
         /// and the archive hold.
         #[arg(long)]
         deep: bool,
         #[command(flatten)]
         rate: Rate,
     },
-    /// Make a store of a backup
+    /// Make a store from a backup
     Restore {
         /// The directory of backups.
         dir: PathBuf,
@@ -88,21 +88,21 @@ enum What {
         /// This backup, not the newest.
         #[arg(long, value_name = "NUMBER")]
         backup: Option<u64>,
-        /// The store as of a moment of the archive: a time in UTC, such as "2026-11-27 17:30:05", a
-        /// number of a write, or `end`.
+        /// Restore the store as of a moment of the archive: a time in UTC, such as "2026-11-27
+        /// 17:30:05", the number of a write, or `end`.
         #[arg(long, value_name = "MOMENT", conflicts_with = "backup")]
         to: Option<String>,
         #[command(flatten)]
         rate: Rate,
     },
-    /// Remove old backups, and what only they need
+    /// Remove old backups, and files that only they need
     ///
-    /// With both --keep and --older-than, a backup goes if both say so. Where there is an archive,
-    /// one older backup stays, from which it goes on.
+    /// With both --keep and --older-than, a backup is removed if both say so. If there is an
+    /// archive, one older backup stays, because the archive continues from it.
     Prune {
         /// The directory of backups.
         dir: PathBuf,
-        /// How many of the newest stay; with --older-than at least 1.
+        /// How many of the newest backups stay; with --older-than at least 1.
         #[arg(long, value_name = "COUNT", required_unless_present = "older_than")]
         keep: Option<usize>,
         /// Only backups that are older: 30d, 12h.
@@ -113,7 +113,7 @@ enum What {
 
 #[derive(clap::Args, Clone, Copy)]
 struct Rate {
-    /// Copy or read at most so many bytes a second, such as 20M.
+    /// Copy or read at most this many bytes a second, such as 20M.
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     rate: Option<u64>,
 }
@@ -195,7 +195,7 @@ fn archive(output: &Output, store: &Path, dir: &Path, follow: bool, rate: Rate) 
             break;
         }
         if done.is_drained {
-            // One sync for what a second brings.
+            // One sync for the changes of a second.
             std::thread::sleep(wait);
             wait = Duration::from_millis(500);
         }
@@ -252,7 +252,7 @@ fn list(output: &Output, dir: &PathBuf) -> Result<Exit> {
     Ok(Exit::Ok)
 }
 
-/// What a check found.
+/// The findings of a check.
 #[derive(Default)]
 struct Found {
     text: String,

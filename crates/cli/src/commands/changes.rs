@@ -1,4 +1,4 @@
-//! `changes`: what is committed to a store, in order.
+//! `changes`: the committed changes of a store, in order.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,10 +18,10 @@ use crate::output::Output;
 /// How long the command waits before it looks whether it was interrupted.
 const WAIT: Duration = Duration::from_millis(200);
 
-/// Print what is committed to a store, in order, also while an application writes it
+/// Print the changes of a store in order, also while an application writes to it
 ///
-/// A line for each write. It begins with a position: `--from` takes one, and goes on after it. A
-/// position is printed once its write is durable. Ctrl-C ends the command.
+/// A line for each write. It begins with a position: `--from` takes a position, and continues after
+/// it. A position is printed once its write is durable. Ctrl-C ends the command.
 ///
 /// The log of a store begins at its last flush. `keep_log_bytes`, an option of the application's
 /// open, lets it reach further back.
@@ -32,14 +32,14 @@ pub struct Args {
     /// Begin after this position; without it, with the oldest change that the log has.
     #[arg(long, value_name = "POSITION", conflicts_with = "now")]
     from: Option<String>,
-    /// Where the log does not reach back to that position, print what the keys written since have
-    /// now, and go on from there. Deletes that compactions have dropped are missing.
+    /// If the log does not reach back to that position, print the present values of the keys
+    /// written since, and continue from there. Deletes that compactions have dropped are missing.
     #[arg(long, requires = "from")]
     state: bool,
-    /// Begin with what is committed from now on.
+    /// Begin with the first change after now.
     #[arg(long)]
     now: bool,
-    /// Wait for more.
+    /// Wait for further changes.
     #[arg(long)]
     follow: bool,
     #[command(flatten)]

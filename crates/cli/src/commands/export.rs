@@ -30,10 +30,10 @@ pub struct Args {
     /// The store.
     store: PathBuf,
     /// A directory (key -> path) or a file; `-` is standard output. A file that ends in .gz or .zst
-    /// is compressed. Where the store is damaged, TARGET.partial holds what can be read (a
-    /// directory as it is), and the missing keys are reported; if that name is taken, it is
-    /// TARGET.partial-PID. An export that is killed (-9) leaves a file of such a name too, which
-    /// holds what was written until then.
+    /// is compressed. If the store is damaged, TARGET.partial holds the readable entries (a
+    /// directory keeps its name), and the missing keys are reported; if that name is taken, it is
+    /// TARGET.partial-PID. An export that is killed (-9) leaves a file of such a name too, with the
+    /// entries written so far.
     target: PathBuf,
     /// How the target is written; without it, the name decides.
     #[arg(long, value_enum)]
@@ -51,7 +51,7 @@ pub struct Args {
     /// registered, or it is separated and damaged. They are reported, and the exit code is 2.
     #[arg(long)]
     skip_failed: bool,
-    /// Replace what exists.
+    /// Replace an existing target.
     #[arg(long)]
     force: bool,
     #[command(flatten)]
@@ -107,7 +107,7 @@ impl Args {
         }
     }
 
-    /// Says that not all keys could be read, and where the others are.
+    /// Says that not all keys could be read, and where the readable ones are.
     fn damage(&self, tally: &Tally, partial: Option<PathBuf>) -> Failure {
         let ranges = plural(tally.missing.len() as u64, "range");
         let what = format!("{ranges} of keys could not be read: {}", tally.missing[0].what);
@@ -243,7 +243,7 @@ fn missing_of(failed: &Failed<'_>) -> Missing {
     Missing { from: Some(failed.key.to_vec()), before: Some(before), what: failed.what() }
 }
 
-/// What was written, and what was not.
+/// The entries that were written, and those that were not.
 struct Tally {
     records: u64,
     bytes: u64,
@@ -252,7 +252,7 @@ struct Tally {
     failures: Failures,
     /// Keys that damage hides.
     missing: Vec<Missing>,
-    /// The names in --columns that are a field of no value.
+    /// The names in --columns that are no field of any value.
     empty_columns: Vec<String>,
 }
 

@@ -29,7 +29,7 @@ fn topics() -> Names {
     Names(|| TOPICS.iter().copied().chain(super::NAMES.iter().copied()).collect())
 }
 
-/// The flag that takes an option of an open store, and tells in words of its own what it does.
+/// The flag that takes an option of an open store but has a help text of its own.
 const SYNC: (&str, &str) = ("durability", "--sync");
 
 /// All flags, each with the command that has it.
@@ -45,8 +45,8 @@ fn all_flags<'c>(
     all.into_iter()
 }
 
-/// The flag of this command that takes an option of an open store. Its help is what the option's
-/// declaration says, so no list of these flags is kept.
+/// The flag of this command that takes an option of an open store. Its help is the text of the
+/// option's declaration, so no list of these flags is kept.
 fn store_flag(line: &clap::Command, option: &OptionDoc) -> Option<String> {
     if option.name == SYNC.0 {
         return Some(SYNC.1.to_string());

@@ -47,17 +47,17 @@ const BAR_RECORDS: u64 = 1000;
 /// LevelDB or RocksDB database
 ///
 /// An import that ends early, by Ctrl-C or in any other way, resumes where it was when the same
-/// command is run again, if what it read has not changed since. An import from a pipe cannot, since
-/// what it read is gone.
+/// command is run again, if the part that it read has not changed since. An import from a pipe
+/// cannot resume, because the bytes that it read are gone.
 #[derive(clap::Args)]
 pub struct Args {
     /// The store; made if there is none.
     store: PathBuf,
-    /// A directory (path -> content), a file or a pipe; `-` is standard input. What is compressed
-    /// by gzip or zstd is unpacked. A line of a file and a record of a CSV file have at most 1G;
-    /// larger values, up to 4G, come as files of a directory. `leveldb:DIR` and `rocksdb:DIR` are
-    /// databases that no other process has open; they are only read. Each column family of RocksDB
-    /// goes to the keyspace of its name.
+    /// A directory (path -> content), a file or a pipe; `-` is standard input. Input that is
+    /// compressed by gzip or zstd is unpacked. A line of a file and a record of a CSV file have at
+    /// most 1G; larger values, up to 4G, come as files of a directory. `leveldb:DIR` and
+    /// `rocksdb:DIR` are databases that no other process has open; they are only read. Each column
+    /// family of RocksDB goes to the keyspace of its name.
     source: PathBuf,
     /// How the source is written; without it, the name decides.
     #[arg(long, value_enum)]
@@ -72,7 +72,7 @@ pub struct Args {
     /// Stop at the first malformed record.
     #[arg(long)]
     strict: bool,
-    /// Forget what an earlier import of this source did, and begin again.
+    /// Forget the progress of an earlier import of this source, and begin again.
     #[arg(long)]
     restart: bool,
     /// Write in atomic batches of N records. Without it, records whose keys ascend are loaded
@@ -80,15 +80,15 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     batch: Option<u64>,
     /// Sort the records first, so that all of them are loaded straight into tables; of several
-    /// records with a key the last one counts. What does not fit in 256M of memory is sorted in
-    /// files in the directory for temporary files. An import that ends early begins again.
+    /// records with a key the last one counts. Records that do not fit in 256M of memory are sorted
+    /// in files in the directory for temporary files. An import that ends early begins again.
     #[arg(long, conflicts_with = "batch")]
     sort: bool,
     /// Wait for each batch until it survives a power loss.
     #[arg(long)]
     sync: bool,
-    /// Store what expires as if it did not. Without it, `expires_ms` of the source tells when an
-    /// entry expires. An expired one is stored too, but its key has no value.
+    /// Store entries without their expiry. Without this flag, `expires_ms` of the source says when
+    /// an entry expires. An expired entry is stored too, but its key has no value.
     #[arg(long)]
     drop_expiry: bool,
     /// rocksdb: only this column family.
@@ -176,7 +176,7 @@ impl Args {
             false if outcome.as_ref().is_err_and(|failure| failure.exit == Exit::Interrupted) => {}
             false => note(text_of(&report, took, self.keyspace.name(), &parts)),
         }
-        // Where both failed, the first is the cause.
+        // If both failed, the first error is the cause.
         outcome.and(closed).map(|()| Exit::Ok)
     }
 
@@ -189,7 +189,8 @@ impl Args {
         }
     }
 
-    /// Resuming would mix two sources, and beginning again leaves what was stored of the first.
+    /// Resuming would mix two sources, and beginning again would keep the records stored from the
+    /// first.
     fn changed(&self, left: &Progress) -> Failure {
         let stored = plural(left.records, "record");
         let what = format!(
@@ -249,7 +250,7 @@ impl Args {
 struct Import<'a> {
     resumed: Progress,
     progress: Progress,
-    /// How much of the source is in the store.
+    /// The part of the source that is in the store.
     committed: Progress,
     target: &'a mut dyn Target,
     /// When it began, in milliseconds since 1970.
@@ -359,7 +360,7 @@ impl Import<'_> {
         Err(Failure { what, ..interrupted.hint(self.how_to_go_on) })
     }
 
-    /// Adds to a failure of a disk how the import resumes once that is mended.
+    /// Adds to a failure of a disk how the import resumes once the disk works again.
     fn going_on(&self, failure: Failure) -> Failure {
         if failure.exit != Exit::Io || self.committed.records == 0 {
             return failure;
@@ -396,8 +397,8 @@ impl Import<'_> {
         Ok(())
     }
 
-    /// Counts a malformed record and names it. A strict import stops there and keeps what came
-    /// before.
+    /// Counts a malformed record and names it. A strict import stops there and keeps the records
+    /// before it.
     fn malformed(&mut self, malformed: Malformed, before: &source::Position) -> Result<()> {
         if self.strict {
             self.progress.position = before.clone();
@@ -457,7 +458,7 @@ impl Import<'_> {
 
 /// The records of one load. It ends at a key that does not ascend, at a record that expires or that
 /// no store takes, at a malformed one of a strict import, when the load is large, or when the user
-/// asks. What ended them is still to be read.
+/// asks. The record that ended the load is still to be read.
 struct Piece<'a, 's> {
     source: &'a mut Ahead<'s>,
     /// The position of the record that was returned last.

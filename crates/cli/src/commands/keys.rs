@@ -16,26 +16,26 @@ use crate::output::{Output, amount, columns, rounded, size};
 
 /// Find big and hot keys, without reading the whole store
 ///
-/// All of it is an estimate, and says from what. --big and --sample look at about fifty blocks that
-/// are spread over the tables, at large blocks and at pointers to separated values: at most 400
-/// reads, however big the store is. They count replaced and deleted entries as long as these take
-/// space.
+/// All results are estimates, and the output says from how many reads. --big and --sample look at
+/// about fifty blocks that are spread over the tables, at large blocks and at pointers to separated
+/// values: at most 400 reads, however big the store is. They count replaced and deleted entries as
+/// long as these take space.
 ///
-/// --hot is told by the process that has the store open: it remembers the keys of about one in 64
-/// of its last reads (gets, and seeks of scans). No file has that, so it is not known of a store
-/// that nobody has open.
+/// --hot asks the process that has the store open: it remembers the keys of about one in 64 of its
+/// last reads (gets, and seeks of scans). No file holds these keys, so they are unknown if no
+/// process has the store open.
 #[derive(clap::Args)]
 #[command(group(ArgGroup::new("which").required(true).args(["big", "hot", "sample"])))]
 pub struct Args {
     /// The store.
     store: PathBuf,
-    /// Prefixes that take most space, and the largest entries that were found.
+    /// Prefixes that take the most space, and the largest entries that were found.
     #[arg(long)]
     big: bool,
     /// Keys and prefixes that are read most.
     #[arg(long)]
     hot: bool,
-    /// Keys drawn at random: one that takes twice the space is twice as likely.
+    /// Keys drawn at random: a key that takes twice the space is twice as likely.
     #[arg(long)]
     sample: bool,
     /// How many to list of each kind.
@@ -154,7 +154,7 @@ impl Args {
         Figures { text, json }
     }
 
-    /// Entries one below the other.
+    /// Prints entries one below the other.
     fn entries(&self, name: &str, entries: &[SurveyedKey]) -> String {
         let row = |entry: &SurveyedKey| {
             let what = match (entry.is_delete, entry.is_separated) {

@@ -17,7 +17,7 @@ use crate::output::Output;
 /// Write the manual pages into a directory: one for each command
 #[derive(clap::Args)]
 pub struct Args {
-    /// Where the pages go; it is made if it does not exist.
+    /// The directory for the pages; it is made if it does not exist.
     directory: PathBuf,
     /// Replace pages that exist.
     #[arg(long)]

@@ -17,16 +17,16 @@ const WAIT: Duration = Duration::from_millis(200);
 
 /// Copy a store and apply its changes to the copy, also while an application writes it
 ///
-/// The first run copies the files of the store. Later runs apply what was committed since, as long
-/// as the log reaches back so far: see `keep_log_bytes`. The mirror says in a keyspace of its own
-/// how far it has come. Programs may open it for reading once the command has ended.
+/// The first run copies the files of the store. Later runs apply the changes committed since, as
+/// long as the log reaches back so far: see `keep_log_bytes`. The mirror keeps its position in a
+/// separate keyspace. Programs may open it for reading once the command has ended.
 #[derive(clap::Args)]
 pub struct Args {
     /// The store.
     store: PathBuf,
     /// The mirror: a directory that is new or empty, or the mirror of this store.
     target: PathBuf,
-    /// Go on until Ctrl-C.
+    /// Continue until Ctrl-C.
     #[arg(long)]
     follow: bool,
 }

@@ -13,7 +13,7 @@ use crate::output::Output;
 
 /// Print the options of a store as TOML, for `reshape --options` and `--options` of a new store
 ///
-/// `runstone help options` says what each means, and `runstone set` changes one.
+/// `runstone help options` explains each option, and `runstone set` changes single options.
 #[derive(clap::Args)]
 pub struct Args {
     /// The store.

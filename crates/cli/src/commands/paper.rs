@@ -1,5 +1,5 @@
-//! `paper`: what a paper claims beside what is measured here. The papers are in `runstone-papers`;
-//! here are the flags, the table and the files of the figures.
+//! `paper`: the claims of a paper beside the measurements here. The papers are in
+//! `runstone-papers`; here are the flags, the table and the files of the figures.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,11 +13,11 @@ use crate::failure::{Exit, Failure, Result};
 use crate::layout::terminal_columns;
 use crate::output::{Output, columns, note};
 
-/// Measure what a paper claims, and judge it; without a name, list the papers
+/// Measure the claims of a paper, and judge them; without a name, list the papers
 #[derive(clap::Args)]
 pub struct Args {
-    /// Name of the paper, or `all`: that takes half an hour and measures up to two at once, so what
-    /// depends on the clock needs a run of one paper.
+    /// Name of the paper, or `all`: that takes half an hour and measures up to two at once, so
+    /// figures that depend on the clock need a run of one paper.
     name: Option<String>,
     /// End with exit code 1 if an effect of the paper is weaker or absent.
     #[arg(long, requires = "name")]
@@ -27,7 +27,7 @@ pub struct Args {
     /// device of 2 GB in memory, about an hour for all parts.
     #[arg(long, value_name = "S", default_value = "t0")]
     scale: Scale,
-    /// Measure one part of a paper; a part that it does not have is answered with those it has.
+    /// Measure one part of a paper; an unknown part is refused with a list of the parts.
     #[arg(long, value_name = "PART", requires = "name")]
     only: Option<String>,
     /// Write the figures into a directory.
@@ -65,7 +65,8 @@ impl Args {
         Ok(if is_short { Exit::Different } else { Exit::Ok })
     }
 
-    /// Refuses, before it measures for minutes, what the paper cannot do or must not replace.
+    /// Refuses impossible requests, and files that must not be replaced, before it measures for
+    /// minutes.
     fn check(&self, paper: &Paper, is_alone: bool) -> Result<()> {
         paper.check(self.scale, self.only.clone())?;
         if let Some(page) = &self.page {

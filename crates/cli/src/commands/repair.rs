@@ -1,4 +1,4 @@
-//! `repair`: a new store out of what a damaged one holds.
+//! `repair`: makes a new store from the readable contents of a damaged one.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -16,20 +16,22 @@ use crate::output::Output;
 /// At most this many are shown to people; `--json` shows all.
 const MOST_SHOWN: usize = 50;
 
-/// Make a new store out of what a damaged one holds; exit code 2 if something may be wrong
+/// Make a new store from the readable contents of a damaged one; exit code 2 if something may be
+/// wrong
 ///
 /// The damaged store is only read. Every key of the new store is right, or the output lists it as
-/// perhaps wrong: as a range of keys of a keyspace, with the reason. A healthy store is left alone.
+/// perhaps wrong: as a range of keys of a keyspace, with the reason. For a healthy store, nothing
+/// is done.
 ///
-/// If the manifest is lost, nothing says which tables are in force, and what the keyspaces are
-/// called: they come back as `keyspace-3`, with default options.
+/// If the manifest is lost, nothing says which tables are in force and which names the keyspaces
+/// have: they come back as `keyspace-3`, with default options.
 #[derive(clap::Args)]
 pub struct Args {
     /// The damaged store.
     store: PathBuf,
     /// The directory of the new store, which is new or empty.
     target: PathBuf,
-    /// Take back writes from lost-NNNNNN.wal too, for keys that were not written since. Writes
+    /// Also restore writes from lost-NNNNNN.wal, for keys that were not written since. Writes
     /// before them are missing.
     #[arg(long)]
     lost_log: bool,

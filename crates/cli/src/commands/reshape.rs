@@ -20,8 +20,8 @@ pub struct Args {
     /// The policy; `runstone policies` lists them.
     #[arg(long, value_name = "NAME", value_parser = policy_names(), hide_possible_values = true)]
     policy: Option<String>,
-    /// All options of a preset but those that say what the entries are, which stay: merge_operator,
-    /// compaction_filter, ttl_seconds and prefix. `runstone presets` lists them.
+    /// All options of a preset, except those that describe the entries: merge_operator,
+    /// compaction_filter, ttl_seconds and prefix stay. `runstone presets` lists them.
     #[arg(long, value_name = "NAME", value_parser = preset_names(), hide_possible_values = true,
           conflicts_with = "policy")]
     preset: Option<String>,

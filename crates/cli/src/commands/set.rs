@@ -22,14 +22,14 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Change options of a store, such as l0_trigger=6, and compact as they require
 ///
-/// `runstone help options` lists them, and `runstone options STORE` prints what they are. All are
-/// changed or none.
+/// `runstone help options` lists them, and `runstone options STORE` prints their present values.
+/// Either all are changed or none.
 ///
-/// If another process has the store open, that one is asked to change them, and its compactions
-/// follow. Then it can also be asked for memory_budget_bytes, background_threads,
+/// If another process has the store open, it is asked to change them, and its compactions follow.
+/// Then it can also be asked for memory_budget_bytes, background_threads,
 /// background_io_bytes_per_second (or unlimited), target_p99 (a latency for which background I/O
 /// slows down, such as 5ms, or off) and compactions (paused or running), which act until it closes
-/// the store, and to scrub: to read all files at so many bytes a second (or off).
+/// the store, and scrub (read all files at this many bytes a second, or off).
 #[derive(clap::Args)]
 pub struct Args {
     /// The store.

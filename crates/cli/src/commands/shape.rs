@@ -11,8 +11,8 @@ use crate::output::{Output, minute_text};
 
 /// Draw levels, runs and tables, and say why the next compaction would run
 ///
-/// The horizontal axis shows keys: a place on it is the fraction of the bytes that lie below its
-/// key, estimated from the bounds and sizes of tables. Tables above each other share keys.
+/// The horizontal axis shows keys: the place of a key is the fraction of the bytes that lie below
+/// it, estimated from the bounds and sizes of tables. Tables above each other share keys.
 #[derive(clap::Args)]
 pub struct Args {
     /// The store.
@@ -23,7 +23,7 @@ pub struct Args {
     /// Write the picture as a page that needs no other file.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Replace what exists.
+    /// Replace existing files.
     #[arg(long)]
     force: bool,
     #[command(flatten)]

@@ -19,7 +19,7 @@ use crate::output::Output;
 use crate::simulation::{Setup, Simulation};
 use crate::values_apart::{POINTER_ENTRY_BYTES, PlacementArgs, Written};
 
-/// More flushes would take minutes, and show no more than fewer and larger ones.
+/// More flushes would take minutes, and show no more than fewer, larger flushes.
 const MOST_FLUSHES: u64 = 4_000_000;
 
 /// An exbibyte: sizes of trees, levels and jobs stay below 2^64.
@@ -75,7 +75,7 @@ pub struct Args {
     /// Share of the writes that overwrite a key, from 0 to below 1.
     #[arg(long, value_name = "SHARE")]
     overwrite: Option<f64>,
-    /// Bytes written until an entry expires; without it, none does.
+    /// Bytes written until an entry expires; without it, no entry expires.
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     ttl: Option<u64>,
     /// Bytes written between two range deletes; without it, nothing is deleted.
@@ -113,7 +113,7 @@ pub struct Args {
     /// Plot costs over the size of the data.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Replace what exists.
+    /// Replace existing files.
     #[arg(long)]
     force: bool,
 }
@@ -280,7 +280,7 @@ impl Args {
             let what = "the share of bulk loads is not from 0 to 0.999";
             Failure::usage(what, "write a share such as 0.5").at(format!("--load-share {share}"))
         })?;
-        // Smaller ones are flushes in all but name, and each has its jobs.
+        // Smaller loads would be like flushes, and each causes jobs.
         let bytes = self.load_size.unwrap_or(1 << 30).max(self.memtable);
         if self.load_size.is_some_and(|asked| asked < bytes) {
             let what = "a bulk load is smaller than a flush";

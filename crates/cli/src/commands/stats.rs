@@ -1,4 +1,4 @@
-//! `stats`: what the store holds and measures.
+//! `stats`: the sizes and counters of the store.
 
 use std::path::PathBuf;
 
@@ -14,7 +14,7 @@ use crate::opening::Location;
 use crate::output::{Output, note};
 use crate::range::Range;
 
-/// After so many lines the names of the columns are printed again.
+/// After this many lines the names of the columns are printed again.
 const LINES_PER_HEADER: u64 = 20;
 
 /// Print sizes and counters
@@ -23,14 +23,14 @@ pub struct Args {
     /// The store.
     store: PathBuf,
     /// Print in the exposition format of Prometheus. Counters begin at zero when a store is opened:
-    /// those printed here are of the process that has it open, or else of this command.
+    /// those printed here belong to the process that has it open, or else to this command.
     #[arg(long, conflicts_with_all = ["json", "prefix", "from", "to", "keyspace"])]
     prometheus: bool,
-    /// Print a line every second with what another process does to the store, until it closes it or
-    /// Ctrl-C.
+    /// Print a line every second about the work of the process that has the store open, until that
+    /// process closes the store or Ctrl-C.
     #[arg(long, conflicts_with_all = ["prometheus", "prefix", "from", "to", "keyspace"])]
     follow: bool,
-    /// End after so many lines.
+    /// End after this many lines.
     #[arg(long, value_name = "N", requires = "follow")]
     lines: Option<u64>,
     #[command(flatten)]
@@ -111,7 +111,7 @@ impl Args {
         Ok(Exit::Ok)
     }
 
-    /// Under `--json` nothing but an error is on standard error, and what is here is no error.
+    /// Under `--json` standard error holds nothing but errors, and this is no error.
     fn tell(&self, output: &Output, what: &str) {
         if output.is_json {
             // A line that cannot be printed fails at the next one.

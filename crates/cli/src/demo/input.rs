@@ -1,4 +1,4 @@
-//! The files that a demonstration stores, and what becomes of each: kept, updated or deleted.
+//! The files that a demonstration stores, and the fate of each: kept, updated or deleted.
 
 use std::fs::{self, Metadata};
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::transfer::directory::Tree;
 /// What an update appends.
 const SECOND_VERSION: &[u8] = b"\nversion 2\n";
 
-/// What the store must hold for a file.
+/// The content that the store must hold for a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// Not stored: it could not be read.
@@ -26,7 +26,7 @@ pub enum State {
 /// A file's length and time of change when it was stored.
 type Mark = Option<(u64, SystemTime)>;
 
-/// The files, and what is known of them.
+/// The files, and their states.
 pub struct Input {
     pub tree: Tree,
     pub states: Vec<State>,

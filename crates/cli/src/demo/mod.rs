@@ -1,4 +1,4 @@
-//! The demonstration's parts: what goes in, what is done with it, what is reported.
+//! The parts of the demonstration: input, phases, report.
 
 pub mod input;
 pub mod phases;

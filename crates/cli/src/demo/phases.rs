@@ -1,5 +1,5 @@
-//! What a demonstration does with the store, one function per phase. Every call is timed; files are
-//! read outside of the timing.
+//! The phases of a demonstration, one function each. Every call is timed; files are read outside of
+//! the timing.
 
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,7 @@ const FULL_SCAN: &str = "scan, forward";
 /// At most this many differences are named one by one.
 const MOST_TOLD: usize = 20;
 
-/// What a phase did.
+/// The result of a phase.
 #[derive(Clone, Debug)]
 pub struct Phase {
     pub name: &'static str,
@@ -34,11 +34,11 @@ pub struct Phase {
     pub took: Duration,
     /// Time inside the store.
     pub in_store: Duration,
-    /// Of one operation; empty for phases that are timed as a whole.
+    /// The latencies of single operations; empty for phases that are timed as a whole.
     pub latency: Percentiles,
 }
 
-/// What differed from the files.
+/// Differences from the files.
 #[derive(Clone, Debug, Default)]
 pub struct Check {
     pub values_equal: u64,
@@ -175,7 +175,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Reads keys that are there, and keys that are not.
+    /// Reads keys that exist, and keys that do not.
     fn read(&mut self, store: &dyn KvStore) -> Result<()> {
         let live = self.input.with_state(&[State::Kept, State::Updated]);
         let gone = self.input.with_state(&[State::Deleted]);

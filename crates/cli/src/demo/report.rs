@@ -1,4 +1,4 @@
-//! What a demonstration measured, for people and for machines.
+//! The measurements of a demonstration, for people and for machines.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::phases::{Check, Phase, Run};
 use crate::opened::Figures;
 use crate::output::{columns, duration, nanos, rounded, size};
 
-/// Everything.
+/// All measurements.
 pub struct Report {
     pub source: String,
     pub store: String,

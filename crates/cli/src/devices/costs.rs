@@ -1,4 +1,4 @@
-//! What a demonstration cost a KVSSD.
+//! The costs of a demonstration for a KVSSD.
 
 use runstone_flash::kvssd::KvSsd;
 use serde_json::json;

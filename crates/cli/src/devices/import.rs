@@ -22,7 +22,7 @@ use crate::transfer::progress::{Progress, source_key};
 /// A batch also ends at this size: the device takes it as one.
 const MOST_BATCH_BYTES: usize = 1 << 20;
 
-/// What the file beside the image says.
+/// The content of the file beside the image.
 #[derive(Serialize, Deserialize)]
 struct Saved {
     source: String,
@@ -59,7 +59,8 @@ impl DeviceTarget {
         how: &str,
         asked: Durability,
     ) -> Result<DeviceTarget> {
-        // A log that is not synced loses its end in a kill, and the import would lose its place.
+        // A log that is not synced loses its end when the process is killed, and the import would
+        // lose its place.
         let durability = match device.device().options().durability {
             kvssd::Durability::Capacitor => asked,
             kvssd::Durability::Log => Durability::Sync,

@@ -1,5 +1,6 @@
-//! What each layer below a store on a block SSD wrote: the store and its files, read-modify-write,
-//! collection. They multiply to what the flash programmed, which the device asserts.
+//! The bytes that each layer below a store on a block SSD wrote: the store and its files,
+//! read-modify-write, collection. The factors multiply to the bytes that the flash programmed, as
+//! the device asserts.
 
 use runstone::storage::Category;
 use runstone_flash::block::LayerReport;

@@ -31,7 +31,7 @@ pub struct Delete {
 }
 
 impl Delete {
-    /// Refuses to delete everything because nothing was named.
+    /// Refuses a command that names nothing, because it would delete everything.
     pub fn check(&self) -> Result<()> {
         let Selection { part, limit, .. } = &self.selection;
         let is_range = part.prefix.is_some() || part.from.is_some() || part.to.is_some();
@@ -59,7 +59,7 @@ impl Delete {
 pub enum Deleted {
     /// This many keys.
     Keys(u64),
-    /// A range, by one record, without a look at what it held: about this many entries.
+    /// A range, by one record, without looking at its entries: about this many.
     Range(u64),
 }
 
@@ -87,8 +87,8 @@ fn delete_keys(entries: &dyn Entries, keys: &[Vec<u8>], durability: Durability) 
 }
 
 /// Deletes the keys of a range, all or none by one record, however many there are. With a limit, or
-/// in a store without such records, it deletes them in batches: what is deleted when this fails
-/// stays deleted.
+/// in a store without such records, it deletes them in batches: if this fails, entries that were
+/// deleted so far stay deleted.
 fn delete_range(entries: &dyn Entries, range: Range, durability: Durability) -> Result<Deleted> {
     let mut range = Range { keys_only: true, ..range };
     if range.is_empty() {

@@ -1,4 +1,4 @@
-//! Prints one value: for people on a line, as they would type it; for programs its bytes alone.
+//! Prints one value: for people on a line, as they would type it; for programs only its bytes.
 
 use std::ffi::OsString;
 use std::io::{IsTerminal, stdout};
@@ -28,8 +28,8 @@ pub struct Get {
 }
 
 impl Get {
-    /// `is_line` says that other output follows on the same pipe, as that of the next command of a
-    /// shell; then the value ends with a line feed there too.
+    /// `is_line` says that other output follows on the same pipe, such as the output of the next
+    /// command of a shell. Then the value ends with a line feed there too.
     pub fn run(&self, entries: &dyn Entries, output: &Output, is_line: bool) -> Result<Exit> {
         let key = self.encoding.read(&self.key)?;
         let Some(value) = entries.get(&key)? else {

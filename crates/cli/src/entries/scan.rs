@@ -23,7 +23,7 @@ pub struct Scan {
 }
 
 impl Scan {
-    /// Fails at the end if keys were passed that have no value.
+    /// Fails at the end if keys without a value were skipped.
     pub fn run(&self, entries: &dyn Entries, output: &Output) -> Result<()> {
         let range = Range { keys_only: self.keys_only, ..Range::of(&self.selection)? };
         let encoding = self.selection.part.encoding;

@@ -1,4 +1,4 @@
-//! What a demonstration cost a store of files.
+//! The costs of a demonstration for a store of files.
 
 use runstone::{Keyspace, MetricsSnapshot, Store};
 use runstone_storage::process;

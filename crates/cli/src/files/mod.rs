@@ -222,7 +222,7 @@ impl Opened for FileStore {
     }
 }
 
-/// Why nobody knows what is hot.
+/// The reason why nobody knows which keys are hot.
 fn heat_is_not_known(what: &str) -> Failure {
     Failure::new(Exit::CannotOpen, format!("which keys are hot is not known: {what}")).hint(
         "run it while the application has the store open, in threads; --big and --sample work \

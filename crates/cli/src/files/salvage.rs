@@ -1,8 +1,9 @@
-//! A walk past damage: where a block cannot be read, it continues at the next key that can be read.
+//! A walk past damage: after a block that cannot be read, it continues at the next readable key.
 //!
-//! The engine says that a read failed, not which keys the block holds. So the next readable key is
-//! sought: ever larger steps until a read succeeds, then halves of the last step. In the gap
-//! nothing is taken from anywhere: what other tables hold there may be older than what is lost.
+//! The engine says that a read failed, not which keys the block holds. So the walk seeks the next
+//! readable key: in ever larger steps until a read succeeds, then in halves of the last step. It
+//! takes no entry in the gap from other tables, because such an entry may be older than the lost
+//! one.
 
 use runstone::unstable;
 use runstone::{Keyspace, ReadOptions, Snapshot, prefix_successor};
@@ -11,7 +12,7 @@ use crate::failure::{Exit, Failure, Result};
 use crate::interrupt;
 use crate::range::{Missing, Range, Visit};
 
-/// Most reads of one search by halves.
+/// The largest number of reads of one search by halves.
 const MOST_HALVES: usize = 256;
 
 /// Visits the keys of a range that can be read, and reports the others. Backwards, it ends at the
@@ -50,7 +51,7 @@ pub fn walk(
         let from = last.map(|last| behind(&last)).or(left.start.take());
         left.limit = left.limit.map(|limit| limit - visited);
         let search = Search { keyspace, snapshot, end: left.end.as_deref() };
-        // A walk reads separated values ahead, and fails before it comes to the damage.
+        // A walk reads separated values ahead, and so fails before it reaches the damage.
         if visited > 0
             && let Found::Key(next) = search.read(from.as_deref().unwrap_or_default())?
         {
@@ -75,7 +76,7 @@ struct Search<'a> {
     end: Option<&'a [u8]>,
 }
 
-/// What a read that begins at a key finds.
+/// The result of a read that begins at a key.
 enum Found {
     Key(Vec<u8>),
     /// No key lies there.
@@ -84,7 +85,7 @@ enum Found {
 }
 
 impl Search<'_> {
-    /// The next key after a place at which reads fail; `None` if none of the range can be read.
+    /// The next readable key after a place at which reads fail; `None` if the range has none.
     fn next_readable(&self, from: &[u8]) -> Result<Option<Vec<u8>>> {
         let mut bad = from.to_vec();
         for step in self.steps(from) {
@@ -98,7 +99,7 @@ impl Search<'_> {
     }
 
     /// Places after a given one, the nearest first: keys that differ from it in ever earlier bytes,
-    /// and the ends of tables, because a table of which no block can be read is passed as a whole.
+    /// and the ends of tables, because a table without a readable block is skipped as a whole.
     fn steps(&self, from: &[u8]) -> Vec<Vec<u8>> {
         let near = (1..=from.len()).filter_map(|len| prefix_successor(&from[..len]));
         let mut steps: Vec<Vec<u8>> = near.collect();

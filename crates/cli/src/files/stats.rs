@@ -1,5 +1,6 @@
-//! What a store of files holds and measures. Counters begin at each open, so those of a store that
-//! is opened only for this are mostly zero. If an application has it open, that one is asked.
+//! The sizes and counters of a store of files. Counters begin at zero at each open, so those of a
+//! store that is opened only for this are mostly zero. If an application has the store open, it is
+//! asked instead.
 
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -17,13 +18,13 @@ use crate::opened::Figures;
 use crate::output::{columns, duration, size};
 use crate::range::Range;
 
-/// Who measured what is printed.
+/// The process that measured the printed numbers.
 pub enum Measured {
     /// This process.
     Here(Box<MetricsSnapshot>),
     /// The process that has the store open.
     There(Box<LiveState>),
-    /// That one, but it does not tell.
+    /// That process, but it does not report.
     Untold,
 }
 
@@ -43,7 +44,7 @@ impl Measured {
         }
     }
 
-    /// Whose counters these are, and since when.
+    /// The owner of the counters, and the time since they count.
     fn since(&self) -> String {
         match self {
             Measured::There(state) => {
@@ -205,7 +206,7 @@ fn to_text(
 
 /// The lines on the whole store.
 fn measured_text(store: &Store, measured: &Measured) -> String {
-    // What this process reads of another one's log is not counted as its own.
+    // Reads from the log of another process do not count as reads of this store.
     let log_bytes = match measured {
         Measured::There(state) => state.metrics.wal_bytes,
         _ => 0,

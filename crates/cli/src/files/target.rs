@@ -18,15 +18,16 @@ use crate::transfer::progress::{Progress, ProgressRecord};
 /// A batch also ends at this size, so that large values do not pile up in memory.
 const MOST_BATCH_BYTES: u64 = 4 << 20;
 
-/// A keyspace that takes more than this percentage of what is live at the end of an import is
-/// compacted: the import replaced much, and nobody compacts it once the command has ended.
+/// At the end of an import, a keyspace that takes more than this percentage of its live bytes is
+/// compacted: the import replaced many entries, and nothing compacts the keyspace once the command
+/// has ended.
 const MOST_SPACE_PERCENT: u32 = 140;
 
 /// See the module docs.
 pub struct StoreTarget {
     store: Store,
     keyspace: Keyspace,
-    /// Keyspaces that the import has left behind.
+    /// Keyspaces that the import has completed.
     earlier: Vec<Keyspace>,
     record: Option<ProgressRecord>,
     batch: Batch,
@@ -120,7 +121,7 @@ impl Target for StoreTarget {
             earlier.push(keyspace);
             let of_one = |one: &Keyspace| space_percent(&unstable::shape(one), MOST_SPACE_PERCENT);
             let mut large = earlier.iter().filter(|one| of_one(one) > MOST_SPACE_PERCENT.into());
-            // Without room for the outputs, the import is whole all the same.
+            // If there is no room for the outputs, the import is complete nevertheless.
             large.try_for_each(|one| match one.compact() {
                 Err(error) if error.is_no_space() => Ok(()),
                 outcome => outcome,

@@ -1,5 +1,5 @@
-//! What is damaged in a store of files. A store that damage keeps from opening is a finding, not a
-//! failure: its files are then checked one by one.
+//! Finds the damage in a store of files. A store that does not open because of damage is a finding,
+//! not a failure: its files are then checked one by one.
 
 use std::path::Path;
 
@@ -77,7 +77,7 @@ fn hints(damage: &[Damage]) -> Vec<String> {
     hints
 }
 
-/// The damage of a store that does not open: what kept it from opening, then what each file says.
+/// The damage of a store that does not open: first the cause, then the findings in each file.
 pub fn look(path: &Path, storage: &dyn Storage, failure: &Failure) -> Result<Verified> {
     let mut report = VerifyReport::default();
     let mut files = storage.list().map_err(Error::from)?;
@@ -101,8 +101,8 @@ pub fn look(path: &Path, storage: &dyn Storage, failure: &Failure) -> Result<Ver
         Some((file, what)) => (file.to_string(), what.to_string()),
         None => (file_name(failure), failure.what.clone()),
     };
-    // Where a segment of the log is unreadable from its header on, the failure names the one before
-    // it, after which records are missing.
+    // If a segment of the log is unreadable from its header on, the failure names the segment
+    // before it, after which records are missing.
     let is_log = |file: &str| file.ends_with(".wal");
     let tells = |damage: &Damage| damage.file == file || is_log(&damage.file) && is_log(&file);
     if !report.damage.iter().any(tells) {

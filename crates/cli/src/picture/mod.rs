@@ -1,5 +1,5 @@
-//! The tree as a picture: levels, runs and tables on one axis of keys. This file gathers what is
-//! drawn; `terminal` draws it, and `rows` prepares it for `runstone-plot`.
+//! The tree as a picture: levels, runs and tables on one axis of keys. This file gathers the data
+//! of the picture; `terminal` draws it, and `rows` prepares it for `runstone-plot`.
 
 pub mod rows;
 pub mod terminal;
@@ -27,14 +27,14 @@ use crate::opened::{Caption, Drawing};
 pub struct Picture {
     pub keyspace: String,
     pub policy: String,
-    /// What its options add to puts and deletes, in words.
+    /// The effects of its options on puts and deletes, in words.
     pub features: Vec<String>,
     pub levels: Vec<LevelPicture>,
-    /// Where keys lie.
+    /// The places of keys.
     pub axis: KeyAxis,
     pub memtable_bytes: u64,
     pub next_compaction: Option<Plan>,
-    /// How its compactions fall into cells and parts, in the plan's order.
+    /// The cells and parts of its compactions, in the plan's order.
     pub slices: Vec<Slices>,
     /// Whether it was begun, and parts of it are installed.
     pub is_begun: bool,
@@ -184,8 +184,8 @@ pub fn cells((from, to): (f64, f64), width: usize) -> (usize, usize) {
     (from, at(to).clamp(from + 1, width.max(from + 1)))
 }
 
-/// How many bytes labels of keys leave out: all keys begin with them. It ends after a character
-/// that separates parts of keys, and never inside a character.
+/// The number of bytes that labels of keys leave out, because all keys begin with them. It ends
+/// after a character that separates parts of keys, and never inside a character.
 pub fn left_out(axis: &KeyAxis) -> usize {
     /// A shorter prefix is shown.
     const LEAST: usize = 8;
@@ -346,7 +346,7 @@ pub fn tombstone_permille<'a>(tables: impl Iterator<Item = &'a Arc<Table>>) -> u
     (tombstones * 1000).checked_div(entries).unwrap_or(0)
 }
 
-/// What a group of a value file is drawn as.
+/// A group of a value file, as it is drawn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValueRow {
     /// `group 3`, or `cold`.

@@ -137,7 +137,8 @@ fn table(picture: &Picture, table: &Table) -> Bar {
     Bar { from, to, paint, tip }
 }
 
-/// Its parts on the axis of the tree, and the bounds of its cells as lines across them.
+/// The parts of a compaction on the axis of the tree, and the bounds of its cells as lines across
+/// them.
 fn next_compaction(picture: &Picture) -> Section {
     let parts = picture.parts().enumerate().map(|(at, part)| {
         let (from, to) = picture.part(part);
@@ -160,7 +161,7 @@ fn next_compaction(picture: &Picture) -> Section {
     Section { heading, is_on_axis: !rows.is_empty(), rows, rest: String::new() }
 }
 
-/// A value file: one bar per group, as long as what it holds against the largest.
+/// A value file: one bar per group, whose length is its size relative to the largest group.
 fn values(file: &ValueUsage) -> Section {
     let groups = value_rows(file);
     let largest = groups.iter().map(ValueRow::bytes).max().unwrap_or(0).max(1);

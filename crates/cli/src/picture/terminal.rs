@@ -67,7 +67,7 @@ pub fn draw(picture: &Picture, columns: usize) -> String {
     fold(&text, width + LABEL_COLUMNS)
 }
 
-/// A value file: one bar per group, as long as what it holds against the largest.
+/// A value file: one bar per group, whose length is its size relative to the largest group.
 fn draw_values(file: &ValueUsage, width: usize) -> String {
     let bytes = file.bytes();
     let mut text = format!(
@@ -134,7 +134,7 @@ fn draw_slices(picture: &Picture, width: usize) -> String {
     line("cells", cell_count, bounds) + &line("parts", picture.parts().count(), parts)
 }
 
-/// Keys of the store at their places: both ends, and what has room between.
+/// Keys of the store at their places: both ends, and those that have room in between.
 fn draw_axis(picture: &Picture, width: usize) -> String {
     let from = left_out(&picture.axis);
     let dots = if from > 0 { ".." } else { "" };

@@ -18,7 +18,7 @@ use crate::interrupt::{self, SIGINT};
 use crate::output::note;
 
 const HISTORY_FILE: &str = ".runstone_history";
-/// More keys than this are no help.
+/// A list of more keys than this would not help.
 const MOST_KEYS: usize = 50;
 
 struct Completion {
@@ -75,8 +75,8 @@ impl Hinter for Completion {
 impl Highlighter for Completion {}
 impl Validator for Completion {}
 
-/// Runs lines one by one; `false` ends the shell. Ctrl-C ends the command that runs, and what was
-/// pasted after it.
+/// Runs lines one by one; `false` ends the shell. Ctrl-C ends the running command, and discards
+/// lines that were pasted after it.
 fn run_lines(session: &mut Session<'_>, lines: &str) -> Result<bool> {
     for line in lines.lines() {
         interrupt::clear();
@@ -134,7 +134,7 @@ pub fn run(session: &mut Session<'_>) -> Result<()> {
         }
     };
     if let Some(path) = &history {
-        // No history is kept where the home cannot be written.
+        // No history is kept if the home cannot be written.
         let _ = editor.save_history(path);
     }
     outcome

@@ -26,7 +26,7 @@ use crate::output::{Output, duration};
 use crate::picture::{Picture, terminal};
 use crate::range::Range;
 
-/// What can be typed.
+/// The commands that can be typed.
 #[derive(Parser)]
 #[command(multicall = true, disable_help_subcommand = true, override_usage = "COMMAND [ARGUMENTS]")]
 pub enum Line {
@@ -225,7 +225,7 @@ impl<'a> Session<'a> {
         part.keyspace.clone()
     }
 
-    /// The keyspace that is named, else the current one.
+    /// The keyspace that is named, or the current one.
     fn named(&self, keyspace: &KeyspaceArgument) -> Result<Keyspace> {
         match &keyspace.keyspace {
             Some(name) => keyspaces::find(&self.store, name),
@@ -233,7 +233,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Does something with the entries of a keyspace, as of the snapshot that is read at.
+    /// Does something with the entries of a keyspace, as of the present snapshot.
     fn with<T>(
         &self,
         keyspace: &KeyspaceArgument,

@@ -2,7 +2,7 @@
 //! arguments of the command line, escapes and all.
 
 /// Splits a line at blanks outside of quotes. A backslash before a quote or a blank takes its
-/// meaning away, inside quotes too; before anything else it stays, for whoever reads the word.
+/// meaning away, inside quotes too; before anything else it stays, for the reader of the word.
 pub fn split(line: &str) -> Result<Vec<String>, String> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;

@@ -6,11 +6,11 @@ use super::directory::Skipped;
 use super::source::{Item, Part, Position, Source};
 use crate::failure::Result;
 
-/// What was read, and the source after it.
+/// The items read so far, and the source after them.
 pub struct Ahead<'a> {
     source: &'a mut dyn Source,
     read: VecDeque<Read>,
-    /// The item that was handed out last.
+    /// The item that was returned last.
     last: Option<Read>,
 }
 
@@ -53,7 +53,7 @@ impl<'a> Ahead<'a> {
         Ok(false)
     }
 
-    /// Takes back the item that was handed out last; `before` was the position before it.
+    /// Takes back the item that was returned last; `before` was the position before it.
     pub fn put_back(&mut self, item: Item, before: Position) {
         let (place, position) = (self.place(), self.position());
         self.read.push_front(Read { item, place: place.clone(), position });

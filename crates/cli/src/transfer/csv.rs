@@ -8,11 +8,11 @@ enum State {
     FieldStart,
     Plain,
     Quoted,
-    /// Behind a quote inside a quoted field: its end, or half of an escaped quote.
+    /// After a quote inside a quoted field: the end of the field, or half of an escaped quote.
     QuoteInQuoted,
 }
 
-/// What a line did to the record.
+/// The state of the record after a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fed {
     /// The record is whole.

@@ -1,5 +1,5 @@
-//! The regular files of a directory tree, by relative path. No symbolic link is followed. What
-//! cannot be read, or is no file, is counted and is no error.
+//! The regular files of a directory tree, by relative path. No symbolic link is followed. An entry
+//! that cannot be read or is no file is counted, and is no error.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -37,7 +37,7 @@ impl FileEntry {
     }
 }
 
-/// What was skipped.
+/// The skipped entries.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Skipped {
     /// Symbolic links, sockets, devices.
@@ -67,7 +67,7 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Walks a directory; what is at `without`, canonical paths, is left out.
+    /// Walks a directory, except for the canonical paths in `without`.
     pub fn walk(root: &Path, without: &[PathBuf]) -> Result<Tree> {
         let entries = fs::read_dir(root)
             .map_err(|error| Failure::file(root, "read the directory", &error))?;

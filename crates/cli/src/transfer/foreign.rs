@@ -1,5 +1,5 @@
-//! Databases of LevelDB and RocksDB as sources. What their files hold is read by the crate
-//! `runstone-foreign`; here it becomes records, with positions to resume from.
+//! Databases of LevelDB and RocksDB as sources. The crate `runstone-foreign` reads their files;
+//! here the entries become records, with positions to resume from.
 
 use std::ffi::OsStr;
 use std::fs::{DirEntry, File};
@@ -67,7 +67,7 @@ fn dialect_of(source: &Path) -> Dialect {
 
 /// Which records go where.
 pub struct Choice<'a> {
-    /// The one column family that is wanted.
+    /// The one column family that the user wants.
     pub family: Option<&'a str>,
     /// The keyspace that was named.
     pub keyspace: Option<&'a str>,
@@ -95,7 +95,7 @@ pub fn open(dialect: Dialect, path: &Path, choice: &Choice<'_>) -> Result<Box<dy
     Ok(Box::new(source))
 }
 
-/// The families that are wanted, each with its number in the database.
+/// The families that the user wants, each with its number in the database.
 fn parts(database: &Database, choice: &Choice<'_>) -> Result<Vec<(usize, Part)>> {
     let names: Vec<String> = database.families().map(str::to_string).collect();
     let is_wanted = |name: &String| choice.family.is_none_or(|family| family == name);
@@ -158,7 +158,7 @@ impl Source for DatabaseSource {
         self.position.clone()
     }
 
-    /// Whoever wrote to the database since may have written to what was imported.
+    /// Somebody who wrote to the database since may have changed the imported part.
     fn resume(&mut self, position: &Position) -> Result<bool> {
         if position.sum != self.database.fingerprint() || position.part >= self.parts.len() {
             return Ok(false);

@@ -73,7 +73,7 @@ impl Input {
         }
     }
 
-    /// Forgets what a stream keeps: nobody goes back beyond the beginning of the next line.
+    /// Frees the kept bytes of a stream: nobody goes back beyond the beginning of the next line.
     pub fn mark(&mut self) {
         if let Input::Stream(stream) = self {
             stream.kept.drain(..stream.at);
@@ -110,7 +110,7 @@ impl Stream {
         Ok(bytes as u64)
     }
 
-    /// Goes back, at most to the beginning of what is kept.
+    /// Goes back, at most to the beginning of the kept bytes.
     fn seek(&mut self, offset_bytes: u64) -> io::Result<()> {
         let at = offset_bytes.checked_sub(self.kept_from).map(|at| at as usize);
         self.at = at

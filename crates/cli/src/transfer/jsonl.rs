@@ -60,8 +60,9 @@ pub fn write(entry: Entry<'_>, out: &mut Vec<u8>) {
 
 /// Reads a line. With a key field but no value field the whole object is the value.
 ///
-/// `encoding` is about the fields `key` and `value`, and `expires_ms` about `value`, also where the
-/// user names these fields. Where others are named, it is a field like any other.
+/// `encoding` applies to the fields `key` and `value`, and `expires_ms` applies to `value`, even if
+/// the user names these fields. If the user names other fields, `encoding` is a field like any
+/// other.
 pub fn parse(line: &[u8], fields: &Fields) -> Result<Parsed, String> {
     let object: Object<'_> = match serde_json::from_slice(line.trim_ascii()) {
         Ok(object) => object,
@@ -129,8 +130,8 @@ pub fn refusal(line: &[u8], fields: &Fields) -> Option<(String, String)> {
 /// How the texts of an object become bytes.
 type Decode = fn(String) -> Result<Vec<u8>, String>;
 
-/// The encoding that the object names. A word that is not known is about something else if the user
-/// says which fields to take.
+/// The encoding that the object names. If the user says which fields to take, an unknown word does
+/// not count as an encoding.
 fn decoder(object: &Object<'_>, fields: &Fields) -> Result<Decode, String> {
     let as_it_is: Decode = |text| Ok(text.into_bytes());
     let is_wanted =

@@ -21,7 +21,7 @@ pub struct Place {
     pub offset_bytes: u64,
     /// Lines before it.
     pub line: u64,
-    /// Sums up what lies before it. Another build sums up the same.
+    /// A sum over everything before it. Another build computes the same sum.
     pub sum: u64,
 }
 
@@ -48,7 +48,7 @@ impl LineReader {
         Ok(())
     }
 
-    /// Reads up to a place of an earlier run; `false` if what lies before it is not what it was.
+    /// Reads up to a place of an earlier run; `false` if the bytes before it have changed.
     pub fn read_up_to(&mut self, place: Place) -> Result<bool> {
         let mut buffer = Vec::new();
         while self.at.offset_bytes < place.offset_bytes {

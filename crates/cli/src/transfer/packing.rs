@@ -168,7 +168,7 @@ impl<W: Write> Packer<W> {
         }
     }
 
-    /// Writes the end, and gives back what it was written to.
+    /// Writes the end, and returns the underlying file.
     pub fn finish(self) -> io::Result<W> {
         match self {
             Packer::Plain(to) => Ok(to),
@@ -195,8 +195,8 @@ mod tests {
         Ok(bytes)
     }
 
-    /// What `zstd --long=31` writes was refused. A window that is larger still is refused with the
-    /// memory that it takes.
+    /// A file of `zstd --long=31` was refused. An even larger window is refused, with the memory
+    /// that it takes.
     #[test]
     fn long_windows_are_read() {
         assert_eq!(decode(&frame(21 << 3, b"text")).expect("2G"), b"text");

@@ -13,7 +13,7 @@ use crate::failure::{Failure, Result};
 /// Name of the keyspace that holds it; dropped when no import is under way.
 pub const KEYSPACE: &str = "_runstone.import";
 
-/// What is stored.
+/// The stored record.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
     pub position: Position,
@@ -24,9 +24,9 @@ pub struct Progress {
     pub expired: u64,
 }
 
-/// What distinguishes one import from another: the path, and `how` it is read. The position, which
-/// is a sum over what was read, shows whether the path still holds the same: length and time of a
-/// file do not, because many other files have the same.
+/// The identity of an import: the path, and `how` it is read. The position, which is a sum over
+/// what was read, shows whether the path still holds the same: length and time of a file do not,
+/// because many other files have the same.
 pub fn source_key(source: &Path, how: &str) -> Result<String> {
     let path = source.canonicalize().map_err(|error| Failure::file(source, "read", &error))?;
     let path = crate::encoding::to_hex(path.as_os_str().as_encoded_bytes());
@@ -49,7 +49,7 @@ impl ProgressRecord {
         Ok(ProgressRecord { keyspace, key: source_key(source, how)?.into_bytes() })
     }
 
-    /// What an earlier import left. Progress that does not decode counts as none.
+    /// The progress of an earlier import. Progress that does not decode counts as none.
     pub fn read(&self) -> Result<Option<Progress>> {
         let stored = self.keyspace.get(&self.key)?;
         Ok(stored.and_then(|stored| serde_json::from_slice(&stored).ok()))

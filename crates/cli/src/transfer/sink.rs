@@ -15,7 +15,7 @@ use crate::range::Entry;
 
 /// Something that takes records.
 pub trait Sink {
-    /// Takes an entry. The inner `Err` is for one that the format cannot hold.
+    /// Takes an entry. The inner `Err` is for an entry that the format cannot hold.
     fn put(&mut self, entry: Entry<'_>) -> Result<std::result::Result<(), Refused>>;
 
     /// Called after the last entry.
@@ -26,11 +26,12 @@ pub trait Sink {
         Vec::new()
     }
 
-    /// Called after the last entry that could be read. Returns where the entries are, if elsewhere.
+    /// Called after the last entry that could be read. Returns the place of the entries if it is
+    /// not the target.
     fn finish_partial(&mut self) -> Result<Option<PathBuf>>;
 }
 
-/// What the format cannot hold.
+/// An entry that the format cannot hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refused {
     Key(String),
@@ -129,7 +130,7 @@ impl Style<'_> {
     }
 }
 
-/// Where lines go.
+/// The destination of the lines.
 trait Target {
     fn write(&mut self, bytes: &[u8]) -> Result<()>;
     fn finish(&mut self) -> Result<()>;
@@ -140,7 +141,7 @@ struct FileSink<'a, T> {
     target: T,
     style: Style<'a>,
     buffer: Vec<u8>,
-    /// Which of the columns some entry had.
+    /// The columns that occurred in some entry.
     filled: Vec<bool>,
 }
 
@@ -211,7 +212,7 @@ impl NewFile {
         let found = path.canonicalize().ok();
         refuse_in(path, store)?;
         nesting::refuse_inside(path)?;
-        // A rename would put a file in the place of a device or a pipe.
+        // A rename would replace a device or a pipe by a file.
         if found.is_some_and(|found| !found.is_file()) {
             let hint = "name a new file; `-` is standard output";
             return Err(Failure::usage("the target is no regular file", hint).at(path.display()));
@@ -262,8 +263,8 @@ impl Target for NewFile {
         self.sync_directory()
     }
 
-    /// `TARGET.partial`. Where that is there from an earlier export, the file keeps the name that
-    /// it was written under.
+    /// `TARGET.partial`. If an earlier export left that name, the file keeps the name under which
+    /// it was written.
     fn finish_partial(&mut self) -> Result<Option<PathBuf>> {
         self.complete()?;
         let mut name = self.path.file_name().unwrap_or_default().to_os_string();
@@ -289,7 +290,7 @@ impl NewFile {
         if self.force {
             return fs::rename(&self.partial, path);
         }
-        // A link, unlike a rename, does not replace what appeared meanwhile.
+        // A link, unlike a rename, does not replace a file that appeared meanwhile.
         match fs::hard_link(&self.partial, path) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(error),
             Err(_) => fs::rename(&self.partial, path),
@@ -314,7 +315,8 @@ impl Drop for NewFile {
     }
 }
 
-/// Refuses a target that is or would be a file of the store: it removes what is not its own.
+/// Refuses a target that is or would be a file of the store: the store removes files that are not
+/// its own.
 fn refuse_in(path: &Path, store: &[PathBuf]) -> Result<()> {
     let here = Path::new(".");
     let places = path.ancestors().map(|at| if at.as_os_str().is_empty() { here } else { at });
@@ -376,7 +378,8 @@ impl DirectorySink {
             self.make_directories(relative)?;
             self.made = parent.to_path_buf();
         }
-        // What is no file, such as a socket, is not replaced: the new file finds it in the way.
+        // Anything that is no file, such as a socket, is not replaced: the new file cannot be made
+        // there.
         let is_replaced = |found: fs::Metadata| found.is_file() || found.is_symlink();
         if self.force && path.symlink_metadata().is_ok_and(is_replaced) {
             fs::remove_file(&path)?;
@@ -385,7 +388,7 @@ impl DirectorySink {
         file.write_all(value)
     }
 
-    /// Makes the directories above a file. A link among them is refused: it may lead elsewhere.
+    /// Makes the directories above a file. A link among them is refused: it may point elsewhere.
     fn make_directories(&self, relative: &Path) -> std::io::Result<()> {
         let mut path = self.root.clone();
         for part in relative.parent().into_iter().flat_map(Path::components) {
@@ -445,7 +448,7 @@ impl Sink for DirectorySink {
 mod tests {
     use super::*;
 
-    /// What a killed export of the same process number left was reported as a target that exists.
+    /// The file of a killed export with the same process number was reported as an existing target.
     #[test]
     fn a_partial_file_in_the_way_is_named() {
         let directory = tempfile::tempdir().expect("a directory");

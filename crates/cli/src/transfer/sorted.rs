@@ -1,12 +1,12 @@
 //! The records of a source in the order of their keys. Of several records with the same key the
 //! last one counts.
 //!
-//! The whole source is read first: what fits in memory is sorted and written to a file, a *run*,
-//! and at the end all runs are merged. A source that fits writes none.
+//! The whole source is read first. Records that fit in memory together are sorted and written to a
+//! file, a *run*, and at the end all runs are merged. A source that fits in memory writes no run.
 //!
 //! Rejected: the crate `extsort` bounds a run by its number of records, so that large values do not
-//! fit, and `ext-sort` by `deepsize`. In both a record would need a number of its own, for the last
-//! of a key to win.
+//! fit, and `ext-sort` by `deepsize`. In both, a record would need a number of its own so that the
+//! last record of a key wins.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -39,10 +39,10 @@ pub struct Sorted {
     bar: ProgressBar,
     held: Vec<Record>,
     held_bytes: usize,
-    /// The files of the runs, and the directory that they are in.
+    /// The files of the runs, and their directory.
     written: Vec<PathBuf>,
     scratch: Option<Scratch>,
-    /// Once the source is read.
+    /// Present once the source is read.
     merge: Option<Merge>,
 }
 
@@ -76,7 +76,7 @@ impl Sorted {
         Ok(())
     }
 
-    /// Sorts what is held, and leaves the last record of each key.
+    /// Sorts the held records, and keeps the last record of each key.
     fn take_held(&mut self) -> Vec<Record> {
         let mut records = std::mem::take(&mut self.held);
         self.held_bytes = 0;

@@ -33,12 +33,12 @@ pub struct Position {
     /// Jsonl: how keys were written.
     #[serde(default)]
     pub keys: Keys,
-    /// Database: which of its column families it is in.
+    /// Database: the column family of the key.
     #[serde(default)]
     pub part: usize,
 }
 
-/// Which kinds of keys occurred that JSON distinguishes and a store does not: `1` and `"1"`.
+/// The kinds of keys that occurred. JSON distinguishes `1` and `"1"`, and a store does not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Keys {
     literals: bool,
@@ -69,7 +69,7 @@ impl Keys {
 /// A part of a source that has a keyspace of its own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Part {
-    /// The column family that it is.
+    /// Its column family.
     pub family: String,
     pub keyspace: String,
 }
@@ -88,14 +88,14 @@ pub trait Source {
     /// The position after the last item.
     fn position(&self) -> Position;
 
-    /// Continues after a position. `false` if what lies before it has changed; the source is of no
-    /// use then.
+    /// Continues after a position. `false` if the bytes before it have changed; then the source
+    /// cannot be used.
     fn resume(&mut self, position: &Position) -> Result<bool>;
 
     /// All bytes that will be read; 0 if that is not known.
     fn total_bytes(&self) -> u64;
 
-    /// What was skipped.
+    /// The skipped files.
     fn skipped(&self) -> Skipped {
         Skipped::default()
     }
@@ -114,7 +114,7 @@ pub trait Source {
     fn turn_to(&mut self, _part: usize) {}
 }
 
-/// Opens a source. What is at `store`, paths without links, is no part of a directory.
+/// Opens a source. Files below `store` (paths without links) do not belong to a directory.
 pub fn open(
     path: &Path,
     format: Format,
