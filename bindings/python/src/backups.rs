@@ -1,4 +1,4 @@
-//! Backups of a store, and the archive of what was committed between them.
+//! Backups of a store, and the archive of changes between them.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use crate::errors::{closed, outcome, wait};
 use crate::held::{Own, Shared};
 use crate::store::Store;
 
-/// How long a wait lasts before Python looks for signals, and others get at the archiver.
+/// How long a wait lasts before Python looks for signals, and other threads can use the archiver.
 pub const SLICE: Duration = Duration::from_millis(100);
 
 /// A directory of backups.
@@ -38,11 +38,11 @@ pub struct Backup {
     added_bytes: u64,
 }
 
-/// A part of an archive that has every change.
+/// A part of an archive without a gap.
 #[pyclass(frozen, eq, get_all, skip_from_py_object, module = "runstone")]
 #[derive(Clone, PartialEq)]
 pub struct Archive {
-    /// It has everything after this number.
+    /// It has every change after this sequence number.
     after_number: u64,
     end: Position,
     begin_time: Option<f64>,
@@ -50,7 +50,7 @@ pub struct Archive {
     bytes: u64,
 }
 
-/// What a restore to a moment made.
+/// The result of a restore to a moment.
 #[pyclass(frozen, eq, get_all, skip_from_py_object, module = "runstone")]
 #[derive(Clone, PartialEq)]
 pub struct Restored {
@@ -64,11 +64,11 @@ pub struct Restored {
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Position(pub runstone::Position);
 
-/// Appends what is committed to an archive.
+/// Appends committed changes to an archive.
 #[pyclass(frozen, module = "runstone")]
 pub struct Archiver(Own<Alone<Option<runstone::Archiver>>>);
 
-/// What a round of archiving did.
+/// The result of a round of archiving.
 #[pyclass(frozen, eq, get_all, skip_from_py_object, module = "runstone")]
 #[derive(Clone, PartialEq)]
 pub struct Archiving {
@@ -139,7 +139,7 @@ impl Archiving {
 
 #[pymethods]
 impl Position {
-    /// Of its text, or its two parts.
+    /// Makes a position from its text, or from its two parts.
     #[new]
     #[pyo3(signature = (text))]
     fn new(text: &str) -> PyResult<Position> {
@@ -165,7 +165,7 @@ impl Position {
     }
 }
 
-/// The directory of a store, given as that or as the store that is open there.
+/// The directory of a store, given as a path or as the open store.
 pub fn place_of(store: &Bound<'_, PyAny>) -> PyResult<PathBuf> {
     match store.cast::<Store>() {
         Ok(open) => Ok(open.get().path()),

@@ -7,7 +7,7 @@
 //! 4. A step against the direction of a page that has given nothing yet turns: it moves to the
 //!    place in front of the page's first entry, and reads a page the other way from there.
 //!
-//! A page that finds nothing leaves the one before in place, so that rule 2 still leads back.
+//! A page that finds nothing leaves the one before in place, so that rule 2 still works.
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -45,7 +45,7 @@ struct Steps {
     /// Entries of the next page, and of the first one from a new place.
     size: usize,
     first_size: usize,
-    /// The error after the page; it is raised in place of the next one.
+    /// The error after the page; it is raised instead of the next one.
     failure: Option<Failure>,
     shows: Shows,
     /// Bytes of the key that are not shown: the prefix of a prefixed database.
@@ -66,7 +66,7 @@ impl Steps {
         Steps { cursor, page, first, is_upward, place, size, first_size, failure, shows, hidden }
     }
 
-    /// Whether the page has the entry that a step leads to.
+    /// Whether the page has the entry of the next step.
     #[inline]
     fn has(&self, is_upward: bool) -> bool {
         match is_upward == self.is_upward {
@@ -75,7 +75,7 @@ impl Steps {
         }
     }
 
-    /// The entry that a step leads to, if the page has it.
+    /// The entry of the next step, if the page has it.
     #[inline]
     fn step(&mut self, is_upward: bool) -> Option<(&[u8], &[u8])> {
         match is_upward == self.is_upward {
@@ -90,7 +90,7 @@ impl Steps {
         (self.place, self.size, self.failure) = (place, self.first_size, None);
     }
 
-    /// Reads the entry that a step leads to, if there is one.
+    /// Reads the entry of the next step, if there is one.
     fn read(&mut self, is_upward: bool) -> Result<()> {
         if is_upward != self.is_upward && !self.page.is_empty() {
             let first = std::mem::take(&mut self.first);

@@ -39,7 +39,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Buffer {
         if given.cast::<PyString>().is_ok() {
             return Err(PyTypeError::new_err("keys and values are bytes, not str: encode it"));
         }
-        // A buffer may change while the store works; what is taken is what it holds now.
+        // A buffer may change while the store works, so its present content is copied.
         let view = PyMemoryView::from(&given).map_err(|_| {
             let name = given.get_type().name().map(|name| name.to_string());
             let name = name.unwrap_or_default();
@@ -47,7 +47,8 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Buffer {
         })?;
         let size: u64 = view.getattr("nbytes")?.extract()?;
         if size > MAX_VALUE_BYTES {
-            // The store refuses it as well, but after a copy for which there may be no memory.
+            // The store would refuse it as well, but only after a copy for which there may be no
+            // memory.
             let what = format!("a buffer has {size} bytes; at most {MAX_VALUE_BYTES} fit");
             outcome(Err(Failure::invalid(what)))?;
         }

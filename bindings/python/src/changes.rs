@@ -1,4 +1,4 @@
-//! What was committed to a store, in order.
+//! The committed changes of a store, in order.
 
 use std::time::{Duration, Instant};
 use std::vec;
@@ -20,11 +20,11 @@ use crate::held::Own;
 use crate::programs::mergers;
 use crate::store::text_of;
 
-/// Reads what is committed to a store.
+/// Reads the committed changes of a store.
 #[pyclass(frozen, module = "runstone")]
 pub struct Changes(Own<Alone<Option<ChangeReader>>>);
 
-/// Something that was committed.
+/// A committed change.
 #[pyclass(frozen, module = "runstone")]
 pub struct Change(Own<OneChange>);
 
@@ -45,7 +45,7 @@ pub struct Write {
     key: Py<PyBytes>,
     /// The value or operand.
     value: Option<Py<PyBytes>>,
-    /// Of a range, the key before which it ends.
+    /// For a range, the key before which it ends.
     stop: Option<Py<PyBytes>>,
     /// In seconds since 1970.
     expires: Option<f64>,
@@ -62,7 +62,7 @@ fn position_of(after: &Bound<'_, PyAny>) -> PyResult<runstone::Position> {
     outcome(text.parse().map_err(Failure::from))
 }
 
-/// The options for the state behind a gap, if it is asked for.
+/// The options for the state after a gap, if the caller asks for it.
 fn state_of(
     py: Python<'_>,
     on_gap: &str,

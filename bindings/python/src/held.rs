@@ -1,8 +1,8 @@
-//! What the objects of Python hold of a store, and how that ends.
+//! How the objects of Python hold parts of a store, and how they release them.
 //!
 //! A close ends everything: cursors hold tables, transactions and keyspaces the whole store, and so
 //! their files and memory, for as long as Python keeps the objects, such as in a traceback. So the
-//! objects of a store are listed, and its close takes from each what it holds. An object that is in
+//! objects of a store are listed, and its close makes each release its part. An object that is in
 //! use meanwhile is dropped when that use ends. Without a close, the store is closed with its last
 //! object.
 //!
@@ -32,7 +32,7 @@ use runstone_storage::fork::Process;
 
 use crate::programs::is_inside;
 
-/// An open store, and what its objects hold.
+/// An open store, and the list of its objects.
 pub struct Family {
     store: Shared<OpenStore>,
     /// The functions that the store calls, which Python's collector has to see.
@@ -69,7 +69,7 @@ impl Family {
         self.store.get()
     }
 
-    /// Shows what another process has committed since, in the store and its keyspaces. Returns
+    /// Moves the store and its keyspaces to what another process has committed since. Returns
     /// whether there was anything.
     pub fn refresh(&self) -> Result<bool> {
         let open = OpenStore::clone(&*self.store()?);
@@ -83,14 +83,14 @@ impl Family {
                 before.push(object.show(&now));
             }
             self.store.put(now);
-            // What was shown before may end with the last reference, and that takes a while.
+            // This may drop the last reference to the earlier view, which takes a while.
             drop(members);
             drop(before);
             Ok(())
         })
     }
 
-    /// Closes the store, and releases what its objects hold. A second call does nothing.
+    /// Closes the store, and makes its objects release their parts. A second call does nothing.
     pub fn close(&self) -> Result<()> {
         self.check()?;
         let Ok(store) = self.store.get().map(|open| Store::clone(&open)) else { return Ok(()) };
@@ -157,10 +157,10 @@ impl Drop for Family {
     }
 }
 
-/// An object that can release what it holds of a store, while Python keeps the object.
+/// An object that can release its part of a store while Python keeps the object.
 pub trait LetGo: Send + Sync {
-    /// Releases it. This may wait for threads that use it, and those for Python, whose lock is not
-    /// held.
+    /// Releases it. This may wait for threads that use it. These may wait for Python, so Python's
+    /// lock is not held.
     fn let_go(&self);
 
     /// Shows a later moment of the store, if it shows any. Returns what it held before.
@@ -169,9 +169,10 @@ pub trait LetGo: Send + Sync {
     }
 }
 
-/// What the objects of a store show at a later moment of it.
+/// The objects of a store at a later moment of it.
 pub trait Later: Sized {
-    /// The same at that moment, or why there is none. `None` for what keeps its moment.
+    /// The object at that moment, or the reason why there is none. `None` if the object keeps its
+    /// moment.
     fn later(&self, _: &Store) -> Option<Result<Self>> {
         None
     }
@@ -188,7 +189,7 @@ impl Later for (SharedTransaction, runstone::Keyspace) {}
 /// An object that several threads use at once.
 pub struct Shared<T>(ArcSwapOption<State<T>>);
 
-/// An object, and why it cannot be used, if it cannot.
+/// An object, or the reason why it cannot be used.
 struct State<T> {
     object: T,
     gone: Option<Failure>,
@@ -199,7 +200,7 @@ impl<T> Shared<T> {
         Shared(ArcSwapOption::from_pointee(State { object, gone: None }))
     }
 
-    /// Another object in its place.
+    /// Replaces the object by another one.
     fn put(&self, object: T) {
         self.0.store(Some(Arc::new(State { object, gone: None })));
     }
@@ -244,7 +245,7 @@ impl<T: Send> LetGo for Alone<Option<T>> {
     }
 }
 
-/// What an object of Python holds of a store.
+/// The part of a store that an object of Python holds.
 pub struct Held<T: LetGo + 'static> {
     /// `None` only while it ends.
     object: Option<Arc<T>>,
@@ -275,7 +276,7 @@ impl<T: LetGo + 'static> Held<T> {
         }
     }
 
-    /// Whose object it is.
+    /// The store to which the object belongs.
     pub fn family(&self) -> &Arc<Family> {
         &self.family
     }
@@ -319,7 +320,7 @@ impl<T> Deref for InUse<T> {
     }
 }
 
-/// What an object of Python holds by itself: it belongs to no open store.
+/// A value that an object of Python holds by itself, not as part of an open store.
 pub struct Own<T: Send + Sync + 'static> {
     /// `None` only while it ends.
     object: Option<Arc<T>>,
@@ -358,15 +359,15 @@ impl<T: Send + Sync + 'static> Drop for Own<T> {
     }
 }
 
-/// Ends an object where that may wait.
+/// Drops an object in a place where waiting is allowed.
 fn end<T: Send + Sync + 'static>(object: Option<Arc<T>>) {
     if object.is_none() {
     } else if is_inside() {
         // Without a thread to spare, it ends here.
         let _ = thread::Builder::new().spawn(move || drop(object));
     } else {
-        // Without Python, at its very end, the object is dropped with the closure that was to end
-        // it.
+        // If Python has ended already, the object is dropped together with the closure that should
+        // drop it.
         Python::try_attach(|py| py.detach(move || drop(object)));
     }
 }

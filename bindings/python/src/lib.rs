@@ -3,20 +3,20 @@
 //!
 //! * [`errors`]: failures as exceptions. [`bytes`]: keys and values in and out.
 //! * [`keyspace`], [`store`]: a store is its default keyspace and more.
-//! * [`keyspace::views`]: what `keys`, `values` and `items` give.
+//! * [`keyspace::views`]: the results of `keys`, `values` and `items`.
 //! * [`batch`], [`snapshot`], [`transaction`], [`walk`]: the other objects.
-//! * [`backups`]: backups, and every moment between them. [`repair`]: a new store of what a damaged
-//!   one holds.
-//! * [`changes`]: what was committed, in order. [`mirror`]: a second store that is made of it.
-//! * [`live`]: what the process that writes to a store tells others.
-//! * [`between`]: iterators of plyvel. [`page`]: what iterators read ahead.
-//! * [`resources`]: what many stores share.
+//! * [`backups`]: backups, and every moment between them. [`repair`]: a new store from the readable
+//!   contents of a damaged one.
+//! * [`changes`]: committed changes, in order. [`mirror`]: a second store that follows them.
+//! * [`live`]: the reports of the process that writes to a store.
+//! * [`between`]: iterators of plyvel. [`page`]: entries that iterators read ahead.
+//! * [`resources`]: resources that many stores share.
 //! * [`programs`]: merge operators, compaction filters and listeners in Python.
 //!
-//! * [`held`]: what an object of Python holds, and how that ends.
+//! * [`held`]: how an object of Python holds parts of a store, and releases them.
 //!
 //! Every call that can wait lets other Python threads run, and so does every end of an object. In a
-//! fork all that was made before is refused. Panics end in an exception.
+//! fork, every object from before the fork is refused. Panics end in an exception.
 
 #![forbid(unsafe_code)]
 // Documentation for users is in the stubs and in the Python sources.

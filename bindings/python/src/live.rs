@@ -1,8 +1,8 @@
-//! What the process that writes to a store tells those who follow it.
+//! The reports of the process that writes to a store to those who follow it.
 
 use pyo3::prelude::*;
 
-/// What a writer told last.
+/// The last report of a writer.
 #[pyclass(frozen, get_all, skip_from_py_object, module = "runstone")]
 #[derive(Clone)]
 pub struct LiveState {

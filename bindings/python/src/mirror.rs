@@ -18,7 +18,7 @@ use crate::programs::{filters, mergers};
 #[pyclass(frozen, weakref, module = "runstone")]
 pub struct Mirror(Own<Alone<Option<runstone::Mirror>>>);
 
-/// What a round of mirroring did.
+/// The result of a round of mirroring.
 #[pyclass(frozen, eq, get_all, skip_from_py_object, module = "runstone")]
 #[derive(Clone, PartialEq)]
 pub struct Mirroring {
@@ -27,7 +27,7 @@ pub struct Mirroring {
     is_drained: bool,
 }
 
-/// Goes on with a mirror, or makes one. `options` is TOML.
+/// Continues a mirror, or makes one. `options` is TOML.
 #[pyfunction]
 pub fn mirror(
     py: Python<'_>,

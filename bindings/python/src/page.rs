@@ -1,15 +1,15 @@
 //! Entries that an iterator has read ahead. Reading them may wait, so it is done while other
 //! threads of Python run, for many at a time; the objects of Python are made of them later.
 
-/// An iterator reads this many entries first, and half as many again each time after, up to the
-/// most. So what it read for nothing when its user stops is less than half of what was used, and a
-/// first page. With pages that double it is up to all of that.
+/// An iterator first reads this many entries, and each later page is half as large again, up to the
+/// largest. So when its user stops, the unused entries are fewer than half of the used ones and a
+/// first page. With pages that double, there could be as many unused entries as used ones.
 pub const FIRST_ENTRIES: usize = 8;
 const MOST_ENTRIES: usize = 512;
 /// A page ends after this many bytes.
 pub const MOST_BYTES: usize = 256 << 10;
 
-/// How many entries the page behind one of `entries` has.
+/// The number of entries of the page after a page of `entries`.
 pub fn more(entries: usize) -> usize {
     (entries + entries.div_ceil(2)).min(MOST_ENTRIES)
 }

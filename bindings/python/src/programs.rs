@@ -83,7 +83,7 @@ pub fn filters(
     given.iter().map(filter).collect()
 }
 
-/// `merge(key, base, operands)`, which gives the value.
+/// `merge(key, base, operands)`, which returns the value.
 #[derive(Debug)]
 pub struct Merger(pub Program);
 
@@ -109,8 +109,8 @@ impl MergeOperator for Merger {
     }
 }
 
-/// `filter(level, key, value)`, which gives `True` to keep an entry, `False` to remove it, or other
-/// bytes. If it raises, the entry stays.
+/// `filter(level, key, value)`, which returns `True` to keep an entry, `False` to remove it, or
+/// other bytes. If it raises, the entry stays.
 #[derive(Debug)]
 pub struct Filter(pub Program);
 
@@ -186,7 +186,7 @@ impl Event {
     }
 }
 
-/// `on_event(event)`. What it raises goes to `sys.unraisablehook`.
+/// `on_event(event)`. Its exceptions go to `sys.unraisablehook`.
 pub struct Listener(pub Arc<Py<PyAny>>);
 
 impl fmt::Debug for Listener {
@@ -198,7 +198,7 @@ impl fmt::Debug for Listener {
 impl EventListener for Listener {
     fn on_event(&self, event: &runstone::Event) {
         let Some(told) = Told::of(event) else { return };
-        // At the very end there is no Python to tell.
+        // When Python has ended, nobody can be told.
         Python::try_attach(|py| {
             let before = IS_INSIDE.replace(true);
             let outcome = Event::new(py, told).and_then(|event| self.0.call1(py, (event,)));

@@ -1,4 +1,4 @@
-//! Repairs: a new store of what a damaged one holds.
+//! Repairs: a new store from the readable contents of a damaged one.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use runstone_boundary::options::of_store;
 use crate::errors::{outcome, wait};
 use crate::programs::mergers;
 
-/// What a repair did.
+/// The result of a repair.
 #[pyclass(frozen, get_all, module = "runstone")]
 pub struct RepairReport {
     healthy: bool,

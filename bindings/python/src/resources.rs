@@ -1,4 +1,4 @@
-//! What many stores share.
+//! Resources that many stores share.
 
 use pyo3::prelude::*;
 use runstone_boundary::options::of_resources;
@@ -25,13 +25,13 @@ impl Resources {
         wait(py, || Ok(Resources(Shared::new(of_resources(options)?))))
     }
 
-    /// How many stores that share them are open.
+    /// The number of open stores that share them.
     #[getter]
     fn stores(&self, py: Python<'_>) -> PyResult<u64> {
         wait(py, || Ok(self.0.get()?.stores()))
     }
 
-    /// Opens no more stores.
+    /// Refuses to open more stores.
     fn close(&self) {
         self.0.end();
     }

@@ -29,7 +29,7 @@ use crate::transaction::Transaction;
 pub struct Store {
     family: Arc<Family>,
     path: PathBuf,
-    /// Tells whether the object is there.
+    /// Returns whether the object still exists.
     object: Arc<()>,
 }
 
@@ -72,7 +72,7 @@ pub fn open<'py>(
         })
     })?;
     if let Some(message) = lost.take() {
-        // What it raises is raised by the open, where warnings are errors.
+        // If warnings are errors, the open raises the exception.
         let warned = warn(py, &format!("{}: {message}", path.display()));
         warned.or_else(|error| {
             wait(py, || Ok(runstone::Store::clone(&store).close()?)).and(Err(error))
@@ -93,7 +93,7 @@ pub fn text_of(options: Bound<'_, PyAny>) -> PyResult<String> {
     options.py().import("runstone")?.getattr("to_toml")?.call1((options,))?.extract()
 }
 
-/// A store, without keeping it open.
+/// A reference to a store that does not keep it open.
 #[pyclass(frozen, module = "runstone._runstone")]
 pub struct Opening {
     family: Weak<Family>,
@@ -110,8 +110,8 @@ impl Opening {
         wait(py, || self.family.upgrade().map_or(Ok(()), |family| family.close()))
     }
 
-    /// Closes the store if nothing but its object keeps it open. An object that goes by itself is
-    /// not there any more when its weak references report its end.
+    /// Closes the store if nothing but its object keeps it open. An object that is freed by itself
+    /// does not exist any more when its weak references report its end.
     fn close_if_alone(&self, py: Python<'_>) -> PyResult<()> {
         if self.object.strong_count() == 0 {
             return Ok(());
@@ -135,15 +135,15 @@ pub fn destroy(py: Python<'_>, path: PathBuf) -> PyResult<()> {
     wait(py, || Ok(runstone::Store::destroy(path)?))
 }
 
-/// How often the object of a store holds what it shares with others: itself, and as a keyspace.
+/// How often the object of a store holds the shared state: as itself, and as a keyspace.
 const OF_THE_STORE: usize = 2;
 
 #[pymethods]
 impl Store {
-    /// Shows Python's collector what the store calls, so that it finds a program whose store calls
-    /// the program. Not while other objects keep the store open: they call it too, and the
-    /// collector does not know that they need it. Before it clears anything, it closes the store by
-    /// way of its weak references.
+    /// Shows Python's collector the functions that the store calls, so that it finds cycles of a
+    /// program and its store. Not while other objects keep the store open: they call it too, and
+    /// the collector does not know that they need it. Before it clears anything, it closes the
+    /// store by way of its weak references.
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         if Arc::strong_count(&self.family) > OF_THE_STORE {
             return Ok(());
@@ -234,7 +234,7 @@ impl Store {
         wait(py, || Ok(self.family.store()?.age()?.as_secs_f64()))
     }
 
-    /// What the process that writes to the store told last.
+    /// The last report of the process that writes to the store.
     fn live(&self, py: Python<'_>) -> PyResult<Option<LiveState>> {
         wait(py, || Ok(self.family.store()?.live()?.map(LiveState::from)))
     }

@@ -19,7 +19,7 @@ use crate::walk::{Range, Shows, Walk};
 /// of the block, and rolls back if the block raises.
 #[pyclass(frozen, module = "runstone")]
 pub struct Transaction {
-    /// With the keyspace of what names none.
+    /// With the keyspace for calls that name none.
     held: Held<Shared<(SharedTransaction, runstone::Keyspace)>>,
     sync: Option<bool>,
 }
@@ -227,8 +227,8 @@ impl Transaction {
         _value: &Bound<'_, PyAny>,
         _trace: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
-        // The block may have ended it itself. If it closed the store, a commit says so, and what it
-        // raised goes on.
+        // The block may have ended it itself. If it closed the store, a commit says so, and the
+        // exception of the block continues.
         let held = self.held.get().and_then(Shared::get);
         let has_ended = match &held {
             Ok(held) => held.0.read(|_| Ok(())).is_err_and(|failure| failure.code == Code::Closed),

@@ -15,7 +15,7 @@ use crate::errors::{closed, outcome, wait};
 use crate::held::{Family, Held, LetGo};
 use crate::page::{FIRST_ENTRIES, MOST_BYTES, Page, more};
 
-/// What an iterator shows of an entry.
+/// The part of an entry that an iterator shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shows {
     Keys,
@@ -85,9 +85,9 @@ struct Steps {
     page: Page,
     /// Entries of the next page.
     size: usize,
-    /// What leads to the next page. `None` at the end.
+    /// The move to the next page. `None` at the end.
     onward: Option<Move<'static>>,
-    /// What went wrong after the page; it is raised in place of the next one.
+    /// The error after the page; it is raised instead of the next one.
     failure: Option<Failure>,
 }
 
@@ -97,8 +97,8 @@ impl Steps {
         self.page.clear();
     }
 
-    /// Reads a page from where `to` leads. That may wait, so it is done while others run, and the
-    /// objects of Python are made of the page later.
+    /// Reads a page after the move `to`. That may wait, so other threads run meanwhile, and the
+    /// objects of Python are made from the page later.
     fn fill(&mut self, to: Option<Move<'_>>, step: Move<'static>, shows: Shows) -> Result<()> {
         let place = self.place.as_mut().ok_or_else(|| closed("iterator"))?;
         self.page.clear();
@@ -236,7 +236,7 @@ impl Cursor {
 
     fn show<T>(&self, part: impl FnOnce(&[u8], &[u8]) -> T) -> PyResult<Option<T>> {
         let held = outcome(self.0.get())?;
-        // Never waits: who has the lock may wait for the interpreter.
+        // Never waits: the holder of the lock may wait for the interpreter.
         let place = outcome(held.lock())?;
         let place = outcome(place.as_ref().ok_or_else(|| closed("cursor")))?;
         Ok(place.entry().map(|(key, value)| part(key, value)))

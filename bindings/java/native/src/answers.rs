@@ -5,8 +5,8 @@
 //! field  := number u64 | size u32, bytes                      (little-endian)
 //! ```
 //!
-//! Which fields there are, the class `Answer` of the caller knows. A number of entries comes before
-//! a list, and 0 or 1 before what may be absent.
+//! The class `Answer` of the caller knows the fields. A number of entries comes before a list, and
+//! 0 or 1 before an optional field.
 
 use jni::Env;
 use jni::objects::JByteArray;
@@ -14,7 +14,7 @@ use runstone_boundary::Result;
 
 use crate::bytes::{array, size};
 
-/// An answer, while it is put together.
+/// An answer under construction.
 #[derive(Debug, Default)]
 pub struct Answer(Vec<u8>);
 
@@ -49,7 +49,7 @@ impl Answer {
         all.fold(begun, add)
     }
 
-    /// Adds what may be absent.
+    /// Adds an optional field.
     pub fn optional<T>(self, some: Option<T>, add: impl FnOnce(Answer, T) -> Answer) -> Answer {
         match some {
             None => self.number(0),

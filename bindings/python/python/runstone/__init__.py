@@ -177,19 +177,19 @@ def _close_all() -> None:
         try:
             one.close()
         except Error:
-            # There is nobody left to report to; what was written is in the log.
+            # Nobody is left to report to; the writes are in the log.
             pass
 
 
 class Resources(_runstone.Resources):
-    """What any number of stores share: memory, threads, open files, a rate of background writes.
+    """Resources that any number of stores share: memory, threads, open files, a write rate.
 
     >>> shared = runstone.Resources(memory_budget_bytes="512M", background_threads=4)
     >>> one = runstone.open(path, resources=shared)          # doctest: +SKIP
 
     ``max_open_files`` and ``background_bytes_per_second`` are the other options. Options that are
-    left out are as in a store by itself, and the rate has no limit. They last as long as a store
-    that was opened with them, even after `close`.
+    left out are as in a store by itself, and the rate has no limit. The resources last as long as
+    a store that was opened with them, even after `close`.
     """
 
     def __new__(cls, **options: Any) -> Resources:
@@ -217,12 +217,12 @@ def open(
     first; it gives the new value. A compaction filter is a function of a level, a key and a value;
     it gives True to keep the entry, False to remove it, or another value.
 
-    ``on_event`` is called with an `Event` when the store has flushed, compacted and so on, in the
-    middle of that, by any thread: it should return soon, and may only read from the store. What it
-    raises goes to ``sys.unraisablehook``. Without it, records of the log that a crash left and that
-    cannot be used are a RuntimeWarning.
+    ``on_event`` is called with an `Event` when the store has flushed, compacted and so on. Any
+    thread may call it, in the middle of its work: it should return soon, and may only read from
+    the store. Its exceptions go to ``sys.unraisablehook``. Without it, records that a crash left in
+    the log and that cannot be used are a RuntimeWarning.
 
-    ``resources`` are what the store shares with others. Options that they set are refused then.
+    The store shares ``resources`` with others. Options that the resources set are refused then.
     """
     if resources is not None and not isinstance(resources, Resources):
         raise TypeError(f"resources are a runstone.Resources, not {resources!r}")
@@ -250,11 +250,11 @@ def follow(
 ) -> Store:
     """Opens a store for reading, whether or not another process writes to it.
 
-    It keeps nobody from that, and shows one moment. `Store.refresh` shows a later one, and
-    `Store.age` says how old it may be. The writer keeps the files that the moment needs, within its
-    ``follower_keep_bytes`` and ``follower_keep_seconds``: behind them `LeaseRevoked` is raised, and
-    the store is to be followed again. Options and resources are those of `open`. `Store.live` says
-    what the process that writes to it measures.
+    It does not keep others from writing, and shows one moment. `Store.refresh` shows a later one,
+    and `Store.age` says how old it may be. The writer keeps the files that the moment needs, within
+    its ``follower_keep_bytes`` and ``follower_keep_seconds``. Beyond these limits `LeaseRevoked` is
+    raised: then follow the store again. Options and resources are those of `open`. `Store.live`
+    returns the measurements of the process that writes to the store.
     """
     if resources is not None and not isinstance(resources, Resources):
         raise TypeError(f"resources are a runstone.Resources, not {resources!r}")
@@ -275,9 +275,9 @@ def mirror(
     compaction_filters: Optional[Mapping[str, Filter]] = None,
     **options: Any,
 ) -> Mirror:
-    """Goes on with the mirror of a store in `target`, or makes it where that is new or empty.
+    """Continues the mirror of a store in `target`, or makes it if `target` is new or empty.
 
-    A mirror is a store that is as the other one was at some moment; `Mirror.advance` brings it on.
+    A mirror equals a past state of the other store; `Mirror.advance` brings it up to date.
     The other store may be open in any process, or closed. Options, merge operators and filters are
     those of the mirror: it needs those of the other store. A mirror that was away for too long is
     `HistoryGone` (``keep_log_bytes`` of the other store), and needs a new directory. To read it
@@ -298,11 +298,11 @@ def repair(
     lost_log: bool = False,
     **options: Any,
 ) -> RepairReport:
-    """Makes a new store in `target` of what the damaged one in `source` holds.
+    """Makes a new store in `target` from the readable contents of the damaged one in `source`.
 
     `source` is only read; `target` is new or empty. Every key of the new store is right, or a
-    `Doubt` of the report covers it. A healthy store is left alone. ``lost_log`` takes back writes
-    that an earlier open kept aside in ``lost-NNNNNN.wal``, for keys that were not written since.
+    `Doubt` of the report covers it. For a healthy store nothing is done. ``lost_log`` restores
+    writes that an earlier open kept in ``lost-NNNNNN.wal``, for keys that were not written since.
     Options and merge operators are those with which the application opens the store.
     """
     operators = _functions("merge_operators", merge_operators)

@@ -36,7 +36,7 @@ _Entries = Union[SupportsKeysAndGetItem[bytes, bytes], Iterable[Tuple[bytes, byt
 __version__: str
 
 class Error(Exception):
-    """What the store refuses, or cannot do."""
+    """An operation that the store refuses or cannot do."""
 
 class InvalidArgument(Error, ValueError): ...
 class NotAStore(Error): ...
@@ -64,7 +64,7 @@ class HistoryGone(Error): ...
 class IteratorInvalidError(Error): ...
 
 class _Block:
-    """What a `with` block takes."""
+    """An object for a `with` block."""
 
     def __enter__(self: _T) -> _T: ...
     def __exit__(
@@ -87,7 +87,7 @@ class Walk(_Closing, typing.Iterator[_T], Generic[_T]):
         """Goes on at the first key that is not less, or backwards at the last not greater."""
 
 class Cursor(_Closing):
-    """A place in a keyspace. The moves tell whether it is on an entry."""
+    """A place in a keyspace. Each move returns whether it is on an entry."""
 
     def first(self) -> bool: ...
     def last(self) -> bool: ...
@@ -103,7 +103,7 @@ class Cursor(_Closing):
     def value(self) -> Optional[bytes]: ...
 
 class Iterator(_Closing):
-    """An iterator of plyvel: it stands between two entries and gives that on either side."""
+    """An iterator of plyvel: it stands between two entries and gives the one on either side."""
 
     def __iter__(self) -> Iterator: ...
     def __next__(self) -> Any: ...
@@ -163,12 +163,12 @@ class Event:
     def kind(self) -> str: ...
     @property
     def warning(self) -> bool:
-        """Whether somebody should look at it."""
+        """Whether the event needs attention."""
     @property
     def message(self) -> str: ...
     @property
     def fields(self) -> Dict[str, Union[int, str, List[str]]]:
-        """More of it, such as `records` and `kept` of log_end_lost."""
+        """Details, such as `records` and `kept` of log_end_lost."""
 
 class Snapshot(_Closing):
     """A view of all keyspaces that later writes do not change."""
@@ -179,12 +179,12 @@ class View:
     def __len__(self) -> int: ...
 
 class EntriesView(_Closing, Generic[_T]):
-    """What `keys`, `values` and `items` give: a view of a range, as those of a dict.
+    """The result of `keys`, `values` and `items`: a view of a range, like the views of a dict.
 
     It shows the keyspace as it is when it is asked, or a snapshot. `len` counts one by one, and
     `in` of values looks at all; the other look-ups are gets. Each `iter` is a `Walk` of its own. A
     view that was itself stepped by `next`, sought, or entered by `with` is an iterator from then
-    on, and `iter` goes on with it.
+    on, and `iter` continues it.
     """
 
     def __iter__(self) -> Walk[_T]: ...
@@ -205,7 +205,7 @@ class Keyspace(MutableMapping[bytes, bytes]):
     """An ordered, mutable mapping from bytes to bytes.
 
     `==` compares entries with those of another keyspace or mapping, in order, and stops at the
-    first that differs or is too many: beside a dict it reads at most one entry more than that has.
+    first difference: against a dict it reads at most one entry more than the dict has.
     Two names of one keyspace are equal without a read. Like a dict it has no hash.
     """
 
@@ -218,8 +218,8 @@ class Keyspace(MutableMapping[bytes, bytes]):
     def __iter__(self) -> Walk[bytes]: ...
     def __reversed__(self) -> Walk[bytes]: ...
     def __len__(self) -> int:
-        """Counts the keys one by one, in some 100 ns each; `estimate` tells about how many there
-        are without that."""
+        """Counts the keys one by one, in some 100 ns each; `estimate` gives about how many there
+        are without counting."""
     def __bool__(self) -> bool:
         """Whether there is a key, without counting."""
     def __eq__(self, other: object) -> bool: ...
@@ -295,17 +295,17 @@ class Keyspace(MutableMapping[bytes, bytes]):
         snapshot: Optional[Snapshot] = None,
         fill_cache: bool = True,
     ) -> Cursor:
-        """A place in the keyspace. Without `fill_cache` what it reads stays out of the cache."""
+        """A place in the keyspace. Without `fill_cache` its reads stay out of the cache."""
     @overload
     def pop(self, key: Buffer) -> bytes: ...
     @overload
     def pop(self, key: Buffer, default: _D) -> Union[bytes, _D]: ...
     def popitem(self) -> Tuple[bytes, bytes]:
-        """Removes the first entry, and gives it; KeyError if there is none."""
+        """Removes the first entry and returns it; KeyError if there is none."""
     def setdefault(self, key: Buffer, default: Buffer) -> bytes:
-        """The value of a key, which is `default` from now on if it had none."""
+        """The value of a key; a key without a value gets `default` first."""
     def update(self, entries: _Entries = ...) -> None:
-        """Puts all entries of a mapping or of pairs, together or none."""
+        """Puts all entries of a mapping or of pairs, or none."""
     def clear(self) -> None:
         """Removes all entries, by one record."""
     def estimate(
@@ -345,7 +345,7 @@ class WriteBatch(_Block, _Writes):
         """About how many bytes it takes."""
     def clear(self) -> None: ...
     def write(self, *, clear: bool = True) -> None:
-        """Writes what was collected, and forgets it unless `clear` is false."""
+        """Writes the collected writes, and removes them from the batch unless `clear` is false."""
 
 class Transaction(_Block, _Writes):
     """Reads and writes together. A `with` block commits at its end, or rolls back if it raises."""
@@ -388,7 +388,7 @@ class Transaction(_Block, _Writes):
     def rollback(self) -> None: ...
 
 class Opening:
-    """A store, without keeping it open."""
+    """A reference to a store that does not keep it open."""
 
     def is_open(self) -> bool: ...
     def close(self) -> None: ...
@@ -426,57 +426,57 @@ class Store(_Closing, Keyspace):
     def refresh(self) -> bool:
         """Shows what another process has committed to a store that is open for reading.
 
-        Tells whether there was anything. The store and its keyspaces show it from then on;
+        Returns whether there was anything. The store and its keyspaces show it from then on;
         snapshots, iterators and cursors keep their moment. Transactions from before refuse these
         keyspaces: begin them again. A keyspace that was dropped is `UnknownKeyspace`.
         """
     @property
     def age(self) -> float:
-        """How old what a store that is open for reading shows may be, in seconds.
+        """How old the view of a store that is open for reading may be, in seconds.
 
-        What was committed before then is in it. 0 for one that no other process can write to.
+        Everything committed before then is in it. 0 if no other process can write to the store.
         """
     def live(self) -> Optional[LiveState]:
-        """What the process that writes to a store that is open for reading told last.
+        """The last report of the process that writes to a store that is open for reading.
 
-        It tells once a second while somebody follows the store. None: nobody writes to the store,
-        or not for a second yet.
+        It reports once a second while somebody follows the store. None if there is no report:
+        no process has the store open for writing, or not for a second yet.
         """
     def sync(self) -> None: ...
     def flush(self) -> None: ...
     def wait_idle(self) -> None: ...
     def checkpoint(self, path: Union[str, os.PathLike[str]]) -> None: ...
     def verify(self) -> int:
-        """Reads and checks everything, and gives how many bytes; damage raises Corruption."""
+        """Checks everything and returns the number of bytes read; damage raises Corruption."""
     def _property(self, name: str) -> Optional[str]: ...
     def metrics(self) -> str:
         """The counters as a text for Prometheus."""
 
 class LiveState:
-    """What the process that writes to a store told last of what it measures."""
+    """The last report of the process that writes to a store about its measurements."""
 
     @property
     def process(self) -> int:
         """The id of that process."""
     @property
     def age(self) -> float:
-        """How long ago it told, in seconds."""
+        """How long ago it reported, in seconds."""
     @property
     def is_current(self) -> bool:
-        """Whether that is of the last seconds. If not, it ended, hangs, or does not tell."""
+        """Whether the report is recent. If not, the process ended, hangs, or does not report."""
     @property
     def metrics(self) -> str:
-        """What `Store.metrics` gives in that process."""
+        """The result of `Store.metrics` in that process."""
 
 _Resources = TypeVar("_Resources", bound="Resources")
 
 class Resources:
-    """What many stores share."""
+    """Resources that many stores share."""
 
     def __new__(cls: Type[_Resources], options: str) -> _Resources: ...
     @property
     def stores(self) -> int:
-        """How many stores that share them are open, or followed."""
+        """The number of stores that share them and are open, or followed."""
 
     def close(self) -> None:
         """Opens no more stores. Those that are open keep what they share."""
@@ -537,23 +537,23 @@ class Backup:
         """Bytes that it added to the directory when it was made."""
 
 class Archive:
-    """A part of an archive that has every change."""
+    """A part of an archive without a gap."""
 
     @property
     def after_number(self) -> int:
-        """It has everything after this number."""
+        """It has every change after this sequence number."""
     @property
     def end(self) -> Position: ...
     @property
     def begin_time(self) -> Optional[float]:
-        """The first time that it tells, in seconds since 1970."""
+        """The first time that it records, in seconds since 1970."""
     @property
     def end_time(self) -> Optional[float]: ...
     @property
     def bytes(self) -> int: ...
 
 class Restored:
-    """What a restore to a moment made."""
+    """The result of a restore to a moment."""
 
     @property
     def backup(self) -> int:
@@ -566,7 +566,7 @@ class Restored:
         """The last number of the original store that the new one has."""
 
 class Archiving:
-    """What a round of archiving did."""
+    """The result of a round of archiving."""
 
     @property
     def changes(self) -> int: ...
@@ -574,29 +574,29 @@ class Archiving:
     def bytes(self) -> int: ...
     @property
     def backup(self) -> Optional[Backup]:
-        """The backup with which the archive began, at first or again; None if it went on."""
+        """The backup with which the archive began, at first or again; None if it continued."""
     @property
     def lacks(self) -> Optional[Tuple[int, int]]:
-        """Where the archive began again: it has nothing after the first number up to the second."""
+        """The gap before the archive began again: after the first number, up to the second."""
     @property
     def is_drained(self) -> bool:
         """Whether there was no more. A round ends after about 16 MiB although there is more."""
 
 class Archiver(_Closing):
-    """Appends what is committed to a store to the archive beside its backups."""
+    """Appends the committed changes of a store to the archive beside its backups."""
 
     def advance(self, wait: float = 0.0) -> Archiving:
-        """Appends what was committed since, and waits for a change for at most `wait` seconds.
+        """Appends the changes committed since, and waits at most `wait` seconds for a change.
 
-        It is durable when this returns. After an error the archive is whole, and the next call goes
-        on. Other threads run meanwhile; one that closes the archiver ends the wait with `Closed`.
+        They are durable when this returns. After an error the archive is whole, and the next call
+        continues. Other threads run meanwhile. Closing the archiver ends the wait with `Closed`.
         """
     @property
     def position(self) -> Position:
         """The position up to which the archive has everything."""
 
 class Backups(_Closing):
-    """A directory of backups of one store, which may lie on another disk, and should.
+    """A directory of backups of one store, which should lie on another disk.
 
     A store is given by its directory, or as the `Store` that is open there. It may be open in any
     process, or closed. A directory that holds anything else, such as a store, is `ForeignFiles`.
@@ -608,12 +608,12 @@ class Backups(_Closing):
     def create(self, store: Union[_Path, Store]) -> Backup:
         """Adds a backup of a store, as it is now. Copies only what the directory lacks.
 
-        Who writes to the store waits for nothing. Two backups at a time are `InUse`.
+        Writers of the store wait for nothing. Two backups at a time are `InUse`.
         """
     def list(self) -> List[Backup]:
         """All backups whose description is whole, the oldest first."""
     def damaged(self) -> List[Tuple[int, str]]:
-        """The numbers of those whose description is damaged, and what is wrong."""
+        """The numbers of the backups whose description is damaged, and what is wrong."""
     def archives(self) -> List[Archive]:
         """The parts of the archive without a gap, the oldest first."""
     def verify(self, number: Optional[int] = None) -> None:
@@ -621,7 +621,7 @@ class Backups(_Closing):
     def verify_archives(self) -> None:
         """Reads the archive and checks it. Damage raises `Corruption`."""
     def restore(self, path: _Path, number: Optional[int] = None) -> None:
-        """Makes a store of a backup, by default of the newest, in a directory new or empty."""
+        """Makes a store from a backup, by default the newest, in a new or empty directory."""
     def restore_to(
         self,
         path: _Path,
@@ -632,17 +632,17 @@ class Backups(_Closing):
         """Makes a store as of a moment of the archive, by default of its end.
 
         `time` is a datetime, or seconds since 1970: everything that had been committed by then,
-        exact to about a second. `number` is that of a write: exact to the batch. What neither a
-        backup nor the archive has is an `InvalidArgument`, and so is a time that the clock showed
-        twice: the message has the numbers.
+        exact to about a second. `number` is the number of a write: exact to the batch. A moment
+        that neither a backup nor the archive has is an `InvalidArgument`. So is a time that the
+        clock showed twice: the message has the numbers.
         """
     def prune(self, keep: int) -> int:
-        """Removes all backups but the newest, and what only they needed. Gives how many."""
+        """Removes all backups but the newest, and files that only they needed. Returns how many."""
     def archive(self, store: Union[_Path, Store]) -> Archiver:
-        """Goes on with the archive of a store, or begins it with a backup.
+        """Continues the archive of a store, or begins it with a backup.
 
-        A second archiver at a time is `InUse`. The store keeps its log for one that is open, and
-        up to its ``keep_log_bytes`` while none is.
+        A second archiver at a time is `InUse`. The store keeps its log for an open archiver, and
+        up to its ``keep_log_bytes`` while no archiver is open.
         """
 
 class Doubt:
@@ -658,7 +658,7 @@ class Doubt:
         """The last key, inclusive; None: there is none."""
     @property
     def numbers(self) -> Optional[Tuple[int, int]]:
-        """The first and last number of the writes, if they are known."""
+        """The first and last number of the writes concerned, if they are known."""
     @property
     def reason(self) -> str:
         """may-be-old, may-be-back, value-lost, operands-may-repeat or from-lost-log."""
@@ -668,14 +668,14 @@ class Doubt:
         """Whether it is about a key."""
 
 class RepairReport:
-    """What a repair did, and what it cannot vouch for."""
+    """The result of a repair, and the keys that may be wrong."""
 
     @property
     def healthy(self) -> bool:
         """Whether the store was found healthy. Then there is no new store."""
     @property
     def basis(self) -> str:
-        """What told which tables are in force: manifest, part-of-manifest or tables."""
+        """The source of the list of tables in force: manifest, part-of-manifest or tables."""
     @property
     def keyspaces(self) -> List[str]: ...
     @property
@@ -716,13 +716,13 @@ class Write:
     def keyspace(self) -> str: ...
     @property
     def key(self) -> bytes:
-        """The key; of a range, the first one."""
+        """The key; for a range, its first key."""
     @property
     def value(self) -> Optional[bytes]:
         """The value of a put, or the operand of a merge."""
     @property
     def stop(self) -> Optional[bytes]:
-        """Of a range, the key before which it ends; None: it has no end."""
+        """For a range, the key before which it ends; None: it has no end."""
     @property
     def expires(self) -> Optional[float]:
         """When the value expires, in seconds since 1970."""
@@ -734,45 +734,45 @@ class Writes(typing.Iterator[Write]):
     def __next__(self) -> Write: ...
 
 class Change(Iterable[Write]):
-    """Something that was committed. Iterating over it gives its writes, in order.
+    """A committed change. Iterating over it gives its writes, in order.
 
-    They became visible together. Those of a load are read a megabyte at a time.
+    The writes became visible together. Those of a load are read a megabyte at a time.
     """
 
     @property
     def position(self) -> Position:
-        """The position after it. Whoever begins there gets no write twice."""
+        """The position after it. A reader that begins there gets no write twice."""
     @property
     def kind(self) -> str:
         """writes, loaded, keyspace, dropped, keyspaces, time, gap, state or gap-end.
 
-        keyspace: one was made, or its options changed. keyspaces: all that there are, after a
-        crash or behind a gap. time: all changes before it had been committed by then. gap: the log
-        does not have what comes next; state follows, what keys have as of its end, until gap-end.
-        Values that were overwritten meanwhile are not handed out, nor are deletes that a compaction
-        has dropped with what they hid: a key that the store has not any more may not come.
+        keyspace: one was made, or its options changed. keyspaces: all existing ones, after a crash
+        or a gap. time: all changes before it had been committed by then. gap: the log does not
+        have the next changes; state follows until gap-end, with the values of keys as of its end.
+        Values that were overwritten meanwhile are left out. So are deletes that a compaction has
+        dropped together with the entries that they hid: such a deletion is not reported.
         """
     @property
     def keyspaces(self) -> List[Tuple[str, Optional[str]]]:
-        """Names, with the options as TOML of those that were made or changed."""
+        """Names of keyspaces, with options as TOML for those that were made or changed."""
     @property
     def time(self) -> Optional[float]:
-        """Of a time, by the writer's clock, in seconds since 1970. The clock may go back."""
+        """For a time: seconds since 1970 by the writer's clock. The clock may go back."""
     @property
     def gap(self) -> Optional[Tuple[int, int]]:
-        """Of a gap: state follows of what was written behind the first number, as of the second."""
+        """For a gap: state follows for keys written after the first number, as of the second."""
     def __iter__(self) -> Writes: ...
 
 class Changes(_Closing, typing.Iterator[Change]):
-    """Reads what is committed to a store, in order, whether or not a process writes to it.
+    """Reads the committed changes of a store in order, whether or not a process writes to it.
 
-    A loop over it ends with what there is now; a later loop, or `next`, goes on. It begins with the
-    oldest change of the log, or behind a position, or `now`. What it hands out is durable, unless
-    `unsynced`. `HistoryForked`: the store lost to a power loss what was read.
+    A loop over it ends after the changes made so far; a later loop, or `next`, continues. It begins
+    with the oldest change of the log, or after a position, or `now`. Changes are durable, unless
+    `unsynced`. `HistoryForked`: a power loss took changes that were read already.
 
     `HistoryGone`: the log does not reach back so far (``keep_log_bytes``). With ``on_gap="state"``
-    the state of what was written behind the position comes in its place, and then the log: see
-    `Change.kind`. The options and merge operators are for reading that, and those of `follow`.
+    the state of the keys written after the position is returned instead, and then the log: see
+    `Change.kind`. The options and merge operators are for reading the state, as in `follow`.
     """
 
     def __new__(
@@ -792,19 +792,19 @@ class Changes(_Closing, typing.Iterator[Change]):
         """The next change; None if there is none within `wait` seconds."""
     @property
     def position(self) -> Position:
-        """The position after the last change that was handed out.
+        """The position after the last change that was returned.
 
-        Keep it in one batch with what the change does, and each has its effect once.
+        Store it in the same batch as the effects of the change: then each effect occurs once.
         """
 
 class Mirroring:
-    """What a round of mirroring did."""
+    """The result of a round of mirroring."""
 
     @property
     def changes(self) -> int: ...
     @property
     def bytes(self) -> int:
-        """About how many bytes they have."""
+        """Their approximate size in bytes."""
     @property
     def is_drained(self) -> bool:
         """Whether there was no more. A round ends after about 16 MiB although there is more."""
@@ -813,10 +813,10 @@ class Mirror(_Closing):
     """A store that follows another one, change by change."""
 
     def advance(self, wait: float = 0.0) -> Mirroring:
-        """Applies what was committed since, and waits for a change for at most `wait` seconds.
+        """Applies the changes committed since, and waits at most `wait` seconds for a change.
 
-        After an error the mirror is at its position, and the next call goes on. Other threads run
-        meanwhile; one that closes the mirror ends the wait with `Closed`.
+        After an error the mirror is at its position, and the next call continues. Other threads
+        run meanwhile. Closing the mirror ends the wait with `Closed`.
         """
     @property
     def position(self) -> Position:

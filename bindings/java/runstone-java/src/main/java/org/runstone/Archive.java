@@ -1,16 +1,16 @@
-// What a directory of backups says of its archive.
+// A part of the archive in a directory of backups.
 
 package org.runstone;
 
 import java.time.Instant;
 
 /**
- * A part of an archive that has every change.
+ * A part of an archive without a gap.
  *
- * @param afterNumber it has everything after this number
+ * @param afterNumber it has every change after this number
  * @param end its end
- * @param beginTime the first time that it tells, or null
- * @param endTime the last time that it tells, or null
+ * @param beginTime the first time that it records, or null
+ * @param endTime the last time that it records, or null
  * @param bytes bytes of its files
  */
 public record Archive(

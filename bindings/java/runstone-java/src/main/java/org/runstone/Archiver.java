@@ -5,8 +5,9 @@ package org.runstone;
 import java.time.Duration;
 
 /**
- * Appends what is committed to a store to the archive beside its backups, so that {@link
- * Backups#restoreTo} can go to any moment. It does not end with the {@link Backups} or the store.
+ * Appends the committed changes of a store to the archive beside its backups, so that {@link
+ * Backups#restoreTo} can reach any moment. Closing the {@link Backups} or the store does not end
+ * it.
  *
  * <pre>{@code
  * try (Archiver archiver = backups.archive(Path.of("my-store"))) {
@@ -17,7 +18,7 @@ import java.time.Duration;
  * }</pre>
  */
 public final class Archiver extends Handle {
-    /** A wait gives way this often: to an interrupt, to a close, and to other threads. */
+    /** A wait checks this often for an interrupt and for a close, and lets other threads in. */
     private static final long SLICE_MILLIS = 100;
 
     Archiver(long handle) {
@@ -25,14 +26,15 @@ public final class Archiver extends Handle {
     }
 
     /**
-     * What a round of archiving did.
+     * The result of a round of archiving.
      *
      * @param changes changes that were appended
      * @param bytes bytes that were appended
-     * @param isDrained whether there was no more; a round ends after about 16 MiB although there is
-     *     more
-     * @param backup the backup with which the archive began, at first or again; null if it went on
-     * @param lacks what the archive lacks because it began again; null if nothing
+     * @param isDrained whether the round reached the end of the changes; it stops after about 16
+     *     MiB
+     * @param backup the backup with which the archive began, at first or again; null if it
+     *     continued
+     * @param lacks the numbers that the archive lacks because it began again; null if it lacks none
      */
     public record Round(
             long changes, long bytes, boolean isDrained, Backup backup, Gap lacks) {
@@ -59,16 +61,16 @@ public final class Archiver extends Handle {
     public record Gap(long after, long through) {
     }
 
-    /** Appends what was committed since, without a wait. */
+    /** Appends the changes that were committed since, without a wait. */
     public Round advance() {
         return advance(Duration.ZERO);
     }
 
     /**
-     * Appends what was committed since, and waits for a change for at most so long first. It is
-     * durable when this returns. After an exception the archive is whole, and the next call goes
-     * on. A thread that closes the archiver ends the wait with {@link RunstoneException.Closed}. An
-     * interrupt of this thread ends the wait too, and stays set.
+     * Appends the changes that were committed since, and first waits at most this long for one.
+     * They are durable when this returns. After an exception the archive is whole, and the next
+     * call continues. A thread that closes the archiver ends the wait with {@link
+     * RunstoneException.Closed}. An interrupt of this thread ends the wait too, and stays set.
      */
     public Round advance(Duration wait) {
         long begin = System.nanoTime();

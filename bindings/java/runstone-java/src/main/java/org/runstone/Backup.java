@@ -1,4 +1,4 @@
-// What a directory of backups says of one of them.
+// The description of a backup.
 
 package org.runstone;
 

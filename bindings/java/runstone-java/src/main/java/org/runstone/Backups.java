@@ -6,7 +6,7 @@ import java.nio.file.Path;
 import java.util.List;
 
 /**
- * A directory of backups of one store. It may lie on another disk, and should.
+ * A directory of backups of one store. It should lie on another disk.
  *
  * <pre>{@code
  * try (Backups backups = Backups.open(Path.of("my-backups"))) {
@@ -16,7 +16,7 @@ import java.util.List;
  * }
  * }</pre>
  *
- * <p>The store may be open in this process or in another one, or closed; who writes to it waits for
+ * <p>The store may be open in this process or in another one, or closed; its writers wait for
  * nothing. Methods may be called from any number of threads.
  */
 public final class Backups extends Handle {
@@ -25,7 +25,7 @@ public final class Backups extends Handle {
     }
 
     /**
-     * Opens a directory of backups, or one that is new or empty.
+     * Opens a directory of backups, or makes one of a new or empty directory.
      *
      * @throws RunstoneException with the code {@code FOREIGN_FILES} if it holds anything else, such
      *     as a store
@@ -42,7 +42,8 @@ public final class Backups extends Handle {
     }
 
     /**
-     * Adds a backup of the store in a directory, as it is now. Copies only what is not there.
+     * Adds a backup of the store in a directory, as it is now. Copies only what the directory
+     * lacks.
      *
      * @throws RunstoneException with the code {@code INVALID_ARGUMENT} if the backups are of
      *     another store; {@code IN_USE} if another backup is under way
@@ -127,12 +128,12 @@ public final class Backups extends Handle {
         }
     }
 
-    /** Makes a store of the newest backup in a directory that is new or empty. */
+    /** Makes a store from the newest backup in a directory that is new or empty. */
     public void restore(Path path) {
         restoreNumbered(0, path);
     }
 
-    /** Makes a store of a backup in a directory that is new or empty. All is checked on the way. */
+    /** Makes a store from a backup in a new or empty directory, and checks all of it. */
     public void restore(long number, Path path) {
         restoreNumbered(checked(number), path);
     }
@@ -155,7 +156,7 @@ public final class Backups extends Handle {
     }
 
     /**
-     * What a restore to a moment made.
+     * The result of a restore to a moment.
      *
      * @param backup the number of the backup that it began with
      * @param changes changes of the archive that were applied to it
@@ -181,7 +182,7 @@ public final class Backups extends Handle {
     }
 
     /**
-     * Removes all backups but the newest, and what only they needed.
+     * Removes all backups but the newest, and the files that only they needed.
      *
      * @param keep how many stay, at least 1
      * @return how many were removed
@@ -195,9 +196,9 @@ public final class Backups extends Handle {
     }
 
     /**
-     * Goes on with the archive of the store in a directory, or begins it with a backup. The archive
-     * has every change from there on. The store keeps its log for an archiver that is open, and up
-     * to its option {@code keep_log_bytes} while none is.
+     * Continues the archive of the store in a directory, or begins it with a backup. The archive
+     * has every change from there on. The store keeps its log for an open archiver, and up to its
+     * option {@code keep_log_bytes} while no archiver is open.
      *
      * @throws RunstoneException.InUse if another archiver is open
      */

@@ -1,4 +1,4 @@
-// Something that was committed to a store.
+// A committed change of a store.
 
 package org.runstone;
 
@@ -8,8 +8,8 @@ import java.util.List;
 import java.util.NoSuchElementException;
 
 /**
- * Something that was committed to a store. An iteration gives its writes, in order; they became
- * visible together.
+ * A committed change of a store. An iteration gives its writes in order; they became visible
+ * together.
  */
 public final class Change implements Iterable<Change.Write> {
     private final Position position;
@@ -18,7 +18,7 @@ public final class Change implements Iterable<Change.Write> {
     private final Instant time;
     private final Gap gap;
     private final List<Write> writes;
-    /** What follows the first writes of a load; null if nothing does. */
+    /** The rest of a load after its first writes; null if there is none. */
     private final Rest rest;
     private boolean isBegun;
 
@@ -32,18 +32,18 @@ public final class Change implements Iterable<Change.Write> {
         KEYSPACE,
         /** A keyspace was dropped. */
         DROPPED,
-        /** All keyspaces that there are, after a crash or behind a gap. */
+        /** All existing keyspaces, after a crash or a gap. */
         KEYSPACES,
         /** A time: all changes before it had been committed by then. */
         TIME,
         /**
-         * The log does not have what comes next: {@link #STATE} follows until {@link #GAP_END}.
-         * Values that were overwritten meanwhile are not handed out, nor are deletes that a
-         * compaction has dropped with what they hid: a key that the store has not any more may not
-         * come. The position inside a gap is that before it.
+         * The log does not have the next changes: {@link #STATE} follows until {@link #GAP_END}.
+         * Values that were overwritten meanwhile are left out. So are deletes that a compaction has
+         * dropped together with the entries that they hid: such a deletion is not reported. Inside
+         * a gap, the position is the one before the gap.
          */
         GAP,
-        /** What keys have as of the end of the gap: a put or a delete, after deletes of ranges. */
+        /** Values of keys as of the end of the gap: puts and deletes, after deletes of ranges. */
         STATE,
         /** The gap has ended. */
         GAP_END
@@ -52,7 +52,7 @@ public final class Change implements Iterable<Change.Write> {
     /**
      * A gap of the log.
      *
-     * @param after the state is of what was written behind this number; 0 means of all keys
+     * @param after the state covers keys written after this number; 0 means all keys
      * @param through the state is as of this number
      */
     public record Gap(long after, long through) {
@@ -75,8 +75,8 @@ public final class Change implements Iterable<Change.Write> {
      *
      * @param kind what it does
      * @param keyspace the name of the keyspace
-     * @param key the key; of a range, the first one
-     * @param value the value or operand; of a range, the key before which it ends; null for a
+     * @param key the key; for a range, its first key
+     * @param value the value or operand; for a range, the key before which it ends; null for a
      *     delete, and for a range without an end
      * @param expires when the value expires, or null
      */
@@ -127,27 +127,27 @@ public final class Change implements Iterable<Change.Write> {
         rest = handle == 0 ? null : new Rest(changes, handle);
     }
 
-    /** The position after it. Whoever begins there gets no write twice. */
+    /** The position after it. A reader that begins there gets no write twice. */
     public Position position() {
         return position;
     }
 
-    /** What kind it is. */
+    /** The kind of the change. */
     public Kind kind() {
         return kind;
     }
 
-    /** The keyspaces that it is about, unless it has writes of its own. */
+    /** The keyspaces of the change, unless it consists of writes. */
     public List<NamedKeyspace> keyspaces() {
         return keyspaces;
     }
 
-    /** Of a time, by the clock of the writer, which may go back; otherwise null. */
+    /** For a time: the time by the clock of the writer, which may go back. Otherwise null. */
     public Instant time() {
         return time;
     }
 
-    /** Of a gap; otherwise null. */
+    /** For a gap: its bounds. Otherwise null. */
     public Gap gap() {
         return gap;
     }
@@ -155,7 +155,7 @@ public final class Change implements Iterable<Change.Write> {
     /**
      * Its writes, in order.
      *
-     * @throws IllegalStateException if those of a load were iterated over before
+     * @throws IllegalStateException if the writes of a load were iterated over before
      */
     @Override
     public Iterator<Write> iterator() {

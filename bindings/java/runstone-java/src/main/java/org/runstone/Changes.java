@@ -1,4 +1,4 @@
-// Reads what is committed to a store.
+// Reads the committed changes of a store.
 
 package org.runstone;
 
@@ -8,8 +8,8 @@ import java.util.Iterator;
 import java.util.NoSuchElementException;
 
 /**
- * Reads what is committed to a store, in order, whether or not a process writes to it. What it hands
- * out is durable, unless {@link ChangesOptions#unsynced}.
+ * Reads the committed changes of a store in order, whether or not a process writes to it. Changes
+ * are durable, unless {@link ChangesOptions#unsynced} is set.
  *
  * <pre>{@code
  * try (Changes changes = Changes.after(Path.of("my-store"), position)) {
@@ -22,17 +22,18 @@ import java.util.NoSuchElementException;
  * }
  * }</pre>
  *
- * <p>With the code {@code HISTORY_GONE} the log does not reach back so far: the writer's option
- * {@code keep_log_bytes} keeps more, and {@link ChangesOptions#stateOnGap()} goes on with the state
- * in its place. With {@code HISTORY_FORKED} the store has lost to a power loss what was read: begin
- * with its state. One thread at a time may use it; any may close it.
+ * <p>The code {@code HISTORY_GONE} says that the log does not reach back so far. The writer's
+ * option {@code keep_log_bytes} keeps more of it, and {@link ChangesOptions#stateOnGap()} continues
+ * with the state instead. The code {@code HISTORY_FORKED} says that a power loss took changes that
+ * were read already: begin with the state of the store. One thread at a time may use it; any may
+ * close it.
  */
 public final class Changes extends Handle implements Iterable<Change> {
-    /** A wait gives way this often: to an interrupt and to a close. */
+    /** A wait checks this often for an interrupt and for a close. */
     private static final long SLICE_MILLIS = 100;
 
     private Position position;
-    /** What an iterator has seen, and has not handed out. */
+    /** A change that an iterator has read and not returned. */
     private Change ahead;
 
     private Changes(Path store, ChangesOptions options) {
@@ -46,7 +47,7 @@ public final class Changes extends Handle implements Iterable<Change> {
                 options.after.history(), options.state, options.isUnsynced);
     }
 
-    /** Reads what is committed to a store. */
+    /** Reads the committed changes of a store. */
     public static Changes open(Path store, ChangesOptions options) {
         return new Changes(store, options);
     }
@@ -56,12 +57,12 @@ public final class Changes extends Handle implements Iterable<Change> {
         return open(store, ChangesOptions.oldest());
     }
 
-    /** Begins with what is committed from now on. */
+    /** Begins with the first change after now. */
     public static Changes now(Path store) {
         return open(store, ChangesOptions.now());
     }
 
-    /** Begins behind a position. */
+    /** Begins after a position. */
     public static Changes after(Path store, Position position) {
         return open(store, ChangesOptions.after(position));
     }
@@ -72,9 +73,9 @@ public final class Changes extends Handle implements Iterable<Change> {
     }
 
     /**
-     * The next change, or null if there is none within so long. A thread that closes this ends the
-     * wait with {@link RunstoneException.Closed}. An interrupt of this thread ends it too, and stays
-     * set.
+     * The next change, or null if there is none within this time. A thread that closes this reader
+     * ends the wait with {@link RunstoneException.Closed}. An interrupt of this thread ends the
+     * wait too, and stays set.
      */
     public Change next(Duration wait) {
         Change next = ahead != null ? ahead : read(wait);
@@ -102,13 +103,13 @@ public final class Changes extends Handle implements Iterable<Change> {
         }
     }
 
-    /** The position after the last change that was handed out. */
+    /** The position after the last change that was returned. */
     public Position position() {
         handle();
         return position;
     }
 
-    /** An iterator that ends with what there is now. Another one goes on. */
+    /** An iterator that ends after the changes made so far. A later one continues. */
     @Override
     public Iterator<Change> iterator() {
         return new Iterator<>() {

@@ -5,8 +5,8 @@ package org.runstone;
 import java.util.Objects;
 
 /**
- * Where {@link Changes} begin, and how they are read. A value does not change: each method gives
- * another one.
+ * Where {@link Changes} begin, and how they are read. Values are immutable: each method returns a
+ * new one.
  *
  * <pre>{@code
  * Changes.open(path, ChangesOptions.after(position).stateOnGap().unsynced());
@@ -20,7 +20,7 @@ public final class ChangesOptions {
 
     final int from;
     final Position after;
-    /** Options for reading the state behind a gap; null if a gap is a failure. */
+    /** Options for reading the state after a gap; null if a gap is a failure. */
     final String state;
     final boolean isUnsynced;
 
@@ -40,12 +40,12 @@ public final class ChangesOptions {
         return of(OLDEST, new Position(0, 0));
     }
 
-    /** Begins with what is committed from now on. */
+    /** Begins with the first change after now. */
     public static ChangesOptions now() {
         return of(NOW, new Position(0, 0));
     }
 
-    /** Begins behind a position. */
+    /** Begins after a position. */
     public static ChangesOptions after(Position position) {
         return of(AFTER, Objects.requireNonNull(position, "position"));
     }
@@ -56,9 +56,9 @@ public final class ChangesOptions {
     }
 
     /**
-     * Where the log does not reach back to the position, hands out the state of what was written
-     * since, and then the log: see {@link Change.Kind#GAP}. Without this, that is an exception with
-     * the code {@code HISTORY_GONE}.
+     * If the log does not reach back to the position, returns the state of the keys written since,
+     * and then the log: see {@link Change.Kind#GAP}. Without this option, an exception is thrown
+     * with the code {@code HISTORY_GONE}.
      *
      * @param options for reading the state, as in {@link Store#follow(java.nio.file.Path, String)}
      */
@@ -68,8 +68,8 @@ public final class ChangesOptions {
     }
 
     /**
-     * Hands out what is not durable yet, too. After a power loss the store may not have it: then
-     * the reader throws with the code {@code HISTORY_FORKED}.
+     * Also returns changes that are not durable yet. After a power loss the store may not have
+     * them: then the reader throws with the code {@code HISTORY_FORKED}.
      */
     public ChangesOptions unsynced() {
         return new ChangesOptions(from, after, state, true);

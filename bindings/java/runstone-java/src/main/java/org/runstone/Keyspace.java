@@ -27,7 +27,7 @@ public final class Keyspace extends Handle {
         return name;
     }
 
-    /** The store that the keyspace belongs to. */
+    /** The store to which the keyspace belongs. */
     public Store store() {
         return store;
     }
@@ -55,7 +55,7 @@ public final class Keyspace extends Handle {
      * Reads a value into a buffer, from its position on. Direct buffers need no additional copy.
      *
      * @return the size of the value, or -1 if there is none. If the buffer has less room, it gets
-     *     as much as fits. Its limit is set after what was written; its position stays.
+     *     as much as fits. Its limit is set to the end of the written bytes; its position stays.
      */
     public int get(ByteBuffer key, ByteBuffer value) {
         return get(key, value, null);

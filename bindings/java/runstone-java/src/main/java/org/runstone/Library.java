@@ -11,8 +11,8 @@ import org.runstone.RunstoneException.Code;
 
 /**
  * The native library. It is the file that the system property {@value #PROPERTY} names, or the one
- * in the jar. The latter is copied to a temporary directory, loaded, and removed at once: the
- * loaded copy stays.
+ * in the jar. The latter is copied to a temporary directory, loaded, and removed at once; the
+ * library stays loaded.
  */
 final class Library {
     static final String PROPERTY = "runstone.library";

@@ -1,4 +1,4 @@
-// What the process that writes to a store tells those who follow it.
+// The report of the process that writes to a store.
 
 package org.runstone;
 
@@ -6,13 +6,13 @@ import java.time.Duration;
 import java.util.Map;
 
 /**
- * What the process that writes to a store told last of what it measures.
+ * The last report of the process that writes to a store about its measurements.
  *
  * @param process the id of that process
- * @param age how long ago it told
- * @param isCurrent whether that is of the last seconds; if not, the process ended, hangs, or does
- *     not tell
- * @param metrics what {@link Store#metrics} gives in that process
+ * @param age how long ago it reported
+ * @param isCurrent whether the report is from the last seconds; if not, the process ended, hangs,
+ *     or does not report
+ * @param metrics the result of {@link Store#metrics} in that process
  */
 public record LiveState(
         long process, Duration age, boolean isCurrent, Map<String, Double> metrics) {

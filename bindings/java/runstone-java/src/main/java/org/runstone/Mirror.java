@@ -7,8 +7,8 @@ import java.time.Duration;
 import java.util.Objects;
 
 /**
- * A store that is as another one was at some moment, and follows it change by change. It keeps its
- * position in itself, so a process that is killed goes on where it was.
+ * A store that equals a past state of another one, and follows it change by change. It holds its
+ * own position, so after a kill it continues where it was.
  *
  * <pre>{@code
  * try (Mirror mirror = Mirror.open(Path.of("my-store"), Path.of("mirror"))) {
@@ -18,26 +18,26 @@ import java.util.Objects;
  * }
  * }</pre>
  *
- * <p>To read it meanwhile, follow it with {@link Store#follow(Path)}. With the code {@code
- * HISTORY_GONE} it was away for too long, and needs a new directory: the writer's option {@code
+ * <p>To read it meanwhile, follow it with {@link Store#follow(Path)}. The code {@code HISTORY_GONE}
+ * says that the mirror was away for too long and needs a new directory. The writer's option {@code
  * keep_log_bytes} keeps more of the log. One thread at a time may use it; any may close it.
  */
 public final class Mirror extends Handle {
-    /** A wait gives way this often: to an interrupt, to a close, and to other threads. */
+    /** A wait checks this often for an interrupt and for a close, and lets other threads in. */
     private static final long SLICE_MILLIS = 100;
 
     private Mirror(long handle) {
         super("mirror", handle, Native::closeMirror);
     }
 
-    /** Goes on with a mirror with default options, or makes one. */
+    /** Continues a mirror with default options, or makes one. */
     public static Mirror open(Path source, Path target) {
         return open(source, target, "");
     }
 
     /**
-     * Goes on with the mirror of a store, or makes it in a directory that is new or empty. The
-     * store may be open in this process or in another one, or closed.
+     * Continues the mirror of a store, or makes it in a directory that is new or empty. The store
+     * may be open in this process or in another one, or closed.
      *
      * @param options those of the mirror, as in {@link Store#open(Path, String)}
      */
@@ -50,12 +50,12 @@ public final class Mirror extends Handle {
     }
 
     /**
-     * What a round of mirroring did.
+     * The result of a round of mirroring.
      *
      * @param changes changes that were applied
-     * @param bytes about how many bytes they have
-     * @param isDrained whether there was no more; a round ends after about 16 MiB although there is
-     *     more
+     * @param bytes their approximate size
+     * @param isDrained whether the round reached the end of the changes; it stops after about 16
+     *     MiB
      */
     public record Round(long changes, long bytes, boolean isDrained) {
         static Round of(Answer answer) {
@@ -63,16 +63,16 @@ public final class Mirror extends Handle {
         }
     }
 
-    /** Applies what was committed since, without a wait. */
+    /** Applies the changes that were committed since, without a wait. */
     public Round advance() {
         return advance(Duration.ZERO);
     }
 
     /**
-     * Applies what was committed since, and waits for a change for at most so long first. After an
-     * exception the mirror is at its position, and the next call goes on. A thread that closes the
-     * mirror ends the wait with {@link RunstoneException.Closed}. An interrupt of this thread ends
-     * the wait too, and stays set.
+     * Applies the changes that were committed since, and first waits at most this long for one.
+     * After an exception the mirror is at its position, and the next call continues. A thread that
+     * closes the mirror ends the wait with {@link RunstoneException.Closed}. An interrupt of this
+     * thread ends the wait too, and stays set.
      */
     public Round advance(Duration wait) {
         long begin = System.nanoTime();

@@ -25,8 +25,8 @@ public final class Moment {
     }
 
     /**
-     * After everything that had been committed by then. The archive knows the time of a change to
-     * about a second.
+     * After everything that had been committed by this time. The archive knows the time of a change
+     * to about a second.
      */
     public static Moment time(Instant time) {
         return new Moment(AT_TIME, time.toEpochMilli());

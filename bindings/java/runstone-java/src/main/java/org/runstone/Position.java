@@ -18,7 +18,7 @@ public record Position(long number, long history) {
     /**
      * The position of a text that {@link #toString} made.
      *
-     * @throws RunstoneException.InvalidArgument if it is none
+     * @throws RunstoneException.InvalidArgument if the text is no position
      */
     public static Position parse(String text) {
         Matcher parts = TEXT.matcher(text);
@@ -28,7 +28,7 @@ public record Position(long number, long history) {
                         Long.parseUnsignedLong(parts.group(2), 16));
             }
         } catch (NumberFormatException tooLarge) {
-            // As any other text.
+            // Refused like any other wrong text.
         }
         throw new RunstoneException.InvalidArgument("\"" + text + "\" is no position; give it as it "
                 + "was printed: a number, @, and 16 hexadecimal digits");

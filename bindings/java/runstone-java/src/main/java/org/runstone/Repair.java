@@ -1,4 +1,4 @@
-// A new store of what a damaged one holds.
+// A new store from the readable contents of a damaged one.
 
 package org.runstone;
 
@@ -7,7 +7,7 @@ import java.util.Arrays;
 import java.util.List;
 
 /**
- * What a repair did, and what it cannot vouch for.
+ * The result of a repair, and the keys that may be wrong.
  *
  * <pre>{@code
  * Repair repair = Repair.of(Path.of("damaged"), Path.of("new"));
@@ -15,27 +15,27 @@ import java.util.List;
  * }</pre>
  *
  * @param isHealthy whether the store was found healthy; then there is no new store
- * @param basis what told which tables are in force
+ * @param basis the source of the list of tables in force
  * @param keyspaces the names of the keyspaces of the new store
  * @param tables tables that were read, those with damage included
  * @param logRecords records of the log that were used
  * @param entries entries of the new store
  * @param bytes bytes of its tables
  * @param lastNumber the largest number of a write that was found; later ones are not there
- * @param lost what is damaged or missing, as far as it could be told
+ * @param lost files and parts that are damaged or missing, as far as that is known
  * @param doubts keys that may be wrong; if there are none, every key of the new store is right, and
  *     none is missing
- * @param notes what else to know
+ * @param notes further remarks
  */
 public record Repair(boolean isHealthy, Basis basis, List<String> keyspaces, long tables,
         long logRecords, long entries, long bytes, long lastNumber, List<Lost> lost,
         List<Doubt> doubts, List<String> notes) {
 
-    /** What told which tables belong to the store. The order is that of the native library. */
+    /** The source of the list of tables in force. The order is that of the native library. */
     public enum Basis {
         /** A manifest that is whole. */
         MANIFEST,
-        /** What can be read of a manifest, or an older one. */
+        /** The readable part of a manifest, or an older manifest. */
         PART_OF_MANIFEST,
         /** No manifest: all tables were used. */
         TABLES
@@ -51,7 +51,7 @@ public record Repair(boolean isHealthy, Basis basis, List<String> keyspaces, lon
         VALUE_LOST,
         /** Operands of the merge operator may count twice. */
         OPERANDS_MAY_REPEAT,
-        /** The newest write of the key comes from a log that was kept aside. */
+        /** The newest write of the key comes from a log that an earlier open set aside. */
         FROM_LOST_LOG
     }
 
@@ -81,7 +81,7 @@ public record Repair(boolean isHealthy, Basis basis, List<String> keyspaces, lon
      * @param last the last key, inclusive; null: there is none
      * @param numbers the writes that may be missing or back; null if they are not known
      * @param reason the reason
-     * @param what what was found, in words
+     * @param what the finding, in words
      */
     public record Doubt(String keyspace, byte[] first, byte[] last, Numbers numbers, Reason reason,
             String what) {
@@ -100,20 +100,20 @@ public record Repair(boolean isHealthy, Basis basis, List<String> keyspaces, lon
         }
     }
 
-    /** Does the same with default options, and without logs that were kept aside. */
+    /** Does the same with default options, and without logs that an earlier open set aside. */
     public static Repair of(Path from, Path to) {
         return of(from, to, "", false);
     }
 
     /**
-     * Makes a new store of what a damaged one holds. The damaged one is only read. A healthy store
-     * is left alone.
+     * Makes a new store from the readable contents of a damaged one. The damaged store is only
+     * read. For a healthy store nothing is done.
      *
      * @param from the damaged store
      * @param to the directory of the new store, which is new or empty
      * @param options those with which the application opens the store, as TOML
-     * @param lostLog whether writes that an earlier open kept aside in {@code lost-NNNNNN.wal} come
-     *     back, for keys that were not written since
+     * @param lostLog whether writes that an earlier open set aside in {@code lost-NNNNNN.wal} are
+     *     restored, for keys that were not written since
      */
     public static Repair of(Path from, Path to, String options, boolean lostLog) {
         Library.load();

@@ -75,7 +75,7 @@ public class RunstoneException extends RuntimeException {
         INTERNAL(20),
         /** The writer of a store keeps no files for this reader any more. Open the store again. */
         LEASE_REVOKED(21),
-        /** The store has lost what was read of its history. Begin again with its state. */
+        /** The store has lost changes that were read already. Begin again with its state. */
         HISTORY_FORKED(22),
         /** The log does not reach back so far. Begin again with the state of the store. */
         HISTORY_GONE(23),

@@ -70,12 +70,12 @@ public final class Store extends Handle {
 
     /**
      * Opens the store in a directory for reading, whether or not another process writes to it, and
-     * keeps nobody from that. It shows one moment; {@link #refresh} shows a later one.
+     * does not keep others from writing. It shows one moment; {@link #refresh} shows a later one.
      *
      * <p>The writer keeps the files that the moment needs, within its options {@code
-     * follower_keep_bytes} and {@code follower_keep_seconds}. Behind them reads and refreshes throw
-     * with the code {@code LEASE_REVOKED}; then follow the store again. With {@code read_only =
-     * true}, {@link #open} does the same where another process has the store open.
+     * follower_keep_bytes} and {@code follower_keep_seconds}. Beyond these limits, reads and
+     * refreshes throw with the code {@code LEASE_REVOKED}; then follow the store again. With {@code
+     * read_only = true}, {@link #open} does the same if another process has the store open.
      *
      * @param options those of {@link #open(Path, String)}
      */
@@ -209,8 +209,8 @@ public final class Store extends Handle {
     }
 
     /**
-     * How old what a store that is open for reading shows may be: what was committed before then is
-     * in it. Zero for a store that no other process can write to.
+     * How old the view of a store that is open for reading may be: everything committed before then
+     * is in it. Zero for a store to which no other process can write.
      */
     public Duration age() {
         try {
@@ -261,7 +261,7 @@ public final class Store extends Handle {
         }
     }
 
-    /** What the store measures, by name, such as {@code runstone_cache_bytes}. */
+    /** The measurements of the store by name, such as {@code runstone_cache_bytes}. */
     public Map<String, Double> metrics() {
         try {
             return byName(Native.metrics(handle()));
@@ -271,9 +271,9 @@ public final class Store extends Handle {
     }
 
     /**
-     * What the process that writes to a store that is open for reading told last of what it
-     * measures. It tells once a second while somebody follows the store. Null if it has told
-     * nothing: nobody writes to the store, or not for a second yet.
+     * The last report of the process that writes to a store that is open for reading. It reports
+     * its measurements once a second while somebody follows the store. Null if there is no report:
+     * no process has the store open for writing, or not for a second yet.
      */
     public LiveState live() {
         try {

@@ -14,7 +14,7 @@ public final class Transaction extends Handle {
     public enum Mode {
         /** Reads see one moment. The commit fails if somebody else wrote one of its keys since. */
         SNAPSHOT,
-        /** As if transactions ran one after another: the commit also checks what was read. */
+        /** As if transactions ran one after another: the commit also checks its reads. */
         SERIALIZABLE,
         /** Writes, and reads for update, lock their keys, and wait for others. */
         PESSIMISTIC

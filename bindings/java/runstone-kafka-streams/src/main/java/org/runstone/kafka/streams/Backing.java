@@ -28,7 +28,7 @@ import org.runstone.WriteBatch;
  * the changelog offsets up to which the tables go, the position, and the stream time.
  *
  * <p>With exactly-once processing, writes wait in memory until Kafka has committed the records that
- * led to them ({@link Commits}). Then they are written together with the offsets, as one batch. So
+ * caused them ({@link Commits}). Then they are written together with the offsets, as one batch. So
  * a store that was killed has the state of its last commit, and replays from there. If more than
  * the limit waits, it is written to the store early, and a mark says that the store has more than
  * is committed. After a crash such a store reports no offsets, and Kafka restores it from the
@@ -181,7 +181,7 @@ final class Backing {
         return true;
     }
 
-    /** Must be called after each write. Makes sure that not too much waits. */
+    /** Must be called after each write. Writes early if too many bytes wait. */
     void written() {
         if (!isExactlyOnce && !isAhead) {
             isAhead = true;

@@ -1,4 +1,4 @@
-// What a store measures, under the names of the corresponding RocksDB metrics.
+// The measurements of a store, under the names of the corresponding RocksDB metrics.
 
 package org.runstone.kafka.streams;
 

@@ -55,7 +55,7 @@ final class Table {
         }
     }
 
-    /** What a reader finds while the table is being dropped. */
+    /** The empty content that a reader finds while the table is being dropped. */
     private <T> T absent(RunstoneException error, T nothing) {
         if (isDropped) {
             return nothing;
@@ -137,7 +137,7 @@ final class Table {
                 : new Merged(waiting.iterator(), new Entries.Stored(cursor, forward), forward);
     }
 
-    /** A copy, so that an iterator does not see what is written while it is open. */
+    /** A copy, so that an iterator does not see later writes. */
     private List<Map.Entry<byte[], byte[]>> waiting(byte[] from, byte[] to, boolean forward) {
         ConcurrentNavigableMap<byte[], byte[]> part = pending;
         if (part.isEmpty()) {
