@@ -1,6 +1,7 @@
-//! Distinguishes the process that something was made in from copies that `fork` made of it. A copy
-//! has the same memory and the same open files, but not the threads, and what it does to the files
-//! it does to those of the other. `getpid` would do so too, for a system call each time.
+//! Distinguishes the process in which something was made from copies that `fork` made of it. A copy
+//! has the same memory and the same open files, but not the threads, and its changes to files are
+//! changes to the files of the other process. `getpid` could distinguish them too, but costs a
+//! system call each time.
 //!
 //! Not noticed: a copy made by the bare system call, without the C library.
 //!
@@ -9,9 +10,9 @@
 //! * O1 the handler runs in a copy of a process that may have had many threads, so it may do no
 //!   more than a signal handler: it reads and changes atomic numbers, and calls `open`, `dup2` and
 //!   `close`, which POSIX allows there.
-//! * O3 what it replaces are descriptors of locks of this process, which stay valid: the copy only
-//!   has another file behind them.
-//! * O2 it is a function of this program, which exists for as long as the process.
+//! * O3 it replaces only descriptors of locks of this process. They stay valid: in the copy they
+//!   only refer to another file.
+//! * O2 the handler is a function of this program, which exists as long as the process.
 
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::Once;
@@ -20,23 +21,24 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed};
 /// How many forks lie between the first process and this one, since it was first asked.
 static FORKS: AtomicU64 = AtomicU64::new(0);
 
-/// The most locks that forks let go. A process that holds more keeps the others until its last copy
-/// has ended.
+/// The largest number of locks that forks release. A process that holds more keeps the others until
+/// its last copy has ended.
 const MOST_LOCKS: usize = 1024;
 
 /// The descriptors of locks; -1 where there is none.
 static LOCKS: [AtomicI32; MOST_LOCKS] = [const { AtomicI32::new(NONE) }; MOST_LOCKS];
 const NONE: RawFd = -1;
 
-/// A descriptor of a lock. The lock is of an open file, and a copy of the process has the same open
-/// file: if the process died, the copy would hold the lock for it. So a copy lets it go.
+/// A descriptor of a lock. The lock belongs to an open file, and a copy of the process has the same
+/// open file: if the process died, the copy would still hold the lock. So a copy closes its
+/// descriptor.
 #[derive(Debug)]
 pub struct OwnLock {
     slot: Option<usize>,
 }
 
 impl OwnLock {
-    /// Lets forks from now on let the descriptor go. It must not be closed before this value is
+    /// Makes later forks release the descriptor. It must not be closed before this value is
     /// dropped.
     pub fn new(descriptor: BorrowedFd<'_>) -> OwnLock {
         Process::current();
@@ -62,7 +64,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// The process that calls.
+    /// The calling process.
     ///
     /// # Panics
     /// If the C library has no memory for the handler.

@@ -1,4 +1,5 @@
-//! Which resource is used up when the file system refuses to write more. Space is only one of them.
+//! Finds out which resource is used up when the file system refuses to write more. Space is only
+//! one of them.
 
 use std::fmt;
 use std::io;
@@ -11,15 +12,15 @@ use rustix::fs::{StatVfs, statvfs};
 pub enum Full {
     /// The bytes of the device.
     Space,
-    /// The inodes of the file system: bytes are free, and no file can be made.
+    /// The inodes of the file system: bytes are free, but no file can be made.
     Inodes,
     /// The quota of the owner.
     Quota,
-    /// The bytes that a file may have, by the limit of the process or by the file system.
+    /// The largest size of a file, by the limit of the process or of the file system.
     FileSize,
 }
 
-/// Replaces the error of the system, which says that there is no space although there is.
+/// Replaces the error of the system, which reports a lack of space although there is space.
 #[derive(Debug, thiserror::Error)]
 #[error("no inodes left on the file system, of which each file takes one")]
 struct NoInodes;
@@ -81,7 +82,7 @@ pub fn explained(error: io::Error, path: &Path) -> io::Error {
     }
 }
 
-/// Some file systems do not count inodes. They have as many as they need.
+/// Some file systems do not count inodes, because they make as many as they need.
 fn has_no_inodes(status: &StatVfs) -> bool {
     status.f_files > 0 && status.f_favail == 0 && status.f_bavail > 0
 }

@@ -1,5 +1,5 @@
-//! What open files of all storages have in common: whose errors they report, where they count, and
-//! whether their length is fixed. Knows no bytes.
+//! The common part of open files of all storages: the name for errors, the counters, and whether
+//! the length is fixed. Knows no bytes.
 
 use std::io;
 use std::sync::Arc;
@@ -7,15 +7,15 @@ use std::sync::Arc;
 use crate::names::{checked_end, fixed_capacity};
 use crate::{Category, Counters, Error, Operation, Result};
 
-/// Longest file: offsets must stay clear of overflow in sums.
+/// The longest file: sums of offsets must not overflow.
 const MAX_LEN_BYTES: u64 = i64::MAX as u64;
 
-/// What an open file needs besides its bytes.
+/// The data of an open file besides its bytes.
 #[derive(Debug)]
 pub struct Handle {
     /// Its place, for errors.
     pub path: String,
-    /// What it is for.
+    /// Its purpose.
     pub category: Category,
     /// The counters of its storage.
     pub counters: Arc<Counters>,
@@ -58,7 +58,7 @@ impl Handle {
         Ok(())
     }
 
-    /// The end of a write, if the file may have it.
+    /// The end of a write, if the file may be that long.
     pub fn end_of_write(&self, offset: u64, len_bytes: usize) -> io::Result<u64> {
         checked_end(offset, len_bytes, self.fixed_capacity_bytes.unwrap_or(MAX_LEN_BYTES))
     }

@@ -117,8 +117,8 @@ pub trait Storage: Send + Sync + Debug {
     /// Creates a file of exactly `capacity_bytes` zero bytes with its blocks reserved, whose
     /// `write_at` costs a memory copy where the implementation can do that safely. A full disk is
     /// found here, not at a later write. Falls back to an ordinary preallocated file. In either
-    /// case `set_len` and `punch` fail on this handle, and concurrent writes must not overlap. It
-    /// need not hold a descriptor, so reads may fail once the file has lost its name.
+    /// case `set_len` and `punch` fail on this handle, and concurrent writes must not overlap. The
+    /// handle need not hold a descriptor, so reads may fail once the file has lost its name.
     fn create_mapped(
         &self,
         name: &str,
@@ -127,8 +127,8 @@ pub trait Storage: Send + Sync + Debug {
     ) -> Result<Arc<dyn StorageFile>>;
 
     /// Opens an existing file whose `write_at` inside its present length costs a memory copy where
-    /// the implementation can do that safely: how a recycled log segment comes back. Falls back to
-    /// [`Storage::open`].
+    /// the implementation can do that safely. A recycled log segment is opened in this way. Falls
+    /// back to [`Storage::open`].
     fn open_mapped(&self, name: &str, category: Category) -> Result<Arc<dyn StorageFile>> {
         self.open(name, category)
     }
@@ -173,12 +173,12 @@ pub trait Storage: Send + Sync + Debug {
     /// that is protected against writes is copied.
     fn link_into(&self, name: &str, category: Category, target: &dyn Storage) -> Result<()>;
 
-    /// Bytes that new files may still take, if the implementation knows.
+    /// The bytes that new files may still take, if the implementation knows them.
     fn free_bytes(&self) -> Option<u64> {
         None
     }
 
-    /// Whether all mutation fails.
+    /// Whether all changes fail.
     fn is_read_only(&self) -> bool {
         false
     }
@@ -245,8 +245,8 @@ pub trait StorageFile: Send + Sync + Debug {
 
     /// Begins to write the range `begin` to the medium, and waits for the range `wait_for`, which
     /// was begun before; either may be empty. So the sync that follows has little left to write,
-    /// and what is under way beside others' syncs stays small. It makes nothing durable, and an
-    /// implementation may do nothing. An error means the same as one of [`StorageFile::sync`].
+    /// and few bytes are under way beside the syncs of others. It makes nothing durable, and an
+    /// implementation may do nothing. An error means the same as an error of [`StorageFile::sync`].
     fn write_back(&self, _begin: Range<u64>, _wait_for: Range<u64>) -> Result<()> {
         Ok(())
     }
@@ -278,18 +278,18 @@ pub trait StorageFile: Send + Sync + Debug {
     /// Announces that the range will be read soon. A hint: never fails, may do nothing.
     fn read_ahead(&self, _offset: u64, _len_bytes: u64) {}
 
-    /// How many bytes of a stretch the system holds in memory for whoever reads the file; `None` if
-    /// it does not tell. A hint: the next moment it may be otherwise.
+    /// How many bytes of a stretch the system holds in memory for readers of the file; `None` if it
+    /// does not say. A hint: the number may change at any moment.
     fn cached_bytes(&self, _offset: u64, _len_bytes: u64) -> Option<u64> {
         None
     }
 
-    /// Tells the system that it need not hold a stretch in memory. What is not written back stays.
-    /// A hint, which changes no byte.
+    /// Tells the system that it need not hold a stretch in memory. Bytes that are not written back
+    /// stay. A hint, which changes no byte.
     fn drop_cached(&self, _offset: u64, _len_bytes: u64) {}
 
-    /// Whether `read_ahead` has an effect. Where it has none, a caller does better to leave out
-    /// reads that it does not want yet.
+    /// Whether `read_ahead` has an effect. If it has none, a caller should not ask for bytes that
+    /// it does not need yet.
     fn heeds_hints(&self) -> bool {
         false
     }

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use crate::{Error, LockMode, Operation, Result, StorageLock};
 
-/// Who holds which name. Clones share the table.
+/// The holders of names. Clones share the table.
 #[derive(Clone, Debug, Default)]
 pub struct LockTable {
     locks: Arc<Mutex<Locks>>,
@@ -49,7 +49,7 @@ impl LockTable {
         Some(Box::new(TableLock { table: self.clone(), name, number }))
     }
 
-    /// Notes that another file has the name from now on. Whoever holds a lock holds the old file.
+    /// Notes that another file has the name from now on. Existing locks belong to the old file.
     pub fn replace(&self, name: &str) {
         self.locks.lock().held.remove(name);
     }

@@ -6,14 +6,15 @@
 //!
 //! 1. The blocks are reserved by `fallocate` before the mapping exists, so that a full disk is
 //!    found at creation. Only file systems known to overwrite in place are mapped
-//!    ([`OVERWRITING`]): a copy-on-write one needs new blocks for every write, however much was
-//!    reserved. A list of those to refuse was rejected, because one unknown to it would be mapped.
+//!    ([`OVERWRITING`]): a copy-on-write file system needs new blocks for every write, however much
+//!    was reserved. A list of refused file systems was rejected, because an unknown one would be
+//!    mapped.
 //! 2. The file cannot shrink or lose blocks while mapped: `set_len` and `punch` are refused here,
 //!    and on other handles of the same inode through [`refuse_if_mapped`]. Other processes are kept
 //!    out by the store's lock.
-//! 3. A page is populated (`MADV_POPULATE_WRITE`) before it is stored to: what would have been a
-//!    SIGBUS is an error of that call. `prepared_bytes` is the watermark below which this was done;
-//!    writes move it in steps of [`WRITER_STEP_BYTES`], so that few pay for the call.
+//! 3. A page is populated (`MADV_POPULATE_WRITE`) before a store to it: instead of a SIGBUS, that
+//!    call returns an error. `prepared_bytes` is the watermark below which this was done; writes
+//!    move it in steps of [`WRITER_STEP_BYTES`], so that few pay for the call.
 //! 4. A sync write-protects the pages it cleaned, and the next store asks the file system again,
 //!    which may have failed meanwhile. So pages below `cold_below_bytes`, the watermark at the last
 //!    sync, are populated again, one page at a time: a longer step would dirty pages that the next
@@ -21,10 +22,10 @@
 //!
 //! What remains: the kernel's own writeback can clean a page between its population and the store,
 //! and the file system can fail (journal abort, forced shutdown) in the same interval. Only a
-//! system call per write would close that, which is what this file exists to avoid.
+//! system call per write would close that gap, and this file exists to avoid it.
 //!
-//! The mapping outlives its descriptor, so that a store that rests holds none for its log. Linux
-//! keeps the open file with the mapping: `msync` syncs through it just as `fdatasync` on the
+//! The mapping outlives its descriptor, so that an idle store holds no descriptor for its log.
+//! Linux keeps the open file with the mapping: `msync` syncs through it just as `fdatasync` on the
 //! descriptor would, and reports the same lost writes.
 //!
 //! Obligations of the unsafe code, cited by number below:
@@ -32,8 +33,8 @@
 //! * O1 `base` is the start of a live mapping of `map_bytes` bytes, unmapped once, in `drop`.
 //! * O2 every byte changed is in `[base, base + capacity_bytes)`, checked before the copy; the word
 //!   that the last one lies in is in the last page of the mapping.
-//! * O3 no reference to mapped bytes is ever made but to atomic words.
-//! * O4 all stores are of whole, aligned words, so that no two that race differ in size.
+//! * O3 references to mapped bytes are only ever made to atomic words.
+//! * O4 all stores are of whole, aligned words, so that two racing stores have the same size.
 //! * O5 the mapped pages stay backed by the file (steps 1 and 2).
 
 use std::collections::BTreeSet;
@@ -52,17 +53,17 @@ use rustix::mm::{Advice, MapFlags, MsyncFlags, ProtFlags, madvise, mmap, msync, 
 
 use crate::names::checked_end;
 
-/// How much `prepare` populates in one call: more would hold the lock of the address space, for
-/// which others wait, for too long.
+/// How much `prepare` populates in one call. A longer call would hold the lock of the address space
+/// for too long, and others wait for this lock.
 const PREPARE_STEP_BYTES: u64 = 256 << 10;
 
 /// How far ahead of a write the watermark moves if nobody prepared the file. Pages that the machine
 /// has to find first cost 15 to 60 us each, and 900 us at worst (measured where a hypervisor takes
-/// free memory back), all of it in one write. The call itself is cheap beside what fills a step of
-/// this size.
+/// free memory back), and one write pays for a whole step. The call itself is cheap compared with
+/// the writes that fill a step of this size.
 const WRITER_STEP_BYTES: u64 = 16 << 10;
 
-/// Bytes of what is stored at once.
+/// Bytes of one store.
 const WORD: usize = size_of::<u64>();
 
 /// `f_type` of file systems that overwrite reserved blocks in place: ext2/3/4, XFS, tmpfs.
@@ -72,7 +73,7 @@ const OVERWRITING: [u64; 3] = [0xEF53, 0x5846_5342, 0x0102_1994];
 /// storages of one directory must see each other's mappings.
 static MAPPED_INODES: Mutex<BTreeSet<(u64, u64)>> = Mutex::new(BTreeSet::new());
 
-/// What [`create`] made of a fresh file.
+/// The result of [`create`] for a fresh file.
 #[derive(Debug)]
 pub(crate) enum Made {
     /// Writes are memory copies.
@@ -81,8 +82,8 @@ pub(crate) enum Made {
     Ordinary(File),
 }
 
-/// Gives `file` its capacity, with blocks reserved, and maps it where that is safe. Bytes that it
-/// has stay. The caller removes a fresh file on an error.
+/// Gives `file` its capacity, with blocks reserved, and maps it where that is safe. Existing bytes
+/// stay. The caller removes a fresh file on an error.
 pub(crate) fn create(file: File, capacity_bytes: u64) -> io::Result<Made> {
     if capacity_bytes == 0 {
         return Ok(Made::Ordinary(file));
@@ -127,7 +128,7 @@ pub(crate) struct Mapping {
     cold_below_bytes: AtomicU64,
     /// Offset of the one cold page that was populated again last, or `u64::MAX`.
     rewarmed_page: AtomicU64,
-    /// A sync failed: nothing may be stored any more.
+    /// Whether a sync failed: then nothing may be stored any more.
     failed: AtomicBool,
 }
 
@@ -190,9 +191,9 @@ impl Mapping {
         Ok(())
     }
 
-    /// Copies into checked bounds, word by word: two copies of one place at the same time leave
-    /// bytes of both, and nothing worse. A lock instead would be one more cache line that passes
-    /// between the cores of two writers.
+    /// Copies into checked bounds, word by word: two copies to one place at the same time leave
+    /// bytes of both, and do no other harm. A lock would be one more cache line that moves between
+    /// the cores of two writers.
     fn copy_in(&self, offset: usize, data: &[u8]) {
         let (lead, body) = data.split_at(data.len().min(offset.next_multiple_of(WORD) - offset));
         let (words, tail) = body.as_chunks::<WORD>();
@@ -271,7 +272,8 @@ impl Mapping {
 
     /// Populates what a write of `[offset, end)` needs: ahead in steps when it passes the
     /// watermark, page by page when a sync cleaned it. The atomics are hints read and set without
-    /// order: a stale one costs a call or falls into the interval that the module doc leaves open.
+    /// order: a stale value costs a call, or falls into the interval that the module documentation
+    /// leaves open.
     fn warm(&self, offset: u64, end: u64) -> io::Result<()> {
         let prepared = self.prepared_bytes.load(Relaxed);
         if end > prepared {
@@ -293,7 +295,7 @@ impl Mapping {
         Ok(())
     }
 
-    /// Raises the watermark if the populated range joins it; one that leaves a gap cannot.
+    /// Raises the watermark if the populated range joins it. A range after a gap does not raise it.
     fn raise_watermark(&self, from: u64, to: u64) {
         if from <= self.prepared_bytes.load(Relaxed) {
             self.prepared_bytes.fetch_max(to, Relaxed);

@@ -1,5 +1,5 @@
 //! Files in memory, for tests and `mem:` stores. Nothing survives the process, and nothing is lost
-//! before it ends; the disk that loses power is for tests only.
+//! before it ends. A simulated disk that loses power exists only in the tests.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -4,9 +4,9 @@ use std::io;
 
 use crate::{Error, Operation, Result};
 
-/// Refuses a name that could leave the storage's directory. Names come from the engine, but one
-/// read from a damaged manifest must not reach another directory, so the check is made at the last
-/// door.
+/// Refuses a name that could leave the storage's directory. Names come from the engine, but a name
+/// from a damaged manifest must not reach another directory. So the check is made here, before any
+/// use.
 pub fn check_name(operation: Operation, name: &str) -> Result<()> {
     let refused = name.is_empty() || name == "." || name == ".." || name.contains(['/', '\0']);
     if refused {
@@ -17,7 +17,7 @@ pub fn check_name(operation: Operation, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// The end of a range, or an error where it leaves `limit_bytes` or the number space.
+/// The end of a range, or an error if it exceeds `limit_bytes` or the largest number.
 pub fn checked_end(offset: u64, len_bytes: usize, limit_bytes: u64) -> io::Result<u64> {
     match offset.checked_add(len_bytes as u64) {
         Some(end) if end <= limit_bytes => Ok(end),

@@ -5,7 +5,7 @@
 //!
 //! Obligations of the unsafe code, cited by number below:
 //!
-//! * O1 the descriptor is that of a borrowed file, so it is open during the call.
+//! * O1 the descriptor belongs to a borrowed file, so it is open during the call.
 //! * O2 both structures are as the kernel defines them, live on the stack, and outlive the call.
 
 use std::fs::File;
@@ -31,8 +31,8 @@ struct Found {
     recently_evicted: u64,
 }
 
-/// Bytes of a stretch that are in the page cache, in whole pages; `None` where the system does not
-/// tell: an older kernel, another system, or a file system without a page cache.
+/// Bytes of a stretch that are in the page cache, in whole pages; `None` if the system does not
+/// say: an older kernel, another system, or a file system without a page cache.
 pub(crate) fn cached_bytes(file: &File, offset: u64, len_bytes: u64) -> Option<u64> {
     // A length of zero would mean "to the end".
     if len_bytes == 0 {

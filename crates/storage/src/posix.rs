@@ -1,5 +1,5 @@
 //! A directory as a storage: positioned I/O, directory sync, an advisory lock, 0600 and 0700. Not a
-//! cache and not a retry layer: every error is handed up as the kernel gave it.
+//! cache and not a retry layer: every error is returned as the kernel gave it.
 
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io;
@@ -27,7 +27,7 @@ use crate::{
 const FILE_MODE: u32 = 0o600;
 const DIRECTORY_MODE: u32 = 0o700;
 
-/// What opening a directory may do.
+/// The changes that opening a directory may make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Creates the directory, and its parents, if they are missing.
@@ -73,14 +73,15 @@ impl PosixStorage {
         })
     }
 
-    /// Makes files read many places at once by io_uring, if the kernel allows it. Otherwise they
-    /// announce the reads and do one after another, as without this call.
+    /// Lets files read many places at once by io_uring, if the kernel allows it. Otherwise they
+    /// announce the reads and do them one after another, as without this call.
     pub fn with_io_uring(mut self) -> Self {
         self.rings = Rings::probe().map(Arc::new);
         self
     }
 
-    /// Holds the directory open only while it is synced. For a process that opens many storages.
+    /// Keeps the directory open only while it is synced. This is for a process that opens many
+    /// storages.
     pub fn with_few_descriptors(mut self) -> Self {
         self.open_directory = None;
         self
@@ -161,8 +162,8 @@ impl Storage for PosixStorage {
         match mapped::create(file, capacity_bytes) {
             Ok(made) => Ok(self.mapped_file(made, capacity_bytes, self.handle(&path, category))),
             Err(source) => {
-                // No caller knows of the file yet; left behind, it would hold the space that it did
-                // get.
+                // No caller knows of the file yet. If it stayed, it would keep the space that it
+                // has taken.
                 let _ = fs::remove_file(&path);
                 Err(self.failed(Operation::Create, name, source))
             }
@@ -238,7 +239,7 @@ impl Storage for PosixStorage {
         holder_in(&fs::read_to_string("/proc/locks").ok()?, lock.dev(), lock.ino())
     }
 
-    /// Allowed on a read-only storage too: it changes nothing there.
+    /// A lock is allowed on a read-only storage too, because it changes nothing there.
     fn create_sibling(&self, path: &Path) -> Result<Arc<dyn Storage>> {
         let failed = |source| Error::new(Operation::Create, path.display().to_string(), source);
         let is_occupied = match fs::read_dir(path) {
@@ -316,7 +317,7 @@ impl StorageLock for NoLock {}
 
 #[derive(Debug)]
 struct PosixLock {
-    /// Ends before the descriptor is closed.
+    /// Dropped before the descriptor is closed.
     _own: OwnLock,
     file: File,
     path: PathBuf,
@@ -363,8 +364,9 @@ impl StorageLock for PosixLock {
 }
 
 impl Drop for PosixLock {
-    /// Closing the file would release the lock only with its last copy, and a process that was
-    /// forked meanwhile has one. Such a process releases nothing.
+    /// Closing the file releases the lock only when its last copy is closed, and a process that was
+    /// forked meanwhile has a copy. So the lock is released explicitly; a forked process releases
+    /// nothing.
     fn drop(&mut self) {
         if self.process.is_current() {
             let _ = flock(&self.file, FlockOperation::Unlock);
@@ -393,7 +395,7 @@ fn is_writable(path: &Path) -> bool {
 }
 
 /// Creates `path` and its missing parents, outermost first, each made durable in its parent before
-/// the next: a store in a directory that a power cut takes away is lost as a whole.
+/// the next: if a power cut took the directory of a store away, the whole store would be lost.
 fn create_directory(path: &Path) -> io::Result<()> {
     let mut missing = Vec::new();
     for ancestor in path.ancestors().filter(|ancestor| !ancestor.as_os_str().is_empty()) {

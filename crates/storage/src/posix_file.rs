@@ -1,5 +1,5 @@
-//! Open files of a directory: an ordinary one and a mapped one. How they are created and found is
-//! in `posix.rs`, what makes a mapping safe in `mapped.rs`.
+//! Open files of a directory: an ordinary one and a mapped one. `posix.rs` creates and opens them,
+//! and `mapped.rs` explains why a mapping is safe.
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -200,7 +200,7 @@ impl StorageFile for PosixMappedFile {
         self.handle.result(Operation::SetLen, Err(fixed_capacity()))
     }
 
-    /// Creation has reserved everything.
+    /// Nothing to do: the creation has reserved everything.
     fn allocate(&self, _offset: u64, _len_bytes: u64) -> Result<()> {
         Ok(())
     }

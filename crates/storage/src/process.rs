@@ -1,5 +1,5 @@
-//! What the kernel says about this process: memory, bytes written, processor time. Zero where there
-//! is no `/proc`. Not about the store: two stores in one process share these numbers.
+//! Figures of the kernel about this process: memory, bytes written, processor time. Zero where
+//! there is no `/proc`. Not about the store: two stores in one process share these numbers.
 
 use std::fs;
 
@@ -13,7 +13,7 @@ pub fn peak_resident_bytes() -> u64 {
     status_bytes("VmHWM:")
 }
 
-/// Bytes passed to `write` and its kin so far. Stores through mappings are not counted.
+/// Bytes passed to `write` and similar calls so far. Stores through mappings are not counted.
 /// `write_bytes` of the kernel would count them, but only once their pages are written back.
 pub fn written_bytes() -> u64 {
     let text = fs::read_to_string("/proc/self/io").unwrap_or_default();

@@ -1,5 +1,5 @@
-//! What implementations of [`crate::Storage`] have in common, for those outside this crate. Users
-//! of a storage need none of it.
+//! Common parts of implementations of [`crate::Storage`], for implementations outside this crate.
+//! Users of a storage do not need them.
 
 pub use crate::copy::copy_into;
 pub use crate::handle::{Handle, check_len};

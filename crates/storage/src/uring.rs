@@ -1,11 +1,11 @@
 //! Many positioned reads of a file at once, by io_uring. Not a way to write, and no cache: an error
-//! is handed up as the kernel gave it. Where the kernel has no rings, or forbids them, or all are
+//! is returned as the kernel gave it. If the kernel has no rings, or forbids them, or all rings are
 //! in use and no more can be made, the caller reads in another way.
 //!
 //! 1. A ring belongs to one call at a time; idle ones are kept for the next calls.
 //! 2. Up to [`DEPTH`] reads are under way; as some complete, others are submitted.
 //! 3. Reads that end early, or that the kernel asks to try again, are finished by `pread`.
-//! 4. After an error nothing more is submitted, but everything under way is waited for.
+//! 4. After an error nothing more is submitted, but the call waits for everything under way.
 //!
 //! Obligations of the unsafe code, cited by number below:
 //!
@@ -13,7 +13,7 @@
 //! * O2 each buffer stays where it is, and nobody else touches it, until its read has completed.
 //!   Buffers are vectors that are borrowed for the whole call, and the call ends when nothing is
 //!   under way. If the ring itself fails, so that this is unknown, the buffers are leaked.
-//! * O3 the length that is asked for is that of the buffer, or less.
+//! * O3 the requested length is at most that of the buffer.
 
 use std::fmt;
 use std::fs::File;
@@ -30,7 +30,7 @@ use crate::ReadRequest;
 const DEPTH: u32 = 32;
 /// Rings that are kept while nobody uses them.
 const MOST_IDLE: usize = 4;
-/// No single read is longer: the kernel takes 32 bits.
+/// The longest single read: the kernel takes 32 bits.
 const MOST_READ_BYTES: usize = 1 << 30;
 
 pub(crate) struct Rings {
@@ -84,9 +84,9 @@ struct Batch<'a> {
     file: &'a File,
     /// The next request to submit.
     next: usize,
-    /// Reads that the ring was given and that have not completed.
+    /// Reads that were submitted and have not completed.
     flying: usize,
-    /// Reads to finish in another way: which ones, and how many bytes they have.
+    /// Reads to finish in another way: their indices, and the bytes read so far.
     unfinished: Vec<(usize, usize)>,
 }
 
