@@ -12,9 +12,9 @@
 //!
 //! An error before step 3 leaves the keyspace as it was, and the files are never changed.
 //!
-//! Rejected: to link the files into the store. Whoever made a file could write to it later, and its
-//! checksums contain another uid than the one by which the store recognises its own tables. Also,
-//! the maker of a file does not know where the policy of a keyspace cuts tables.
+//! Rejected: linking the files into the store. The maker of a file could write to it later, and its
+//! checksums contain a uid that differs from those of the store's own tables. Also, the maker of a
+//! file does not know where the policy of a keyspace cuts tables.
 
 use std::path::Path;
 use std::sync::Arc;

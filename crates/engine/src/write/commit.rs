@@ -96,9 +96,9 @@ pub(crate) struct Committer {
     pub(super) gap_seq: AtomicU64,
     /// Held by the writer of a large batch.
     pub(super) large: Mutex<rank::Large, ()>,
-    /// Held by whoever takes the commit lock for a batch that is not noted (`recent`), until it has
-    /// the commit lock. Held too by a conditional commit that has to check often because of such
-    /// batches. Taken after `large` and before the commit lock.
+    /// Held by a writer that takes the commit lock for a batch that is not noted (`recent`), until
+    /// it has the commit lock. Held too by a conditional commit that has to check often because of
+    /// such batches. Taken after `large` and before the commit lock.
     pub(super) unnoted: Mutex<rank::Unnoted, ()>,
     /// Held while a bulk load has a sequence number that is not published: only one load is under
     /// way. Taken before the commit lock.

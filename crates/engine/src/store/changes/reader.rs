@@ -40,7 +40,7 @@ pub(super) struct HistoryReader {
     /// The same, for leases and syncs.
     own: Arc<dyn Storage>,
     lease: Option<Arc<Lease>>,
-    /// What the lease keeps: everything that edits behind this place freed.
+    /// The place of the lease: it keeps everything that edits after this place freed.
     part: Option<LeasePart>,
     kept: EditPlace,
     /// A load whose end is sought, and how far the log was read for it.

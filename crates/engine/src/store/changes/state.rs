@@ -1,4 +1,4 @@
-//! The state in place of changes that the log no longer has. If the log does not reach back to a
+//! The state that replaces changes which the log no longer has. If the log does not reach back to a
 //! position, this is the newest value of each key that was written since, and the deletes that
 //! tables still hold.
 //!
