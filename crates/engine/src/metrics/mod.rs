@@ -38,8 +38,8 @@ pub struct MemoryUse {
     pub memtable_bytes: u64,
     /// The largest value of this since writers last paused for a while, or since the open.
     pub memtable_peak_bytes: u64,
-    /// Index and filter partitions held outside of the cache, range deletes, and what collections and
-    /// flushes of separated values hold while they run.
+    /// Index and filter partitions held outside of the cache, range deletes, and what collections
+    /// and flushes of separated values hold while they run.
     pub pinned_bytes: u64,
     /// Flushed memtables that live on because values, cursors or views of users borrow from them.
     /// The cache shrinks for them.
