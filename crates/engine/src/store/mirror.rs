@@ -113,6 +113,7 @@ impl Mirror {
         let own = store.open_keyspace(MIRROR_KEYSPACE, None)?;
         changes.pass_through(last_seq)?;
         let applier = Applier::new(store, &known, Some(MIRROR_KEYSPACE))?;
+        applier.check_dropped()?;
         let position = changes.position();
         let (source, is_cut_short) = ((source, Arc::clone(leases)), false);
         let mirror = Mirror { source, changes, is_cut_short, applier, own, source_uid, position };
@@ -201,6 +202,7 @@ impl Mirror {
             }
             next = self.changes.next()?;
         }
+        self.applier.check_dropped()?;
         done.is_drained = true;
         Ok(done)
     }

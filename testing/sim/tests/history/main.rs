@@ -5,6 +5,7 @@ mod attacks;
 mod bridged;
 mod cut_short;
 mod eras;
+mod faults;
 mod full;
 mod gaps;
 #[path = "../follow/hooked.rs"]

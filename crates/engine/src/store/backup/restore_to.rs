@@ -134,6 +134,7 @@ impl Backups {
         store: Store,
     ) -> Result<(Store, Restored)> {
         let applier = Applier::new(store, &noted(&backup.state), None)?;
+        applier.check_dropped()?;
         let mut replay = Replay {
             applier,
             after: backup.last_seq,

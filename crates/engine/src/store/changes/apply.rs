@@ -16,25 +16,44 @@ pub(crate) struct Applier {
     store: Store,
     /// By their ids in the other store. `None` stands for a keyspace that is left out.
     keyspaces: BTreeMap<KeyspaceId, Option<Keyspace>>,
+    /// Keyspaces that this store has dropped already, by their ids in the other store: their drop
+    /// was durable before the changes that precede it, which come again. Each has its name.
+    dropped: BTreeMap<KeyspaceId, String>,
     /// The name of the keyspace that is left out.
     left_out: Option<&'static str>,
 }
 
 impl Applier {
-    /// `known` are the keyspaces of the other store, as of the state that this store has. A
-    /// keyspace with this name is left out.
+    /// `known` are the keyspaces of the other store, as of the state that this store has. A change
+    /// to come must drop those that are missing ([`Applier::check_dropped`]). A keyspace with the
+    /// name `left_out` is left out.
     pub(crate) fn new(
         store: Store,
         known: &[NotedKeyspace],
         left_out: Option<&'static str>,
     ) -> Result<Applier> {
-        let mut applier = Applier { store, keyspaces: BTreeMap::new(), left_out };
+        let (keyspaces, dropped) = (BTreeMap::new(), BTreeMap::new());
+        let mut applier = Applier { store, keyspaces, dropped, left_out };
         for one in known {
             let is_left_out = left_out.is_some_and(|name| name == one.name);
-            let keyspace = (!is_left_out).then(|| applier.store.keyspace(&one.name)).transpose()?;
+            let keyspace = match (!is_left_out).then(|| applier.store.keyspace(&one.name)) {
+                Some(Err(Error::UnknownKeyspace { name })) => {
+                    applier.dropped.insert(one.id, name);
+                    continue;
+                }
+                found => found.transpose()?,
+            };
             applier.keyspaces.insert(one.id, keyspace);
         }
         Ok(applier)
+    }
+
+    /// Checks that no keyspace is missing that no change has dropped.
+    pub(crate) fn check_dropped(&self) -> Result<()> {
+        match self.dropped.values().next() {
+            Some(name) => Err(Error::UnknownKeyspace { name: name.clone() }),
+            None => Ok(()),
+        }
     }
 
     pub(crate) fn into_store(self) -> Store {
@@ -48,9 +67,10 @@ impl Applier {
     /// The keyspaces by their ids in the other store.
     pub(crate) fn known(&self) -> impl Iterator<Item = (KeyspaceId, &str)> {
         let left_out = self.left_out.unwrap_or_default();
-        self.keyspaces
-            .iter()
-            .map(move |(id, one)| (*id, one.as_ref().map_or(left_out, Keyspace::name)))
+        let there = self.keyspaces.iter();
+        let there =
+            there.map(move |(id, one)| (*id, one.as_ref().map_or(left_out, Keyspace::name)));
+        there.chain(self.dropped.iter().map(|(id, name)| (*id, &name[..])))
     }
 
     /// Applies a change. `mark` may add to the last batch of the change. It is also called once for
@@ -71,7 +91,8 @@ impl Applier {
             Change::Dropped(id) => self.drop_keyspace(*id)?,
             Change::Keyspaces(all) => {
                 let there: BTreeSet<KeyspaceId> = all.iter().map(|one| one.id).collect();
-                let gone = self.keyspaces.keys().filter(|id| !there.contains(id));
+                let known = self.keyspaces.keys().chain(self.dropped.keys());
+                let gone = known.filter(|id| !there.contains(id));
                 for id in gone.copied().collect::<Vec<_>>() {
                     self.drop_keyspace(id)?;
                 }
@@ -105,22 +126,32 @@ impl Applier {
         let options = KeyspaceOptions::from_toml(&noted.options)?;
         let keyspace = self.store.open_keyspace(&noted.name, Some(options))?;
         self.keyspaces.insert(noted.id, Some(keyspace));
+        self.dropped.remove(&noted.id);
         Ok(())
     }
 
     fn drop_keyspace(&mut self, id: KeyspaceId) -> Result<()> {
-        match self.keyspaces.remove(&id).flatten() {
-            Some(keyspace) if keyspace.name() != DEFAULT_KEYSPACE => {
-                self.store.drop_keyspace(keyspace.name())
+        if let Some(Some(keyspace)) = self.keyspaces.get(&id)
+            && keyspace.name() != DEFAULT_KEYSPACE
+        {
+            match self.store.drop_keyspace(keyspace.name()) {
+                Ok(()) | Err(Error::UnknownKeyspace { .. }) => {}
+                Err(error) => return Err(error),
             }
-            _ => Ok(()),
         }
+        // Only now: a drop that failed is tried again, and may have been done all the same.
+        self.keyspaces.remove(&id);
+        self.dropped.remove(&id);
+        Ok(())
     }
 
     /// Translates the writes to the keyspaces of this store.
     fn own(&self, batch: &Batch) -> Result<Batch> {
         let mut own = Batch::with_capacity(batch.encoded().len());
         for operation in batch.operations() {
+            if self.dropped.contains_key(&operation.keyspace) {
+                continue;
+            }
             let keyspace = self.keyspaces.get(&operation.keyspace).ok_or_else(|| {
                 let what = format!("the log writes to keyspace {}", operation.keyspace);
                 Error::invalid(what + ", and does not say which it is", "begin with a new copy")
