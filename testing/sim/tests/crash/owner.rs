@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::Path;
 use std::pin::Pin;
 use std::process::{Command, Stdio};
@@ -441,16 +441,22 @@ fn parent_that_dies() {
     let writer = Store::open(&path, manual()).expect("open");
     put(&writer, 0).expect("put");
     let _follower = Store::follow(&path, manual()).expect("follow");
+    // The fork gives up the locks when it first runs, so its parent waits for that.
+    let (mut told, mut tell) = std::io::pipe().expect("a pipe");
+    let mut byte = [0];
     // SAFETY: O1.
     match unsafe { libc::fork() } {
         0 => {
-            let mut byte = [0];
+            let _ = tell.write_all(&[1]);
             let _ = std::io::stdin().read(&mut byte);
             // SAFETY: O2.
             unsafe { libc::_exit(0) }
         }
-        // SAFETY: nothing of the process runs after this.
-        _ => unsafe { libc::_exit(0) },
+        _ => {
+            let _ = told.read(&mut byte);
+            // SAFETY: nothing of the process runs after this.
+            unsafe { libc::_exit(0) }
+        }
     }
 }
 
