@@ -294,8 +294,8 @@ typedef struct {
 typedef struct {
     // Where to begin: a runstone_changes_from.
     int32_t from;
-    // The position to begin behind, with RUNSTONE_FROM_POSITION: that of the last change whose
-    // effects the caller has.
+    // With RUNSTONE_FROM_POSITION, the changes begin after this position. Give the position of the
+    // last change whose effects the caller has.
     runstone_position after;
     // Where the log does not reach back to that position, hands out the state of what was written
     // since (RUNSTONE_CHANGE_GAP), and then the log. Otherwise it fails with

@@ -56,8 +56,8 @@ pub enum runstone_changes_from {
 pub struct runstone_changes_options {
     /// Where to begin: a runstone_changes_from.
     pub from: i32,
-    /// The position to begin behind, with RUNSTONE_FROM_POSITION: that of the last change whose
-    /// effects the caller has.
+    /// With RUNSTONE_FROM_POSITION, the changes begin after this position. Give the position of the
+    /// last change whose effects the caller has.
     pub after: runstone_position,
     /// Where the log does not reach back to that position, hands out the state of what was written
     /// since (RUNSTONE_CHANGE_GAP), and then the log. Otherwise it fails with

@@ -47,8 +47,8 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Buffer {
         })?;
         let size: u64 = view.getattr("nbytes")?.extract()?;
         if size > MAX_VALUE_BYTES {
-            // The store would refuse it as well, but only after a copy for which there may be no
-            // memory.
+            // The store refuses such a value too, but only after it was copied. There may be too
+            // little memory for the copy.
             let what = format!("a buffer has {size} bytes; at most {MAX_VALUE_BYTES} fit");
             outcome(Err(Failure::invalid(what)))?;
         }

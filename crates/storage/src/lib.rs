@@ -126,9 +126,9 @@ pub trait Storage: Send + Sync + Debug {
         capacity_bytes: u64,
     ) -> Result<Arc<dyn StorageFile>>;
 
-    /// Opens an existing file whose `write_at` inside its present length costs a memory copy where
-    /// the implementation can do that safely. A recycled log segment is opened in this way. Falls
-    /// back to [`Storage::open`].
+    /// Opens an existing file. If the implementation can do so safely, a `write_at` inside the
+    /// present length of the file is a memory copy; otherwise this is [`Storage::open`]. A recycled
+    /// log segment is opened in this way.
     fn open_mapped(&self, name: &str, category: Category) -> Result<Arc<dyn StorageFile>> {
         self.open(name, category)
     }

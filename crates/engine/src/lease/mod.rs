@@ -14,8 +14,8 @@
 //!    the edit made obsolete. A lease that it does not see was locked after the edit, so its holder
 //!    reads the edit. A lease that does not verify counts as one that needs everything.
 //! 3. The lock of a reader that died is free, and its lease counts no more.
-//! 4. A writer that cannot wait any longer revokes: it replaces the lease by another file. A reader
-//!    that then misses a file, or finds other bytes, looks at its lease and knows why.
+//! 4. A writer that cannot wait any longer revokes a lease: it replaces the lease by another file.
+//!    A reader that then misses a file, or finds other bytes, reads its lease and knows why.
 //!
 //! Lease files are taken from 0 on and never removed, so the writer stops at the first missing one:
 //! a store without followers pays one failed open per edit.

@@ -315,8 +315,8 @@ impl Committer {
     }
 
     /// Logs the time of day, at most once a second and only after writes. The time holds for all
-    /// writes up to here. Called now and then, so that no write pays for it. A note for which a
-    /// full disk had no room is logged as well, once there is room.
+    /// writes up to here. Called now and then, so that no write pays for it. If the disk is
+    /// too full for a note, this logs the note once there is space.
     pub(crate) fn log_time(&self) {
         self.log_owed();
         let (told_seq, told_ms) = (&self.told_time.0, &self.told_time.1);

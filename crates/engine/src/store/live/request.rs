@@ -372,7 +372,8 @@ fn put(storage: &dyn Storage, (new, name): (&str, &str), what: &impl Serialize) 
     Ok(renamed.inspect_err(|_| forget(storage, new))?)
 }
 
-/// The content of a file: `None` if there is no file, `Some(None)` if it does not verify.
+/// The content of a file. `None` means that there is no file, and `Some(None)` that the content
+/// does not verify.
 fn whole<T: for<'a> Deserialize<'a>>(
     storage: &dyn Storage,
     name: &str,
