@@ -436,6 +436,9 @@ typedef struct {
     bool is_healthy;
     // Tables read, those with damage included.
     uint64_t tables;
+    // Tables among them that the new store has as they are. A link shares the file with the
+    // damaged store.
+    uint64_t carried_tables;
     // Records of the log that were used.
     uint64_t log_records;
     // Entries of the new store.

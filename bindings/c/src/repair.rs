@@ -20,6 +20,9 @@ pub struct runstone_repaired {
     pub is_healthy: bool,
     /// Tables read, those with damage included.
     pub tables: u64,
+    /// Tables among them that the new store has as they are. A link shares the file with the
+    /// damaged store.
+    pub carried_tables: u64,
     /// Records of the log that were used.
     pub log_records: u64,
     /// Entries of the new store.
@@ -85,6 +88,7 @@ fn counts(report: &RepairReport) -> runstone_repaired {
     runstone_repaired {
         is_healthy: report.is_healthy,
         tables: report.tables,
+        carried_tables: report.carried_tables,
         log_records: report.log_records,
         entries: report.entries,
         bytes: report.bytes,

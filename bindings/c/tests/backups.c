@@ -290,6 +290,7 @@ static void repairs(void) {
     WORKS(runstone_repair(store_path, place("repaired"), options, true, &repaired, &report));
     WORKS(runstone_options_close(options));
     CHECK(!repaired.is_healthy && repaired.tables > 0 && repaired.entries > 0);
+    CHECK(repaired.carried_tables == repaired.tables);
     CHECK(strstr(report.data, "\"basis\":\"manifest\"") && strstr(report.data, "CURRENT"));
     CHECK(strstr(report.data, "\"doubts\":[]") && repaired.doubts == 0 && repaired.lost > 0);
     runstone_bytes_free(&report);

@@ -427,6 +427,7 @@ def test_repair(tmp_path: Path) -> None:
     report = runstone.repair(path, tmp_path / "new")
     assert not report.healthy and report.basis == "tables" and report.keyspaces == ["default"]
     assert report.entries == 5000 and report.tables >= 1 and report.last_number >= 5000
+    assert report.carried_tables == 0
     assert report.lost and report.doubts[0].reason == "may-be-back"
     doubt = report.doubts[0]
     assert doubt.covers("default", b"0007") and (doubt.first, doubt.last) == (b"", None)

@@ -301,8 +301,8 @@ extern "system" fn Java_org_runstone_Native_repair<'l>(
         Answer::default()
             .numbers([u64::from(report.is_healthy), basis])
             .list(report.keyspaces, Answer::bytes)
-            .numbers([report.tables, report.log_records, report.entries, report.bytes])
-            .number(report.last_seq)
+            .numbers([report.tables, report.carried_tables, report.log_records])
+            .numbers([report.entries, report.bytes, report.last_seq])
             .list(report.lost, |answer, lost| answer.bytes(lost.file).bytes(lost.what))
             .list(report.doubts, |answer, doubt| {
                 answer

@@ -681,6 +681,9 @@ class RepairReport:
     @property
     def tables(self) -> int: ...
     @property
+    def carried_tables(self) -> int:
+        """Tables that the new store has as they are. A link shares the file with the damaged store."""
+    @property
     def log_records(self) -> int: ...
     @property
     def entries(self) -> int: ...

@@ -18,6 +18,8 @@ import java.util.List;
  * @param basis the source of the list of tables in force
  * @param keyspaces the names of the keyspaces of the new store
  * @param tables tables that were read, those with damage included
+ * @param carriedTables tables among them that the new store has as they are; a link shares the file
+ *     with the damaged store
  * @param logRecords records of the log that were used
  * @param entries entries of the new store
  * @param bytes bytes of its tables
@@ -28,8 +30,8 @@ import java.util.List;
  * @param notes further remarks
  */
 public record Repair(boolean isHealthy, Basis basis, List<String> keyspaces, long tables,
-        long logRecords, long entries, long bytes, long lastNumber, List<Lost> lost,
-        List<Doubt> doubts, List<String> notes) {
+        long carriedTables, long logRecords, long entries, long bytes, long lastNumber,
+        List<Lost> lost, List<Doubt> doubts, List<String> notes) {
 
     /** The source of the list of tables in force. The order is that of the native library. */
     public enum Basis {
@@ -121,7 +123,7 @@ public record Repair(boolean isHealthy, Basis basis, List<String> keyspaces, lon
                 Native.repair(from.toString(), to.toString(), options, lostLog));
         return new Repair(answer.number() == 1, Basis.values()[(int) answer.number()],
                 answer.list(Answer::text), answer.number(), answer.number(), answer.number(),
-                answer.number(), answer.number(),
+                answer.number(), answer.number(), answer.number(),
                 answer.list(lost -> new Lost(lost.text(), lost.text())),
                 answer.list(Doubt::of), answer.list(Answer::text));
     }

@@ -407,6 +407,7 @@ class BackupsTest {
         assertEquals(List.of("default"), repair.keyspaces());
         assertEquals(1000, repair.entries());
         assertTrue(repair.tables() >= 1 && repair.lastNumber() >= 1000);
+        assertEquals(0, repair.carriedTables());
         assertFalse(repair.lost().isEmpty());
         Repair.Doubt doubt = repair.doubts().get(0);
         assertEquals(Repair.Reason.MAY_BE_BACK, doubt.reason());
