@@ -293,14 +293,14 @@ impl Budget {
         self.budget_bytes.load(Relaxed)
     }
 
-    /// The same, for those who know no cache.
+    /// The same, for code that has no cache.
     pub fn shared_bytes(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.budget_bytes)
     }
 
-    /// Changes the budget. A smaller one evicts what the cache holds at once; memtables and
-    /// partitions stay until they end. The number of shards and the size of slabs, which were
-    /// chosen for the first budget, stay.
+    /// Changes the budget. A smaller one evicts cached objects at once; memtables and partitions
+    /// stay until they end. The number of shards and the size of slabs, which were chosen for the
+    /// first budget, stay.
     pub fn set(&self, budget_bytes: u64) {
         self.budget_bytes.store(budget_bytes, Relaxed);
         self.adjust();
@@ -461,7 +461,7 @@ impl Budget {
         }
     }
 
-    /// Fits the map to what the others take.
+    /// Fits the map to the memory that the others leave.
     fn adjust(&self) {
         let others = self.memtable_bytes.load(Relaxed)
             + self.pinned_bytes.load(Relaxed)
@@ -499,8 +499,8 @@ impl Budget {
         self.map.clear();
     }
 
-    /// Called when writers pause: the peak tells nothing about the next memtables, and empty slabs
-    /// are unmapped.
+    /// Called when writers pause: unmaps empty slabs, and begins a new peak, because the old one
+    /// says nothing about the next memtables.
     pub fn rest(&self) {
         self.slabs.trim();
         self.memtable_peak_bytes.store(self.memtable_bytes.load(Relaxed), Relaxed);

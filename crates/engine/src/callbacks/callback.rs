@@ -17,7 +17,7 @@ thread_local! {
     static MERGING: Cell<u64> = const { Cell::new(NONE) };
 }
 
-/// The number of no opening.
+/// A number that no opening has.
 pub(crate) const NONE: u64 = u64::MAX;
 /// Callbacks of several stores: one wrote to another store, which then called its own.
 const SEVERAL: u64 = u64::MAX - 1;
@@ -57,14 +57,14 @@ pub(crate) struct InsideMerge {
 }
 
 impl InsideMerge {
-    /// Refuses to call an operator from inside one of the same store: it reads what it makes.
+    /// Refuses to call an operator from inside one of the same store, which reads its own result.
     #[inline]
     pub(crate) fn of(opening: u64) -> Result<InsideMerge> {
         let before = MERGING.get();
         if opening != NONE && (before == opening || before == SEVERAL) {
             return Err(Error::InsideCallback);
         }
-        // One store's may read another's, but no third's: that could be the first's again.
+        // One store's operator may read a second store, but not a third: that could be the first.
         MERGING.set(if before == NONE { opening } else { SEVERAL });
         Ok(InsideMerge { _inside: Inside::of(opening), before })
     }

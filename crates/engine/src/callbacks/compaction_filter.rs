@@ -17,17 +17,17 @@ pub enum FilterDecision {
     /// It is removed, as if its key had been deleted when it was written: older versions stay
     /// hidden.
     Remove,
-    /// Its value becomes this one. If it expires, it does so when it would have.
+    /// Its value becomes this one. An entry that expires still expires at the same time.
     Change(Vec<u8>),
 }
 
-/// Looks at entries that compactions pass, from several threads. It is shown puts that readers of
-/// now see, if no [`Snapshot`](crate::Snapshot) saw them when the compaction began; one that is
-/// taken while the compaction runs may see what the filter did. So may cursors and scans: some are
-/// always open, and the filter would never have its turn. Operands are not shown, nor are the
-/// values below them, wherever the operands lie when the compaction begins. An operand that is
-/// written while it runs applies to the old value until the compaction is done, and then to what
-/// the filter made of it. Until a compaction passes an entry, reads see it;
+/// Looks at entries that compactions pass, from several threads. It is shown the puts that current
+/// readers see, unless a [`Snapshot`](crate::Snapshot) saw them when the compaction began. A
+/// snapshot that is taken while it runs may see what the filter did. So may cursors and scans,
+/// because some are always open and the filter would never have its turn. Operands are not shown,
+/// nor are the values below them, wherever the operands lie when the compaction begins. An operand
+/// that is written while it runs applies to the old value until the compaction is done, and then to
+/// what the filter made of it. Until a compaction passes an entry, reads see it;
 /// [`crate::Keyspace::compact`] passes all.
 ///
 /// ```

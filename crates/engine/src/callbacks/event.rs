@@ -39,7 +39,7 @@ pub enum Event {
         output_tables: usize,
         /// Tables that changed level without being rewritten.
         moved_tables: usize,
-        /// The parts that could run side by side; tables that moved are in none.
+        /// The parts that could run side by side; moved tables are in none.
         parts: usize,
         /// Bytes read.
         read_bytes: u64,
@@ -58,7 +58,7 @@ pub enum Event {
         entries: u64,
         /// Bytes written.
         bytes: u64,
-        /// How long it took, the waiting for its source included.
+        /// How long it took, including the waits for its source.
         took: Duration,
     },
     /// The cause of the pressure on writers changed, or it ended.
@@ -97,7 +97,7 @@ pub enum Event {
         keyspace: String,
         /// How often: once for a key, and once more for each snapshot between its operands.
         times: u64,
-        /// What it said the first time.
+        /// The first error.
         error: Error,
     },
     /// A flush or a part of a compaction read more operands of a key than it may hold, and left
@@ -114,12 +114,12 @@ pub enum Event {
         operands: u64,
         /// Their bytes.
         bytes: u64,
-        /// The memory that those of one key may take: an eighth of the memory budget, and at most
-        /// 64 MiB.
+        /// The memory that the operands of one key may take: an eighth of the memory budget, and at
+        /// most 64 MiB.
         limit_bytes: u64,
     },
     /// The end of the log was not used at the open: something before it was gone. It had not been
-    /// synced, so after a power loss that is as it must be. Otherwise the disk changed a bit.
+    /// synced, so a power loss explains this. Without a power loss, the disk changed a bit.
     LogEndLost {
         /// Valid records after the gap.
         records: u64,
@@ -135,7 +135,7 @@ pub enum Event {
         /// What the group, or one above it, allows.
         limit_bytes: u64,
     },
-    /// A scrub found damage in a file. The store goes on, and whoever reads there gets an error.
+    /// A scrub found damage in a file. The store continues, and whoever reads there gets an error.
     DamageFound {
         /// The name of the file inside the store.
         file: String,

@@ -43,12 +43,12 @@ const MOST_RANGES: usize = 64;
 // `used` has a bit for each.
 const _: () = assert!(MOST_RANGES <= 64);
 
-/// A batch of more writes, counted once for each of its keyspaces, ends all ranges: to look at each
-/// would take too long under the lock.
+/// A batch of more writes, counted once for each of its keyspaces, ends all ranges: checking each
+/// write would take too long under the lock.
 const MOST_NOTED: u64 = 1_000;
 
 /// A walk that passed fewer hidden entries does not report them, because a report takes the commit
-/// lock. The number is small in builds that seek bugs, so that small stores have ranges.
+/// lock. The number is small in builds with seeded bugs, so that small stores have ranges.
 const LEAST_ENTRIES: u64 = if cfg!(feature = "seeded-bugs") { 4 } else { 16 };
 
 /// Hidden entries that a walk passed in a row: all keys from `low` (inclusive) to `high`
@@ -138,7 +138,7 @@ impl Walk {
     }
 }
 
-/// Who holds the commit lock when a walk is reported.
+/// Receives the reports of walks, under the commit lock.
 pub(crate) trait WalkNotes: std::fmt::Debug + Send + Sync {
     /// Notes the hidden entries that a walk with this sequence number passed in a keyspace.
     fn note_walk(&self, ranges: &DeadRanges, walk: &Walk, seq: SeqNo);

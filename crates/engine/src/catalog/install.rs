@@ -59,8 +59,8 @@ impl Catalog {
         manifest.append(&all)
     }
 
-    /// What the log holds for sure. Every edit says it: one that frees values is taken up only by
-    /// readers who know the writes that made them garbage.
+    /// What the log is sure to hold. Every edit says it, because a reader takes up an edit that
+    /// frees values only once it knows the writes that made them garbage.
     pub(crate) fn log_change(&self, manifest: &ManifestState) -> Change {
         let synced_seq = self.told_synced_seq();
         Change::Log { synced_seq, next_keyspace: manifest.next_keyspace }
@@ -88,7 +88,7 @@ impl Catalog {
         }
     }
 
-    /// Syncs what of the manifest no sync has covered, so that its file can be closed.
+    /// Syncs the part of the manifest that no sync has covered, so that its file can be closed.
     pub(crate) fn rest_manifest(&self) -> Result<()> {
         // The thread that holds it is about to sync it.
         let Some(mut manifest) = self.manifest.try_lock() else { return Ok(()) };
@@ -121,7 +121,7 @@ impl Catalog {
             let name = manifest_name(old.number());
             if let Err(error) = self.env.storage.remove(&name) {
                 // The next open removes it as an orphan.
-                tracing::warn!(%error, "the manifest before was left behind");
+                tracing::warn!(%error, "the previous manifest was left behind");
             }
         }
         Ok(())

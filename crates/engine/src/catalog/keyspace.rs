@@ -269,8 +269,8 @@ impl KeyspaceCore {
         self.process
     }
 
-    /// How many bytes a cursor shows before it samples an entry: a draw of its own for each cursor
-    /// and each sample, so that the ends of scans and their places count alike.
+    /// How many bytes a cursor shows before it samples an entry. It is drawn anew for each cursor
+    /// and each sample, so that short scans and all parts of long ones count alike.
     pub(crate) fn bytes_to_sample(&self) -> u64 {
         mix64(self.samples.fetch_add(1, Relaxed)) % (2 * SAMPLE_BYTES)
     }
@@ -400,7 +400,8 @@ impl KeyspaceCore {
             return Vec::new();
         }
         let least = version.handles().map(|handle| handle.meta().id).min().unwrap_or(u64::MAX);
-        // Before the memtables: a batch that is under way now may be in one of them then.
+        // Read before the memtables, because a batch that is under way may reach one of them
+        // meanwhile.
         let needed: Vec<SeqNo> = values.retired.iter().map(|store| store.retired_seq()).collect();
         reached!(RetiredFilesLookedAt);
         let oldest = self.unflushed_from();

@@ -40,7 +40,7 @@ use keyspaces::{Keyspaces, Unflushed};
 pub(crate) struct ManifestState {
     /// `None` in a store that is opened read-only.
     pub(crate) log: Option<Manifest>,
-    /// What readers in other processes need, who must learn of every edit.
+    /// What readers in other processes need. They must learn of every edit.
     pub(crate) leases: Arc<Leases>,
     /// The flushed sequence number of each keyspace.
     pub(crate) flushed: BTreeMap<KeyspaceId, SeqNo>,

@@ -178,7 +178,7 @@ pub struct Block {
     restart_count: usize,
     bucket_count: u16,
     prefix_len: u16,
-    /// The turn of the cache in which it last heard of the block's use; 0 for never.
+    /// The turn in which the cache last heard of the block's use; 0 for never.
     pub(crate) told: AtomicU32,
     base_seq: SeqNo,
     pub(super) home: Home,
@@ -619,7 +619,7 @@ impl BlockCursor {
 
 /// A trailer that sorts before every version of its key.
 pub const BEFORE_ALL_VERSIONS: u64 = u64::MAX;
-/// A trailer that comes after every version of its key, as no version has the number 0.
+/// A trailer that comes after every version of its key, as no version has sequence number 0.
 pub const AFTER_ALL_VERSIONS: u64 = 0;
 
 #[cfg(test)]

@@ -55,7 +55,7 @@ fn with_kept<C, R>(
     result
 }
 
-/// Compresses into the buffer; the number of bytes.
+/// Compresses into the buffer. Returns the number of bytes.
 fn zstd_compress(raw: &[u8], into: &mut [u8]) -> io::Result<usize> {
     let new = || Compressor::new(ZSTD_LEVEL);
     let mut work = |context: &mut Compressor<'_>| context.compress_to_buffer(raw, into);
@@ -189,7 +189,7 @@ fn raw_len(body: &[u8], max_ratio: u64) -> Result<(usize, &[u8]), &'static str> 
     Ok((len as usize, packed))
 }
 
-/// Memory of the heap, if there is any.
+/// Zeros on the heap; `None` if there is not enough memory.
 pub fn zeroed(len: usize) -> Option<Vec<u8>> {
     let mut raw = Vec::new();
     raw.try_reserve_exact(len).ok()?;

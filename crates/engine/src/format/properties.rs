@@ -6,7 +6,8 @@
 //!
 //! Tags below 128 must be understood by the reader; an unknown one is a newer format. Tags from 128
 //! on are hints and may be skipped. Tags 10 and 11 are reserved: value pointers, policy hints. Tag
-//! 12 has no bytes: all entries are stored under number 0, and the manifest says which they have.
+//! 12 has no bytes: all entries are stored with sequence number 0, and the manifest gives the real
+//! one.
 //!
 //! ```text
 //! expiries (tag 129)    := count (0: nothing follows) | first u64
@@ -18,9 +19,9 @@
 //! home (tag 130) := keyspace id | uid of the store
 //! ```
 //!
-//! Of expiries, `first` is when the first entry expires, in milliseconds since 1970. Each step says
-//! how many expire by an instant, which it gives as its distance from the step before, and the
-//! first step as its distance from `first`.
+//! In expiries, `first` is when the first entry expires, in milliseconds since 1970. Each step says
+//! how many entries expire by an instant. It stores the instant as the distance from the previous
+//! step's, or in the first step from `first`.
 
 use runstone_policy::shape::expiry::{Expiries, ExpiryStep};
 use runstone_policy::shape::range_delete::RangeDelete;
@@ -42,7 +43,7 @@ const TAG_NUMBERED_LATER: u64 = 12;
 const TAG_SKETCH: u64 = 128;
 /// A hint: readers without it drop no table unread.
 const TAG_EXPIRIES: u64 = 129;
-/// A hint: the manifest knows it too, and readers without it cannot do without the manifest.
+/// A hint: the manifest knows it too. Without the hint, a reader needs the manifest.
 const TAG_HOME: u64 = 130;
 
 /// Where a table belongs. A repair without a manifest needs it.
@@ -85,8 +86,8 @@ pub struct Properties {
     pub range_deletes: Vec<RangeDelete>,
     /// The entries that expire.
     pub expiries: Expiries,
-    /// Whether all entries have the one number that the manifest gives the table: those of a bulk
-    /// load, which are written before they have a number.
+    /// Whether all entries have the one sequence number that the manifest gives the table. A bulk
+    /// load writes such tables, because it has no number yet.
     pub is_numbered_later: bool,
     /// Where the table belongs; `None` in a table of no store, or of an earlier release.
     pub home: Option<Home>,

@@ -71,7 +71,7 @@ pub(crate) fn footer_bytes(records: u32, tags: u32) -> u64 {
     values * FOOTER_ENTRY_BYTES as u64 + tags * FOOTER_TAG_BYTES as u64 + CHECKSUM_BYTES as u64
 }
 
-/// The key that a record says to have, of which the beginning is given. Nothing is checked.
+/// The key that the record at the beginning of `bytes` names. Nothing is checked.
 pub(crate) fn first_key(bytes: &[u8]) -> Option<&[u8]> {
     let len = usize::from(u16::from_le_bytes(bytes.get(12..14)?.try_into().ok()?));
     bytes.get(HEADER_BYTES..HEADER_BYTES + len)

@@ -108,8 +108,8 @@ impl Flusher {
         let mut waiting: Vec<_> =
             keyspaces.iter().filter_map(|keyspace| Some((keyspace, oldest(keyspace)?))).collect();
         for (keyspace, memtable) in &waiting {
-            // Without a log, what waits for this flush may hold a keyspace that is being dropped,
-            // or all writers up. Then the value file grows instead.
+            // Without a log, a load or the drop of a keyspace may wait for this flush, and hold all
+            // writers up. Then the value file grows instead.
             let waits =
                 moment.is_some() && (self.committer.is_loading() || keyspace.dropped.load(Acquire));
             if !waits {

@@ -2,8 +2,8 @@
 //! versions between which no reader looks, become
 //!
 //! 1. a value, if their base is among the inputs, or if there is no base anywhere. A base that only
-//!    older readers see stays for them. Then the value is made only if one operand cannot replace
-//!    them, and once the operands take as much memory as the base: it is a second copy;
+//!    older readers see stays for them. Then the value would be a second copy. It is made only if
+//!    one operand cannot replace the operands, and once these take as much memory as the base;
 //! 2. one operand, if the base lies elsewhere and the operator can express them as one operand;
 //! 3. the same operands otherwise, and whenever the operator fails or is not registered: nothing is
 //!    lost.

@@ -40,7 +40,8 @@ pub(super) enum Job {
     Collect(Arc<KeyspaceCore>),
     Prepare(Preparation),
     Purge,
-    /// A sync of the log for awaited commits. With threads, one of its own does it.
+    /// A sync of the log for awaited commits, if callers run the jobs. Else a thread of its own
+    /// syncs.
     Sync,
 }
 
@@ -147,8 +148,8 @@ impl Runner {
         self.next_compaction(claims, &keyspaces)
     }
 
-    /// Whether compactions and collections are not to begin. Once writers are slowed down, which
-    /// they may be until one has run, a pause does not count.
+    /// Whether compactions and collections must not begin. A pause does not count while writers are
+    /// slowed down, because they may be until one has run.
     fn is_paused(&self) -> bool {
         self.schedule.holds_compactions() && self.env.throttle.permille() == 0
     }
@@ -180,8 +181,9 @@ impl Runner {
 
     /// The keyspaces of the oldest generation, if it may be flushed. It waits for the end of the
     /// flush before it. It waits too while a keyspace is being dropped, because the drop can fail,
-    /// and while a change of options holds one. But both of these wait themselves as long as
-    /// anything runs in the keyspace, a load for instance, which may wait for this flush.
+    /// and while a change of options holds one. But both of these wait until nothing runs in the
+    /// keyspace. If something does, such as a load, it may wait for this flush, so the flush does
+    /// not wait.
     fn due_generation(&self, claims: &Claims) -> Vec<Arc<KeyspaceCore>> {
         if claims.running.iter().any(|(_, claim)| matches!(claim, Claim::Flush(_))) {
             return Vec::new();

@@ -1,10 +1,10 @@
 //! The heaviest prefixes of weighted keys. Pure: it knows neither tables nor reads.
 //!
-//! 1. All keys are one group, named by what they begin with in common.
+//! 1. All keys are one group, named by the prefix that they share.
 //! 2. The heaviest group that can be divided is divided by the byte after its name, and each part
-//!    is named by what its keys begin with in common. A group of which no part would have at least
-//!    a sixteenth stays whole: its keys differ like numbers drawn at random, and 256 parts of a few
-//!    thousandths each would tell nothing.
+//!    is named by the prefix that its keys share. A group stays whole if no part would have at
+//!    least a sixteenth of it: its keys differ like random numbers, and 256 parts of a few
+//!    thousandths each would say nothing.
 //! 3. This ends when there are as many groups as were asked for. A division adds fewer than 16
 //!    groups that weigh much, and at most 256.
 
@@ -13,19 +13,19 @@ use crate::keys::common_prefix_len;
 /// A part with less than this fraction of a group is no reason to divide it.
 const LEAST_FRACTION: u64 = 16;
 
-/// Keys that begin alike.
+/// Keys that share a prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Heavy {
-    /// What they begin with.
+    /// The prefix that they share.
     pub(crate) prefix: Vec<u8>,
-    /// What they weigh.
+    /// The sum of their weights.
     pub(crate) weight: u64,
     /// Whether they are one key.
     pub(crate) is_key: bool,
 }
 
-/// At most `limit` prefixes, the heaviest first; none counts what another one does. `keys` ascend,
-/// and may repeat.
+/// At most `limit` prefixes, the heaviest first; no key counts in two of them. `keys` ascend, and
+/// may repeat.
 pub(crate) fn heaviest<K: AsRef<[u8]>>(keys: &[(K, u64)], limit: usize) -> Vec<Heavy> {
     let mut whole: Vec<Group<'_, K>> = Vec::new();
     let mut open: Vec<Group<'_, K>> = Group::of(keys).into_iter().collect();
@@ -54,7 +54,7 @@ struct Group<'a, K> {
 }
 
 impl<'a, K: AsRef<[u8]>> Group<'a, K> {
-    /// `None` of no keys.
+    /// `None` if there are no keys.
     fn of(keys: &'a [(K, u64)]) -> Option<Group<'a, K>> {
         let (first, last) = (keys.first()?.0.as_ref(), keys.last()?.0.as_ref());
         let weight = keys.iter().fold(0, |sum: u64, (_, weight)| sum.saturating_add(*weight));

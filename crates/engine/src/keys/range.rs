@@ -5,8 +5,8 @@ use std::ops::{Bound, Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, Rang
 /// A range of keys: `"a".."c"`, `"a"..="b"`, `"a"..`, `..`, or a pair of bounds. The ends are of
 /// any type that is bytes.
 ///
-/// Not [`std::ops::RangeBounds`]: of `..` nobody could tell the type of the keys, so that callers
-/// would have to write one.
+/// Not [`std::ops::RangeBounds`]: the compiler could not tell the key type of `..`, so callers
+/// would have to write it.
 pub trait KeyRange {
     /// Where the range begins.
     fn start(&self) -> Bound<&[u8]>;

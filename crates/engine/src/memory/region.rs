@@ -18,7 +18,7 @@ pub const PAGE_BYTES: usize = 4 << 10;
 pub struct Region {
     base: NonNull<u8>,
     bytes: usize,
-    /// A region that begins at a multiple of more than a page.
+    /// The region begins at a multiple of this, which may be more than a page.
     align: usize,
 }
 

@@ -5,7 +5,7 @@
 //!
 //! Obligations that keep the unsafe code here sound:
 //! 1. A pointer handed out stays valid until the tree is dropped: chunks are never freed or reused
-//!    before. Behind it, `retire` leaves the memory under the pins, and only that.
+//!    before. After that, `retire` leaves only the memory under the pins.
 //! 2. Two allocations never overlap: `used` of a chunk only grows, by `fetch_add`; a slab is such
 //!    an allocation, and is divided under its lock.
 //! 3. Chunk memory is uninitialised; the allocating caller writes before anyone reads.
@@ -62,7 +62,7 @@ struct Chunk {
     /// Its memory, if that is mapped; else it is the allocator's.
     region: Option<Region>,
     used: AtomicUsize,
-    /// How much of it there still is, and counts. All of it, before pins only are left.
+    /// How many of its bytes are still there, and counted. All of them, until only pins are left.
     resident: usize,
     /// Whether the background has backed it with large pages.
     is_populated: bool,
@@ -116,7 +116,8 @@ impl Chunk {
     }
 
     /// Releases all pages but those that are `kept`, by address, in ascending order. The system
-    /// must not join what is left to large pages again. Memory of the allocator stays whole.
+    /// must not join the remaining pages into large ones again. Memory of the allocator stays
+    /// whole.
     fn release_but(&mut self, kept: impl Iterator<Item = Range<usize>>) {
         if self.region.is_none() {
             return;
@@ -155,8 +156,8 @@ impl Chunk {
     }
 }
 
-/// The whole pages in a part of a mapping. The system rounds the length of what it releases up: a
-/// part that ended inside a page would lose bytes behind its end.
+/// The whole pages in a part of a mapping. The system rounds up the length that it releases: a part
+/// that ended inside a page would lose bytes behind its end.
 fn whole_pages(part: Range<usize>, page_bytes: usize) -> Range<usize> {
     let start = part.start.next_multiple_of(page_bytes);
     start..(part.end / page_bytes * page_bytes).max(start)
@@ -234,7 +235,7 @@ impl ChunkPool {
         self.cache.as_ref().is_none_or(|cache| in_use_bytes <= cache.budget_bytes() / ROOM_FRACTION)
     }
 
-    /// Bytes of the chunks of all memtables, those included that only readers still hold.
+    /// Bytes of the chunks of all memtables, including those that only readers still hold.
     pub fn in_use_bytes(&self) -> u64 {
         self.in_use_bytes.load(Relaxed)
     }
@@ -397,18 +398,18 @@ pub struct Arena {
     beside: Mutex<rank::ChunksBeside, Beside>,
     /// Made for the second writer: an idle memtable has none.
     slabs: OnceLock<Box<[SharedSlab; SLABS]>>,
-    /// The pages under pins, by their first address and the one behind the last, and how many pins
+    /// The pages under pins, by their first address and the one after the last, and how many pins
     /// each has.
     pins: Mutex<rank::Pins, BTreeMap<(usize, usize), usize>>,
     /// Whether only pins are left. Written under their lock.
     is_retired: AtomicBool,
-    /// The one that made it. A fork has copies of its pins, and of their lock as it was: nobody
-    /// there may ever release it, and nothing there gives pages back.
+    /// The process that made it. A fork has copies of its pins, and of their lock as it was: nobody
+    /// there may ever release the lock, so nothing there gives pages back.
     process: Process,
     pool: Arc<ChunkPool>,
 }
 
-/// Keeps a piece of an arena when the tree in it is gone, and only the pages of that.
+/// Keeps a piece of an arena after its tree is gone, and only the pages of that piece.
 #[derive(Debug)]
 pub struct Pin {
     arena: Arc<Arena>,
@@ -436,7 +437,7 @@ impl Clone for Pin {
 impl Drop for Pin {
     fn drop(&mut self) {
         if !self.arena.process.is_current() {
-            // The arena's end would wait for locks, too.
+            // Dropping the arena would wait for locks, too.
             std::mem::forget(Arc::clone(&self.arena));
             return;
         }
@@ -729,7 +730,7 @@ mod tests {
         }
     }
 
-    /// The kernel of many arm64 machines has pages of 16 or 64 KiB. What was released before a
+    /// The kernel of many arm64 machines has pages of 16 or 64 KiB. The memory released before a
     /// pinned entry ended at a multiple of 4 KiB, and the entry went with the rest of its page.
     #[test]
     fn pages_that_a_pin_shares_are_not_released() {

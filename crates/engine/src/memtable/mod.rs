@@ -166,8 +166,8 @@ impl Memtable {
         self.tree.insert(key, trailer, value);
     }
 
-    /// Lets readers know of range deletes, which are among the entries too. None with a number up
-    /// to `settled` comes later. O(log n) each, amortised.
+    /// Lets readers know of range deletes, which are among the entries too. No later one has a
+    /// sequence number up to `settled`. O(log n) each, amortised.
     pub fn note_range_deletes(&self, ranges: Vec<Arc<RangeDelete>>, settled: SeqNo) {
         if ranges.is_empty() {
             return;

@@ -20,11 +20,11 @@ use crate::sync::{Mutex, rank};
 const SAMPLES: usize = 4096;
 /// Of a longer key only the beginning is kept, so that the samples of a store take at most 4 MiB.
 const KEPT_BYTES: usize = 1024;
-/// Older samples tell nothing about now.
+/// Older samples say nothing about the present.
 const MOST_AGE: Duration = Duration::from_secs(600);
-/// The most keys, and the most prefixes, that are told of a keyspace.
+/// The most keys, and the most prefixes, that are reported of a keyspace.
 const TOLD: usize = 64;
-/// The most keyspaces of which anything is told: those with most reads.
+/// The most keyspaces that are reported: those with most reads.
 const TOLD_KEYSPACES: usize = 64;
 
 /// The keys of a keyspace that are read most, estimated from the reads of the last minutes that
@@ -43,8 +43,8 @@ pub struct KeyspaceHeat {
     pub over_ms: u64,
     /// Keys that were read twice or more among the samples, the hottest first; at most 64.
     pub keys: Vec<Hot>,
-    /// Prefixes, the hottest first; at most 64. None of them counts what another one does, and keys
-    /// are not divided where no part of them stands out.
+    /// Prefixes, the hottest first; at most 64. No read counts in two of them, and keys are not
+    /// divided if no part of them stands out.
     pub prefixes: Vec<Hot>,
 }
 
@@ -53,7 +53,7 @@ pub struct KeyspaceHeat {
 #[serde(default)]
 #[non_exhaustive]
 pub struct Hot {
-    /// The key, or what keys begin with. Of a key of more than 1024 bytes it is the beginning.
+    /// The key or the prefix. Of a key of more than 1024 bytes it is only the beginning.
     #[serde(with = "hex")]
     pub key: Vec<u8>,
     /// How many reads of it were sampled.
@@ -69,7 +69,7 @@ pub(crate) struct Heat {
 #[derive(Debug, Default)]
 struct Ring {
     reads: Vec<Read>,
-    /// The oldest, once all places are taken.
+    /// The place of the oldest, once all places are taken.
     next: usize,
 }
 
@@ -98,7 +98,7 @@ impl Heat {
         read.key.extend_from_slice(key);
     }
 
-    /// What is hot, of the keyspaces with most reads. O(samples) and a sort; the lock is held for a
+    /// What is hot in the keyspaces with most reads. O(samples) and a sort; the lock is held for a
     /// copy of the samples.
     pub(crate) fn told(
         &self,
@@ -125,7 +125,7 @@ impl Heat {
     }
 }
 
-/// The same of one keyspace.
+/// The same for one keyspace.
 fn of_reads(keyspace: String, mut reads: Vec<(Vec<u8>, u64)>) -> KeyspaceHeat {
     reads.sort_unstable();
     let same = reads.chunk_by(|a, b| a.0 == b.0).filter(|same| same.len() > 1);

@@ -22,7 +22,7 @@ use self::heat::Heat;
 pub use self::heat::{Hot, KeyspaceHeat};
 
 const STRIPES: usize = 16;
-/// Of so many calls one is measured.
+/// One call in this many is measured.
 const SAMPLED_ONE_IN: u32 = 64;
 
 macro_rules! counters {
@@ -240,14 +240,14 @@ pub(crate) struct Lately {
     synced_ns: Histogram,
     /// How often they were asked for in vain.
     looks: AtomicU64,
-    /// The gets and commits by then.
+    /// The count of gets and commits at the last look.
     calls: AtomicU64,
 }
 
 impl Lately {
-    /// Fewer measurements do not tell a hundredth.
+    /// Fewer measurements say nothing about the slowest hundredth.
     const LEAST: u64 = 20;
-    /// After so many looks what there is must do.
+    /// After this many looks, the measurements so far must do.
     const MOST_LOOKS: u64 = 10;
 
     fn record(&self, took: Duration) {
@@ -280,7 +280,7 @@ impl Lately {
         p99.max()
     }
 
-    /// Nobody wants them any more.
+    /// Stops, because nobody wants them any more.
     pub(crate) fn rest(&self) {
         self.is_wanted.store(false, Relaxed);
     }
@@ -293,8 +293,8 @@ fn stripe() -> usize {
 
 /// Whether this call is the one in 64 that is measured. A measurement takes two clock reads of 25
 /// ns. The calls between two of them are 1 to 127, drawn at random: a program that puts and gets in
-/// turn would have all its measurements fall on one of both, and one that reads 64 keys in turn on
-/// one key.
+/// turn would have all its measurements fall on one of the two, and one that reads 64 keys in turn
+/// on one key.
 #[inline]
 pub(crate) fn sampled() -> bool {
     thread_local! {
@@ -366,7 +366,7 @@ impl Metrics {
         self.lately.record(took);
     }
 
-    /// The latency of late, and whether anybody read or wrote since the last call.
+    /// The recent latency, and whether anybody read or wrote since the last call.
     pub(crate) fn take_lately(&self) -> (Option<Duration>, bool) {
         let counters = self.counters();
         let calls = counters.gets + counters.commits;
@@ -425,7 +425,8 @@ impl Histogram {
         self.max.fetch_max(ns, Relaxed);
     }
 
-    /// The percentiles, and no measurement afterwards. One that comes meanwhile may be lost.
+    /// Takes the percentiles and clears the histogram. A measurement that comes meanwhile may be
+    /// lost.
     fn take(&self) -> Percentiles {
         let taken = self.percentiles();
         self.buckets.iter().for_each(|bucket| bucket.store(0, Relaxed));
@@ -489,7 +490,7 @@ pub struct PressureState {
 
 /// Everything that the store measures about itself, at one moment.
 ///
-/// It can be read from its JSON. What the release that wrote it did not measure is zero then.
+/// It can be read from its JSON. Figures that the release which wrote it did not measure are zero.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
@@ -530,7 +531,7 @@ pub struct MetricsSnapshot {
     /// Whether writers are held back, and by what.
     pub pressure: PressureState,
     /// Bytes that flushes and compactions may write in a second now, by the rate that was set or by
-    /// `target_p99`; `None` for any number.
+    /// `target_p99`; `None` for no limit.
     pub background_io_limit_bytes: Option<u64>,
     /// Estimated bytes still to be compacted.
     pub compaction_debt_bytes: u64,

@@ -1,5 +1,5 @@
-//! What a store measures, as a text for Prometheus. `promtool check metrics` has nothing to say
-//! about it, whatever the keyspaces are called: a test checks that.
+//! What a store measures, as a text for Prometheus. `promtool check metrics` accepts it without a
+//! word, whatever the keyspaces are called: a test checks that.
 //!
 //! ```text
 //! # HELP runstone_gets_total Gets.
@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Units are bytes and seconds. Counters begin at 0 when the store is opened and never fall; those
-//! of a keyspace end with it. What is reported per keyspace has a name of its own, since a sum over
-//! all series of one name would else count everything twice.
+//! of a keyspace end with it. Figures per keyspace have names of their own: otherwise a sum over
+//! all series of one name would count everything twice.
 
 use std::fmt::{Display, Formatter, Result, Write as _};
 

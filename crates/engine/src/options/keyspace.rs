@@ -119,9 +119,9 @@ with_setters! {
         /// joins everything.
         pub sub_compactions: SubCompactions = SubCompactions::Slices,
         /// Whether the partitioner cuts flushes too, into tables of at most `shape.table_bytes`.
-        /// Keys and values are counted as they are in memory, and `prefix` cuts no flush. Else a
-        /// flush is one table, which spans all keys as a rule, and compactions by whole tables fall
-        /// into parts only without it.
+        /// Keys and values are counted as they are in memory, and `prefix` cuts no flush. Otherwise
+        /// a flush is one table that usually spans all keys, and a compaction by whole tables that
+        /// reads it is one part.
         pub partition_flushes: bool = false,
         /// Compression by level: `none`, `lz4` or `zstd`; the last holds for all deeper levels. In
         /// text, one codec may stand for all levels.
@@ -169,10 +169,10 @@ impl KeyspaceOptions {
         Ok(options)
     }
 
-    /// These options, with those that TOML names in place of the own ones.
+    /// These options, except that those named in the TOML replace them.
     pub fn with_toml(&self, text: &str) -> Result<KeyspaceOptions> {
         self.check_refused()?;
-        // By itself first: errors then show the lines that the user wrote.
+        // Parsed by itself first, so that errors show the lines that the user wrote.
         parse(text)?;
         let table = |text: &str| text.parse::<toml::Table>().map_err(|error| unparsed(&error));
         let mut all = table(&self.to_toml())?;

@@ -1,6 +1,6 @@
 //! Compaction policies as typed values: a type for each that is built in, with the options that it
-//! uses and no others. Not the policies themselves, which crate `runstone-policy` has, and whose
-//! registry is the text form of the same.
+//! uses and no others. The policies themselves are in the crate `runstone-policy`, and its registry
+//! is their text form.
 
 use std::fmt::Display;
 

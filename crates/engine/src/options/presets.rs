@@ -54,7 +54,7 @@ pub static PRESETS: &[Preset] = &[
     },
     Preset {
         name: "large-values",
-        doc: "values from 1 KiB on lie apart, in hash groups: a fraction of the bytes written",
+        doc: "values from 1 KiB on are separated, in hash groups: a fraction of the bytes written",
         make: || apart(ValuePlacement::HashGrouped, 1 << 10, 256 << 10),
     },
     Preset {

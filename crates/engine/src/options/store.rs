@@ -42,10 +42,10 @@ pub enum WalMode {
     /// One positioned write per commit.
     Write,
     /// No log. A crash, of the process too, loses every write that is not flushed: what is left is
-    /// the store as of an earlier moment (P2), for all keyspaces the same. Flushes write all
+    /// the store as of an earlier moment (P2), the same for all keyspaces. Flushes write all
     /// keyspaces together. Refused beside [`Durability::Sync`], `flush_at_close = false`, and
-    /// placements whose collections write pointers. For caches, and for data that can be read
-    /// again from elsewhere.
+    /// placements whose collections write pointers. For caches, and for data that can be read again
+    /// from elsewhere.
     Off,
 }
 
@@ -96,7 +96,7 @@ with_setters! {
         /// leaves it, and the next open takes it up: less work, and no small table, for a program
         /// that opens the store, writes little, and ends.
         pub flush_at_close: bool = true,
-        /// Tables and value files kept open. Those that were not used for longest are closed. The
+        /// Tables and value files kept open. Those unused for the longest time are closed. The
         /// limit of the system is asked at open and never changed. The log takes up to half as many
         /// more, and everything else about ten.
         pub max_open_files: Option<usize> = None => "half of ulimit -n",
@@ -166,7 +166,7 @@ pub(crate) const MIN_SEGMENT_BYTES: u64 = 64 << 10;
 pub(crate) const MAPPED_LOG_FRACTION: u64 = 4;
 /// A segment is prepared as a whole, and up to three of them ahead.
 const MAX_SEGMENT_BYTES: u64 = 1 << 30;
-/// The least bytes a second of what may be slow. With less, a gigabyte would take a day.
+/// The lowest rate that may be set, in bytes per second. With less, a gigabyte would take a day.
 pub(crate) const LEAST_RATE_BYTES: u64 = 16 << 10;
 /// Threads in the background, or of one compaction.
 pub(crate) const MAX_THREADS: u64 = 256;

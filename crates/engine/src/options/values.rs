@@ -105,11 +105,11 @@ with_setters! {
         /// Whether collections of `hash-grouped` move what is not updated to a stream that all
         /// groups share. These are records that were not updated since they were written or last
         /// moved. The group keeps a tag of each. It pays if few keys get most updates and the
-        /// reserve is ample. With `gc_pointers = "writeback"`, to ask for it is to change the
-        /// placement: the file needs the stream from the beginning.
+        /// reserve is ample. With `gc_pointers = "writeback"`, this changes the placement: the file
+        /// needs the stream from the beginning.
         pub cold_stream: bool = false,
         /// How the tree follows records that collections of `hash-grouped` move: `stable` or
-        /// `writeback`. To change it is to change the placement: a new value file is made, and
+        /// `writeback`. A change of it changes the placement: a new value file is made, and
         /// compactions move the values there.
         pub gc_pointers: GcPointers = GcPointers::Stable,
         /// Whether large values of a `vlog` go to the file before their writes are logged. The log

@@ -42,8 +42,8 @@ impl WriteOptions {
         self
     }
 
-    /// How long after the write its entry expires, in the place of the keyspace's `ttl_seconds`.
-    /// For puts; other writes refuse it.
+    /// How long after the write its entry expires, instead of the keyspace's `ttl_seconds`. For
+    /// puts; other writes refuse it.
     pub fn ttl(mut self, ttl: Duration) -> WriteOptions {
         self.ttl = Some(ttl);
         self

@@ -1,16 +1,17 @@
-//! The range deletes of a memtable, or of all tables of a tree: which number deletes a key, as seen
-//! at some number. Immutable; a set with more of them shares most of the old one.
+//! The range deletes of a memtable, or of all tables of a tree: which sequence number deletes a
+//! key, for a reader at some sequence number. Immutable; a set with more of them shares most of the
+//! old one.
 //!
 //! A range delete hides each older entry of its keys, wherever that lies. So a reader asks for the
-//! largest number over a key, and what is older is hidden. No order of sources is needed.
+//! largest number over a key: older entries are hidden. No order of sources is needed.
 //!
 //! 1. A [`skyline`] is the largest number over each key, in arrays. It can be neither changed nor
 //!    split, so it cannot serve readers that see fewer range deletes.
-//! 2. So a set keeps its range deletes by number, in blocks of 64, of 16 x 64, and so on: each
-//!    with a skyline, and the blocks that it was made of. What a reader sees is a handful of whole
+//! 2. So a set keeps its range deletes by number, in blocks of 64, of 16 x 64, and so on: each with
+//!    a skyline, and the blocks that it was made of. What a reader sees is a handful of whole
 //!    blocks and less than 64 single ones. The newest of these that covers the key decides. To add
-//!    one costs O(log n) comparisons and bytes, amortised. A persistent map of steps in their place
-//!    took 3.5 KB for each.
+//!    one costs O(log n) comparisons and bytes, amortised. A persistent map of steps instead took
+//!    3.5 KB for each range delete.
 //! 3. Most readers see all of a set. When they asked often enough to pay for it, one skyline over
 //!    the whole set answers them.
 
@@ -226,9 +227,9 @@ impl RangeDeletes {
         set
     }
 
-    /// Adds range deletes, given by number. No others come later whose numbers are at most
-    /// `settled`: writers insert side by side, so a smaller number may come after a larger one.
-    /// O(log n) each, amortised, and O(numbers above `settled`) for all.
+    /// Adds range deletes, given by number. No later ones have numbers up to `settled`: writers
+    /// insert side by side, so a smaller number may come after a larger one. O(log n) each,
+    /// amortised, and O(numbers above `settled`) for all.
     pub fn add(&mut self, ranges: Vec<Arc<RangeDelete>>, settled: SeqNo) {
         self.whole = OnceLock::new();
         self.len += ranges.len();
@@ -418,8 +419,8 @@ impl RangeDeletes {
         });
     }
 
-    /// At most the smallest number over the keys from one to the other, both included, as a reader
-    /// at `seq` sees it: that of one of the pieces of the set. O(log n).
+    /// A lower bound of the smallest number over the keys from one to the other, both included, for
+    /// a reader at `seq`: one piece of the set gives it. O(log n).
     pub fn over_all(&self, min_key: &[u8], max_key: &[u8], seq: SeqNo) -> SeqNo {
         self.most(seq, |piece| match *piece {
             Piece::Many(skyline) => skyline.least(min_key, High::Including(max_key)),

@@ -158,7 +158,7 @@ impl Skyline {
         &self.list
     }
 
-    /// The steps, for the list that this one's range deletes follow `before` others in.
+    /// The steps, for a list in which these range deletes follow `before` others.
     pub(super) fn shifted(&self, before: usize) -> Vec<Step> {
         let before = before as u32;
         let shift = |Step { edge, owner }: &Step| Step {

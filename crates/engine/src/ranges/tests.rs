@@ -1,4 +1,4 @@
-//! Sets of range deletes, beside a look at each of them.
+//! Sets of range deletes, compared with a look at each range delete.
 
 use proptest::prelude::*;
 
@@ -16,7 +16,7 @@ fn added(all: impl IntoIterator<Item = RangeDelete>) -> RangeDeletes {
     set
 }
 
-/// What a look at each range delete says of the number over a key.
+/// The number over a key, found by a look at each range delete.
 fn expected<'a>(
     all: impl IntoIterator<Item = &'a RangeDelete>,
     key: &[u8],
@@ -178,8 +178,8 @@ proptest! {
     }
 }
 
-/// What a write costs grows with the number of levels, and what a search costs, too: with the
-/// logarithm of how many range deletes there are.
+/// The costs of a write and of a search grow with the number of levels: with the logarithm of the
+/// number of range deletes.
 #[test]
 fn costs_grow_with_the_logarithm() {
     for (count, levels) in [(10u64, 0), (1_000, 1), (100_000, 3)] {

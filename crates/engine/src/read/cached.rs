@@ -49,7 +49,7 @@ impl Reader {
         }
         let mut stats = ProbeStats::default();
         let got = self.get_in_memory(keyspace, &view, key, seq, &mut stats)?;
-        // Where it fails, a get that reads follows.
+        // If it fails, a get that reads files follows and is counted.
         if got != CachedGet::NeedsIo {
             if sampled() {
                 self.env.metrics.heat.note(keyspace.id, key, Instant::now());

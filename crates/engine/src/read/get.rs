@@ -21,7 +21,7 @@ use crate::values::Value;
 use crate::values::separation::ValueFiles;
 use crate::visibility::snapshot::{Snapshot, Visibility};
 
-/// The state that a reader holds to look more than once, see [`Reader::moment`].
+/// The state that a reader holds for several look-ups, see [`Reader::moment`].
 struct Moment {
     view: Arc<View>,
     /// Set if the keyspace separates values.
@@ -138,7 +138,7 @@ impl Reader {
         match (self.get_in::<false>(keyspace, &view, key, seq)?, snapshot) {
             (Got::Value(value), _) => Ok(value.is_some()),
             (Got::Folded(_), _) => Ok(true),
-            // Operands lay on a value that was collected meanwhile.
+            // The operands apply to a value that was collected meanwhile.
             (Got::Collected, None) => {
                 drop(view);
                 self.contains(keyspace, key, Some(&self.visibility.snapshot()))
@@ -367,7 +367,7 @@ impl Reader {
         }
     }
 
-    /// The value behind a pointer. It does not look whether the entry has expired.
+    /// The value behind a pointer. It does not check whether the entry has expired.
     pub(super) fn follow_unexpired(
         &self,
         keyspace: &KeyspaceCore,

@@ -11,7 +11,7 @@ use crate::values::Value;
 #[derive(Debug)]
 pub(super) enum Kept {
     Nothing,
-    /// A block that is on the entry, and the count of bytes after the value.
+    /// A cursor on the entry, and the count of bytes after the value.
     Block(BlockCursor, usize),
     /// A record of a memtable, and the count of bytes after the value.
     Record(PinnedRecord, usize),

@@ -42,7 +42,7 @@ impl RunIter {
         Ok(self.iter.as_mut())
     }
 
-    /// Its place in the current block, without the rest.
+    /// The cursor in the current block, without the rest of the iterator.
     pub(super) fn into_cursor(self) -> Option<BlockCursor> {
         self.iter.and_then(TableIter::into_cursor)
     }

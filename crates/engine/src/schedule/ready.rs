@@ -61,7 +61,7 @@ struct State {
     is_ended: bool,
 }
 
-/// Whether some threads shall end, though others go on.
+/// Whether some threads should end although others continue.
 #[derive(Debug, Default)]
 pub(crate) struct Dismissed(AtomicBool);
 

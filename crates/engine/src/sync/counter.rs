@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Takes an amount from a counter that had it added before.
+/// Subtracts an amount that was added to the counter before.
 #[inline]
 #[track_caller]
 pub fn subtract(counter: &AtomicU64, amount: u64) {

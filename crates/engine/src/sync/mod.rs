@@ -1,4 +1,4 @@
-//! What threads synchronise with. Every lock of the engine has a rank, but for those of the cores
+//! What threads synchronise with. Every lock of the engine has a rank, except those of the cores
 //! that a model checker schedules.
 //!
 //! - [`rank`]: the order of the locks.

@@ -1,15 +1,15 @@
-//! What a walk over a table leaves in the page cache of the system: what was there before, and no
-//! more. A compaction reads each block once; what it reads would push out what others read often,
-//! the gets of this store among them.
+//! Keeps a walk over a table from filling the system's page cache: afterwards the cache holds only
+//! what it held before. A compaction reads each block once, and its blocks would push out those
+//! that others read often, such as the gets of this store.
 //!
 //! 1. A file is divided into regions, and these into chunks. Before the walk reads a region, it
-//!    asks which chunks the system has. The kernel reads ahead, and what it read so must not seem
-//!    to have been there, so the question comes [`AHEAD_BYTES`] early.
-//! 2. Once the walk is past a region, the system is told to drop the chunks that it had not.
-//! 3. Where the system does not tell, nothing is dropped: that could hurt who reads these blocks.
+//!    asks which chunks the system has. The kernel reads ahead, and those chunks must not seem to
+//!    have been there before, so the question comes [`AHEAD_BYTES`] early.
+//! 2. Once the walk is past a region, the system is told to drop the chunks that it did not have.
+//! 3. If the system does not say, nothing is dropped, because others may read these blocks.
 //!
-//! A table counts how much of what was walked was there. If most of its inputs were not, a
-//! compaction leaves its output out of the page cache as well ([`Warmth`]).
+//! A table counts how many of the walked chunks were there. If most chunks of its inputs were not,
+//! a compaction keeps its output out of the page cache too ([`Warmth`]).
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -17,23 +17,23 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use runstone_storage::StorageFile;
 
-/// The kernel reads 128 KiB ahead, or what the device is tuned to: 8 MiB where this was measured,
-/// and twice as much, because it begins the next stretch in the middle of one.
+/// The kernel reads 128 KiB ahead, or as the device is tuned: 8 MiB where this was measured. It
+/// reaches twice as far, because it begins the next stretch in the middle of one.
 const AHEAD_BYTES: u64 = 32 << 20;
 const REGION_BYTES: u64 = 256 << 10;
 const CHUNK_BYTES: u64 = 16 << 10;
 const CHUNKS: u64 = REGION_BYTES / CHUNK_BYTES;
 
-/// Chunks of a table that walks came to.
+/// Counts the chunks of a table that walks reached.
 #[derive(Debug, Default)]
 pub struct Warmth {
-    /// Those that the system had in memory, or of which it does not tell.
+    /// Those that the system had in memory, or about which it says nothing.
     warm: AtomicU64,
     cold: AtomicU64,
 }
 
 impl Warmth {
-    /// Whether more than half of what was walked in some tables was not in memory.
+    /// Whether more than half of the walked chunks of these tables were not in memory.
     pub fn is_cold<'a>(all: impl Iterator<Item = &'a Warmth>) -> bool {
         let sum = |(warm, cold): (u64, u64), one: &Warmth| {
             (warm + one.warm.load(Relaxed), cold + one.cold.load(Relaxed))
@@ -48,13 +48,13 @@ impl Warmth {
 pub(crate) struct Behind {
     /// Numbers of regions, ascending, with a bit for each chunk that was there.
     asked: VecDeque<(u64, u16)>,
-    /// The first region that was not asked for.
+    /// The first region that was not asked about.
     next: u64,
 }
 
 impl Behind {
-    /// The walk is about to read a range of a file of `len` bytes, and needs nothing before it any
-    /// more.
+    /// The walk is about to read a range of a file of `len` bytes, and no longer needs what lies
+    /// before it.
     pub(crate) fn enter(
         &mut self,
         (file, len): (&dyn StorageFile, u64),
@@ -64,7 +64,7 @@ impl Behind {
         let first = range.start / REGION_BYTES;
         let ends = self.asked.front().zip(self.asked.back());
         if ends.is_some_and(|((least, _), (most, _))| first < *least || first > *most) {
-            // It went elsewhere.
+            // The walk jumped elsewhere.
             self.leave(file);
         }
         if self.asked.is_empty() {
@@ -101,7 +101,7 @@ impl Behind {
     }
 }
 
-/// The chunks of a region of which the system has a part.
+/// The chunks of a region that the system has, at least in part.
 fn chunks_there(file: &dyn StorageFile, region: u64, warmth: &Warmth) -> u16 {
     let begin = region * REGION_BYTES;
     let there = match file.cached_bytes(begin, REGION_BYTES) {
@@ -127,7 +127,7 @@ mod tests {
 
     use super::*;
 
-    /// A file of which the system has some chunks, and that tells which it was told to drop.
+    /// A file with some chunks in memory, which notes the chunks that it was told to drop.
     #[derive(Debug, Default)]
     struct Told {
         cached: BTreeSet<u64>,

@@ -53,7 +53,7 @@ pub struct TableLayout {
     pub filter_millibits_per_key: u32,
     /// Collects the prefixes of the keys, if a rule is set.
     pub prefixer: Option<Prefixer>,
-    /// Whether the entries get their one number from the manifest. They are added under number 0.
+    /// Whether the manifest gives all entries one sequence number. They are added with number 0.
     pub is_numbered_later: bool,
     /// The keyspace of the table, if it has one.
     pub keyspace: Option<KeyspaceId>,
@@ -106,7 +106,7 @@ pub struct TableBuilder {
     out: Vec<u8>,
     written_bytes: u64,
     write_back: WriteBack,
-    /// How much of what the table is made of was in memory; nothing if that does not matter.
+    /// How much of the table's inputs was in memory; empty if that does not matter.
     inputs: Vec<Arc<Warmth>>,
 }
 
@@ -128,7 +128,7 @@ impl TableBuilder {
         Ok(made)
     }
 
-    /// A table of no store, in a file that is empty.
+    /// A table that belongs to no store, in a file that is empty.
     pub fn outside(file: Arc<dyn StorageFile>, uid: u64, layout: TableLayout) -> Self {
         // What is written is not read again, so the cache may be small.
         TableBuilder::new(file, (0, uid), (Arc::new(Cache::new(0)), Arc::default()), layout)
@@ -196,7 +196,7 @@ impl TableBuilder {
         }
     }
 
-    /// What is written comes from tables as well, and bytes from disk must not make a job panic.
+    /// Entries may come from tables, and bytes from disk must not make a job panic.
     #[cold]
     fn out_of_order(&self) -> Error {
         let (table, entry) = (table_name(self.id), self.properties.entries);
@@ -347,7 +347,7 @@ impl TableBuilder {
         Ok((offset, len as u64))
     }
 
-    /// Says what the table is made of. If most of that was not in memory, it need not be there.
+    /// Names the table's inputs. If most of them were not in memory, the table need not be either.
     pub(crate) fn made_of(mut self, inputs: &[Arc<Warmth>]) -> TableBuilder {
         self.inputs = inputs.to_vec();
         self
@@ -362,7 +362,7 @@ impl TableBuilder {
         if let Some(step) = self.write_back.wrote(self.written_bytes, self.out.len()) {
             let Range { start, end } = step.wait_for;
             self.file.write_back(step.begin, start..end)?;
-            // It is on the disk, and so can leave memory.
+            // It is on disk, so it can leave memory.
             if start < end && self.is_cold() {
                 self.file.drop_cached(start, end - start);
             }
@@ -493,8 +493,8 @@ mod tests {
         Ok(())
     }
 
-    /// A table with valid checksums may hold anything. Its entries came into the next table as they
-    /// were.
+    /// A table with valid checksums may hold anything. Such entries once reached the next table
+    /// unchecked.
     #[test]
     fn entries_out_of_order_are_corruption() {
         takes((b"a", 5), (b"b", 9)).expect("a larger key");

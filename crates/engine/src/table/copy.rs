@@ -49,9 +49,9 @@ pub struct Summary {
 
 impl WholeBlock<'_> {
     /// Whether the block is as the layout would build it: with the same compression and index, not
-    /// longer, and not so short that a table of such blocks had many more of them. A block that did
-    /// not shrink is not copied into a compressed layout, because it may come from a level without
-    /// compression.
+    /// longer, and not so short that a table of such blocks would have many more blocks. A block
+    /// that did not shrink is not copied into a compressed layout, because it may come from a level
+    /// without compression.
     pub fn fits(&self, layout: &TableLayout) -> bool {
         let wanted = match layout.compression {
             Compression::None => 0,

@@ -36,7 +36,7 @@ pub struct TableContext {
 }
 
 /// The bytes of finished table files, whoever still needs them, and their maximum since the store
-/// was opened. What exceeds the tree is space that compactions borrow.
+/// was opened. Compactions borrow the space beyond the tree.
 #[derive(Debug, Default)]
 pub struct DiskUse {
     now: AtomicU64,
@@ -44,7 +44,7 @@ pub struct DiskUse {
 }
 
 impl DiskUse {
-    /// At open: what the trees hold.
+    /// The counts at open: the trees hold this many bytes.
     pub fn of(bytes: u64) -> DiskUse {
         DiskUse { now: AtomicU64::new(bytes), peak: AtomicU64::new(bytes) }
     }
@@ -60,7 +60,7 @@ impl DiskUse {
         subtract(&self.now, bytes);
     }
 
-    /// Bytes now, and at the most.
+    /// The bytes now, and their maximum.
     pub fn now_and_peak(&self) -> (u64, u64) {
         (self.now.load(Relaxed), self.peak.load(Relaxed))
     }
@@ -100,13 +100,13 @@ impl TableContext {
 /// A table that no tree or reader needs any more.
 #[derive(Debug)]
 pub struct Obsolete {
-    /// What it was.
+    /// Its metadata.
     pub meta: Arc<Table>,
     reader: Option<Arc<TableReader>>,
 }
 
 impl Obsolete {
-    /// What it was, without the open file.
+    /// Its metadata, without the open file.
     pub fn into_meta(self) -> Arc<Table> {
         self.meta
     }
@@ -134,7 +134,7 @@ struct TableFile {
     reader: OnceLock<Arc<TableReader>>,
     opening: Mutex<rank::OpeningTable, ()>,
     obsolete: AtomicBool,
-    /// Gets that looked here, and samples of cursors, while tables overlapped; see
+    /// Gets that looked here and samples of cursors, while tables overlapped; see
     /// [`runstone_policy::plan::Heat`].
     probes: AtomicU64,
     /// The number of these gets that read a block and found nothing.
@@ -177,8 +177,8 @@ impl TableHandle {
         Arc::ptr_eq(&self.file, &other.file)
     }
 
-    /// Charges the look of a get, or an entry that a cursor sampled. Returns whether it is time to
-    /// ask the policy again: only at powers of two, because asking costs more than a get, and a
+    /// Charges the look-up of a get, or an entry that a cursor sampled. Returns whether it is time
+    /// to ask the policy again: only at powers of two, because asking costs more than a get, and a
     /// policy's limit is approximate.
     #[inline]
     pub fn charge(&self, in_vain: bool) -> bool {
@@ -205,7 +205,7 @@ impl TableHandle {
         self.file.seeks.load(Relaxed)
     }
 
-    /// Starts anew with seeks, because the table moves.
+    /// Starts again at zero seeks, because the table moves.
     pub fn forget_seeks(&self) {
         self.file.seeks.store(0, Relaxed);
     }

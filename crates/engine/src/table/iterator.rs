@@ -47,7 +47,7 @@ pub struct TableIter {
     /// The bytes read ahead by `Sequential`, and their offset in the file.
     window: Vec<u8>,
     window_at: u64,
-    /// For `Sequential`: what of the file the system had in memory.
+    /// For `Sequential`: which parts of the file the system had in memory.
     behind: Behind,
     /// For `Cached`: how much to hint next, and where the last hint ends.
     read_ahead_bytes: u64,
@@ -99,7 +99,7 @@ impl TableIter {
         self.cursor.as_ref().is_some_and(BlockCursor::valid)
     }
 
-    /// The blocks that it went to through the cache.
+    /// Counts the blocks that it reached through the cache.
     pub fn stats(&self) -> &ProbeStats {
         &self.stats
     }
@@ -110,7 +110,7 @@ impl TableIter {
         self.cursor.as_ref()
     }
 
-    /// Its place in the current block, without the rest.
+    /// The cursor in the current block, without the rest of the iterator.
     pub fn into_cursor(mut self) -> Option<BlockCursor> {
         self.cursor.take()
     }
@@ -181,7 +181,7 @@ impl TableIter {
 
     /// Moves to the next entry.
     #[inline]
-    // Visible through `testing`; an iterator cannot fail.
+    // Visible through `testing`. It can fail, which `Iterator::next` cannot.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Result<()> {
         if let Some(cursor) = &mut self.cursor {
@@ -334,7 +334,7 @@ impl TableIter {
         let Some((offset, len)) = partition.block_range(self.block) else { return };
         let end = offset + len;
         if self.read_ahead_bytes == 0 {
-            // The first miss tells nothing about the walk.
+            // The first miss says nothing about the walk.
             self.read_ahead_bytes = FIRST_READ_AHEAD_BYTES;
             self.hinted_to = end;
         } else if end > self.hinted_to {

@@ -54,7 +54,7 @@ pub struct TableReader {
     properties: Properties,
     /// Where the properties lie.
     properties_at: (u64, u64),
-    /// The number of all entries, if those were written without one.
+    /// The sequence number of all entries, if they were written without one.
     number: Option<SeqNo>,
     cache: Arc<Cache>,
     warmth: Arc<Warmth>,
@@ -65,7 +65,7 @@ pub struct TableReader {
 pub struct ProbeStats {
     /// Tables whose filter or index was consulted.
     pub tables: u64,
-    /// The reads among them that follow a hit: rule I3 continues while a newer version is possible.
+    /// Those of them that follow a hit: rule I3 continues while a newer version is possible.
     pub tables_after_hit: u64,
     /// Filters that excluded the key.
     pub filter_negatives: u64,
@@ -73,7 +73,7 @@ pub struct ProbeStats {
     pub blocks: u64,
     /// Blocks read from the file.
     pub block_reads: u64,
-    /// Blocks searched for nothing after a filter passed the key.
+    /// Blocks searched in vain after a filter passed the key.
     pub false_positives: u64,
     /// Whether a memtable held the key.
     pub in_memtable: bool,
@@ -83,7 +83,7 @@ pub struct ProbeStats {
     pub hot: bool,
 }
 
-/// What memory tells of a key in a table.
+/// What memory says about a key in a table.
 #[derive(Clone, Debug)]
 pub enum Seen {
     /// Its newest version, and the block that holds it.
@@ -176,7 +176,7 @@ impl TableReader {
         TableReader::inspect_file(storage, &table_name(id), id, cache)
     }
 
-    /// The same for a table that may be of no store. `id` is what the caller calls it by.
+    /// The same for a table that may belong to no store. `id` is the caller's name for it.
     pub fn inspect_file(
         storage: &dyn Storage,
         name: &str,
@@ -214,13 +214,13 @@ impl TableReader {
         TableReader::open_file(storage, name, &meta, uid, cache)
     }
 
-    /// The same table, whose entries all have this number if they are stored without one.
+    /// The same table. If its entries are stored without a sequence number, all have this one.
     pub fn numbered(mut self, seq: SeqNo) -> TableReader {
         self.number = self.number.map(|_| seq);
         self
     }
 
-    /// The uid that its file says.
+    /// The uid in its file.
     pub fn uid(&self) -> u64 {
         self.uid
     }
@@ -230,7 +230,7 @@ impl TableReader {
         self.root.key(partition)
     }
 
-    /// Whether its blocks hold the numbers of their entries, so that another table may take them.
+    /// Whether its blocks hold sequence numbers, so that another table may copy the blocks.
     pub fn holds_numbers(&self) -> bool {
         self.number.is_none()
     }
@@ -537,7 +537,7 @@ impl TableReader {
         read_into(&self.name, &*self.file, self.file_len, offset, len, buffer)
     }
 
-    /// A walk will read a stretch once, and needs nothing before it.
+    /// A walk will read a stretch once, and no longer needs what lies before it.
     pub(crate) fn enter(&self, behind: &mut Behind, offset: u64, len: u64) {
         behind.enter((&*self.file, self.file_len), offset..offset + len, &self.warmth);
     }

@@ -1,6 +1,6 @@
-//! The newest version of a key in a tree, as far as memory tells: the search of
-//! `Version::search` without a read. It charges no table, because a policy should not hear of looks
-//! that cost nothing, and it looks up no table ahead.
+//! The newest version of a key in a tree, as far as memory tells: the search of `Version::search`
+//! without a read. It charges no table, because a policy should not hear of look-ups that cost
+//! nothing, and it looks up no table ahead.
 
 use crate::error::Result;
 use crate::keys::{SeqNo, seek_trailer, seq_of};
@@ -11,8 +11,8 @@ use crate::tree::probe::Lookup;
 use crate::tree::version::Version;
 
 impl Version {
-    /// The newest entry of `key` visible at `seq`, and its level. It ends at the first table that
-    /// memory does not tell enough of: an older version further down would be the wrong answer.
+    /// The newest entry of `key` visible at `seq`, and its level. It ends at the first table about
+    /// which memory does not say enough: an older version further down would be the wrong answer.
     pub(crate) fn search_in_memory(
         &self,
         key: &[u8],

@@ -284,8 +284,8 @@ impl IntervalIndex {
             seqs: tables.iter().map(seqs).collect(),
             tables,
         };
-        // The tables over the current place, newest first; of equally new ones the first in the
-        // shape.
+        // The tables over the current place, newest first. Equally new ones come in the order of
+        // the shape.
         let mut active: Vec<u32> = Vec::new();
         for (head, bound) in bounds {
             let rank = |table: &u32| (Reverse(index.seqs[*table as usize].1), *table);

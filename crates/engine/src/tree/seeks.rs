@@ -5,7 +5,7 @@
 //!    samples, if two tables or more may hold its key.
 //! 2. A table that has as many seeks as the rule allows it is noted, and the policy is asked. So a
 //!    question costs O(noted tables), not O(tables).
-//! 3. A table that moves starts anew, as one that was written does.
+//! 3. A table that moves starts again at zero, as a new table does.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub struct Seeks {
 }
 
 impl Seeks {
-    /// None yet; or nothing, if the options do not ask for seek compaction.
+    /// No seeks yet; `None` if the options do not ask for seek compaction.
     pub fn of(rule: &PolicyOptions) -> Option<Arc<Seeks>> {
         let seeks = || Arc::new(Seeks { rule: rule.clone(), spent: Mutex::new(BTreeSet::new()) });
         rule.seek_compaction.then(seeks)

@@ -22,14 +22,14 @@ pub struct ManifestTail {
     reader: LogReader,
     /// The state after the edits that were read.
     pub state: StoreState,
-    /// If somebody asks for them: the tables whose entries all have one number, by that number, as
-    /// they came into the tree. A load gives one to its tables.
+    /// The tables whose entries all have one sequence number, by that number, as they came into the
+    /// tree: a load gives its tables such a number. `None` unless somebody asked for them.
     loads: Option<Loads>,
 }
 
 type Loads = BTreeMap<SeqNo, Vec<Arc<Table>>>;
 
-/// How often the tail looks for a manifest that another one has just replaced.
+/// How often the tail tries to open the manifest in force, which the writer may just replace.
 const MOST_LOOKS: usize = 16;
 
 impl ManifestTail {
@@ -70,7 +70,7 @@ impl ManifestTail {
         let shapes = self.state.keyspaces.values().map(|keyspace| &keyspace.shape);
         for shape in shapes {
             for (_, table) in shape.tables() {
-                // One that shows only a part of its keys is not what a load left.
+                // A table that shows only a part of its keys is not what a load left.
                 if table.min_seq == table.max_seq && !shape.trims.contains_key(&table.id) {
                     loads.entry(table.max_seq).or_default().push(Arc::clone(table));
                 }
@@ -79,7 +79,7 @@ impl ManifestTail {
         loads
     }
 
-    /// The tables that came into the tree under this number alone, in order of their keys.
+    /// The tables that came into the tree with this sequence number alone, in order of their keys.
     pub fn loaded(&self, seq: SeqNo) -> Vec<Arc<Table>> {
         let tables = self.loads.iter().find_map(|loads| loads.get(&seq));
         let mut tables = tables.cloned().unwrap_or_default();
@@ -122,7 +122,7 @@ impl ManifestTail {
             ));
         }
         if let Some(mut loads) = self.loads.take() {
-            // What came first counts: a compaction may have changed the others.
+            // The first list counts: a compaction may have changed the tables of the other.
             let rest = next.loads_of_state();
             for (seq, tables) in rest {
                 loads.entry(seq).or_insert(tables);
@@ -171,7 +171,7 @@ impl ManifestTail {
     }
 }
 
-/// The keyspace that a change is of.
+/// The keyspace that a change belongs to.
 fn keyspace_of(change: &Change) -> Option<KeyspaceId> {
     match change {
         Change::Store { .. }

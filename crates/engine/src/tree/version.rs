@@ -28,8 +28,8 @@ pub struct RangeChange<'a> {
     pub left: &'a [SeqNo],
 }
 
-/// Range deletes that left the tables stay in the set until there are more of them than of the
-/// others, and more than this number.
+/// Range deletes that left the tables stay in the set until they outnumber the others, and this
+/// number.
 const LEAST_REBUILT: u64 = 1024;
 
 /// An immutable tree.
@@ -42,8 +42,8 @@ pub struct Version {
     /// Shared with the versions before and after, except for changes. Ordered by id, because a
     /// simulation repeats exactly only if it handles tables in a fixed order.
     handles: RedBlackTreeMapSync<TableId, Arc<TableHandle>>,
-    /// The range deletes of all tables, if there are any. Some may be included that were in tables
-    /// before: the tables hold nothing that these hide.
+    /// The range deletes of all tables, if there are any. Some of them may have left the tables:
+    /// the tables then hold nothing that these hide.
     pub range_deletes: Option<Arc<RangeDeletes>>,
     /// How many of them are in tables.
     range_delete_count: u64,
@@ -151,7 +151,7 @@ impl Version {
         Version { seeks, ..self }
     }
 
-    /// Whether a get that took this should charge a table.
+    /// Whether a get with these counts should charge a table.
     #[inline]
     pub fn wants_seek(&self, stats: &ProbeStats) -> bool {
         stats.tables > 1 && self.seeks.is_some()
@@ -217,8 +217,8 @@ impl Version {
         self.seeks.is_some() || self.levels.iter().any(overlaps)
     }
 
-    /// Charges the tables under a key that a cursor sampled: in each level where two or more
-    /// overlap there, the newest; and a seek. Returns whether to ask the policy.
+    /// Charges a seek for a key that a cursor sampled, and in each level where two or more tables
+    /// overlap there, the newest of them. Returns whether to ask the policy.
     pub fn charge_sample(&self, key: &[u8]) -> bool {
         let is_spent = self.charge_sampled_seek(key);
         self.levels.iter().fold(is_spent, |hot, level| match &**level {
@@ -232,8 +232,8 @@ impl Version {
         self.handles.values()
     }
 
-    /// The newest entry of `key` visible at `seq`, and in `stats`, which is new, what it took to
-    /// find it. Charges tables with it.
+    /// The newest entry of `key` visible at `seq`. Counts the work in `stats`, which is new, and
+    /// charges tables with it.
     pub fn get(
         &self,
         key: &[u8],
@@ -248,8 +248,8 @@ impl Version {
         Ok(hit)
     }
 
-    /// The same; the caller asks [`Version::wants_seek`], and charges. Visits levels from shallow
-    /// to deep; the first hit wins across levels and runs (I1), and rule I3 holds inside an
+    /// The same, but the caller asks [`Version::wants_seek`] and charges. Visits levels from
+    /// shallow to deep; the first hit wins across levels and runs (I1), and rule I3 holds inside an
     /// overlapping level.
     pub fn search(
         &self,
@@ -499,7 +499,7 @@ mod tests {
         assert!(applied > 1000 && shared > 2 * applied, "{applied} edits, {shared} levels shared");
     }
 
-    /// Thirty tables that may all hold the key, in runs of two levels, overlapping, and in runs
+    /// Thirty tables that may all hold the key: runs of two levels, an overlapping level, and runs
     /// again. A get finds the newest visible version, and probes nothing older.
     #[test]
     fn gets_find_the_newest_of_many_tables() {

@@ -29,8 +29,8 @@ pub(crate) const UNNUMBERED_SEQ: SeqNo = 0;
 /// The group of a log.
 pub(super) const GROUP: u32 = 0;
 
-/// Where a record lies, as the log says it. With the stream offset of the pointer it is enough to
-/// know the segment.
+/// Where a record lies, as the log says it. Together with the pointer's stream offset, it
+/// identifies the segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EarlyPlace {
     pub(crate) slot: u32,

@@ -409,8 +409,8 @@ impl ValueFile {
     /// Whether a compaction or collection that finds a record dead should note it. Records of hash
     /// groups and logs are noted anyway. In a cold stream whose pointers are written back, two find
     /// the same record dead, the compaction that drops its pointer and the collection that drops
-    /// its tag. Whoever comes after the record is gone has nothing to note. If the record comes to
-    /// be collected between this look and the edit, the note is left over (see `emptiest`).
+    /// its tag. Whoever comes after the record is gone has nothing to note. If the record is
+    /// collected between this check and the edit, the note is left over (see `emptiest`).
     pub(crate) fn may_note_dead(&self, pointer: &Pointer) -> bool {
         let is_placed = self.writes_back && self.cold == Some(pointer.group);
         self.has_group(pointer.group) && (!is_placed || self.holds(pointer).unwrap_or(true))

@@ -1,4 +1,4 @@
-//! Finds early values (`values/early.rs`) again by the log, when a store opens.
+//! Finds early values (`values/early.rs`) again when a store opens: the log leads to them.
 
 use std::collections::BTreeSet;
 use std::collections::btree_map::Entry;
@@ -71,8 +71,8 @@ impl ValueFile {
         is_same.then_some(segment)
     }
 
-    /// Takes the segment of a record over that no edit names, of which the record is up to `end`.
-    /// Returns `false` if its slots belong to another segment.
+    /// Takes over the segment of a record that ends at `end` and that no edit names. Returns
+    /// `false` if its slots belong to another segment.
     fn take_over(&self, seq: SeqNo, segment: Segment, end: u64) -> bool {
         let mut early = self.early.lock();
         early.is_used = true;
@@ -121,7 +121,7 @@ impl FileState {
         true
     }
 
-    /// Holds all free slots of a file of this many. Readers in other processes may need them.
+    /// Holds all free slots of a file of `slots` slots. Readers in other processes may need them.
     pub(super) fn hold_free(&mut self, slots: u32, left_at: EditPlace) {
         let end = self.pool.end();
         let free: Vec<u32> = self.pool.free().chain(end..slots.max(end)).collect();

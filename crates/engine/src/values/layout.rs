@@ -17,7 +17,7 @@
 //! ```
 //!
 //! `placement` is 1 for a log, 2 for hash groups, 3 for hash groups whose pointers are written
-//! back, and 4 for the same with a cold stream after the groups. Those of kind 2 always have one.
+//! back, and 4 for the same with a cold stream after the groups. Kind 2 always has one.
 //!
 //! Numbers are varints. Counts are checked against the bytes that are left.
 
@@ -75,7 +75,7 @@ impl Segment {
 pub struct Group {
     /// By stream offset, ascending. Shared with readers.
     pub segments: Arc<Vec<Segment>>,
-    /// Every stream offset given out so far is below.
+    /// Every stream offset given out so far is smaller.
     pub stream_end: u64,
     /// Records that look live in the group but that no version of the tree points to, because their
     /// values were deleted or replaced by inline ones. By stream offset, with their bytes.
@@ -329,8 +329,7 @@ impl Layout {
     pub fn new(number: u64, options: &ValueOptions) -> Layout {
         let (placement, slot_bytes) = (options.placement, options.slot_bytes);
         let writes_back = options.writes_back();
-        // Groups whose pointers are written back had no cold stream at first. A file without one
-        // is as it was then.
+        // Hash groups always have a cold stream. If pointers are written back, it is an option.
         let has_cold =
             placement == ValuePlacement::HashGrouped && (!writes_back || options.cold_stream);
         let count = options.group_count() + u32::from(has_cold);

@@ -86,8 +86,8 @@ impl Scanned {
         sorted.into_iter().map(|(_, at)| at).collect()
     }
 
-    /// By key. The newest version of a key comes first, and the later of two records of a version.
-    /// A record comes before a marker of its version: that version once lay inline, and was
+    /// By key. The newest version of a key comes first, and of two records of a version the later
+    /// one. A record comes before a marker of its version: that version once lay inline, and was
     /// separated later.
     fn order(&self, one: u32, other: u32) -> Ordering {
         let order = |at: u32| {

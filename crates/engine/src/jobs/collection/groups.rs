@@ -95,8 +95,8 @@ impl ValueFile {
         !state.collecting && state.appenders == 0
     }
 
-    /// The group to collect. A linear look at some hundred numbers costs less than a heap that
-    /// every append has to keep in order.
+    /// The group to collect. A scan of some hundred numbers costs less than a heap that every
+    /// append has to keep in order.
     fn choose(&self, state: &FileState, readers: &Readers) -> Option<u32> {
         if self.placement == ValuePlacement::Vlog {
             return self.log_wants_collection(state, &readers.points).then_some(0);
@@ -202,8 +202,8 @@ impl ValueFile {
     /// went there or tags were dropped. Releases the segments.
     fn edit_of(&self, closed: ClosedGroup, kept: Survivors, copied: &Copied) -> ValueEdit {
         let Copied { leaving, outputs, .. } = copied;
-        // Segments at the end may stay, and the dead records in them with them. Those are known
-        // garbage already, and must not count as bytes written since.
+        // Segments at the end may stay, with the dead records in them. Those are known garbage
+        // already, and must not count as bytes written since.
         let stream_end =
             closed.segments.get(leaving.end).map_or(u64::MAX, |segment| segment.stream_offset);
         let mut forgotten = closed.dead;
@@ -312,7 +312,7 @@ impl Collector {
             let mut state = store.state.lock();
             state.pinned.insert(group, (pinned_bytes, snapshots_of(&points)));
             if store.cold == Some(group) && freed_slots <= 0 {
-                // Its records pack no closer. The next try waits for a change.
+                // Its records cannot be packed closer. The next try waits for a change.
                 state.cold_settled.set(state.layout.groups[group as usize].fingerprint());
             }
             if let Some(open) = reopened {

@@ -1,6 +1,6 @@
 //! Garbage collection of value files.
 //!
-//! - [`groups`]: a hash group, without a look at the tree.
+//! - [`groups`]: a hash group, without asking the tree.
 //! - [`vlog`]: the tail of a log, by asking the tree.
 //! - [`write_back`]: a group whose new pointers go into the tree.
 //! - [`relocate`]: the steps that those two share.

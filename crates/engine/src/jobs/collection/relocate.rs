@@ -55,7 +55,7 @@ pub(crate) struct Emptied<'a> {
     pub(crate) dropped_tags: Vec<Tag>,
 }
 
-/// Values that were moved, as far as their pointers are not written.
+/// Moved values whose pointers are not written yet.
 struct Moved {
     moves: Vec<Relocation>,
     /// Bytes appended.

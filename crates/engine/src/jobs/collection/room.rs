@@ -92,9 +92,9 @@ impl Collector {
         Ok(waits)
     }
 
-    /// Decides what to do with data that exceed the capacity. If only live data do, the file grows:
-    /// to refuse the flush would be to refuse the deletions that can help too. For the flush of a
-    /// checkpoint the file grows too, if no other snapshot holds garbage: the checkpoint releases
+    /// Decides what to do with data that exceed the capacity. If live data alone exceed it, the
+    /// file grows: a refused flush would also refuse the deletions that can help. For the flush of
+    /// a checkpoint the file grows too, if no other snapshot holds garbage: the checkpoint releases
     /// its own snapshot as soon as it has its state.
     fn values_full(
         &self,

@@ -35,9 +35,9 @@
 //!   hides its version is in the tree by then: a newer version that was flushed, or a range delete
 //!   up to which the log was synced. No snapshot is older than that.
 //!
-//! So a record is never removed while a reader needs it. And it goes some time, because every
-//! record of the stream gets its tag in the edit that brings the record, and a tag goes when a
-//! newer version comes, or a range delete.
+//! So a record is never removed while a reader needs it. It is removed at some time, because each
+//! record of the stream gets its tag in the edit that brings the record, and a newer version or a
+//! range delete removes the tag.
 //!
 //! A tag is trusted without the tree, so none may exist before the groups know everything. There is
 //! none: until then nothing cools, and afterwards older tables never come back.
@@ -132,7 +132,7 @@ impl Collector {
         is_settled: bool,
     ) -> Result<()> {
         let scanned = store.scan(&closed.segments, &|| self.installer.check_wanted(keyspace))?;
-        // In a tree that is not settled, the result is only asked for its tags, and has none.
+        // In a tree that is not settled, only the tags of the result are used, and it has none.
         let cools = store.cold.is_some() && keyspace.options.load().values.cold_stream;
         let mut kept = newest(&scanned, &closed.dead, cools);
         let (live, markers): (Vec<Live<'_>>, _) = match is_settled {

@@ -19,8 +19,8 @@
 //! Obligations that keep the unsafe code here sound:
 //! 1. Node and record memory comes from the arena of the same tree and lives as long as the tree; a
 //!    record that is pinned lives as long as its pin.
-//! 2. A record is written completely before its pointer is stored (Release), and never again, but
-//!    for its trailer, an atomic; so any non-null record pointer that a reader loads (Acquire),
+//! 2. A record is written completely before its pointer is stored (Release), and never again,
+//!    except for its atomic trailer; so any non-null record pointer that a reader loads (Acquire),
 //!    even from a node that is being changed, may be dereferenced.
 //! 3. Child pointers are dereferenced only after the version check that covers their load.
 //! 4. All fields that change after a node is published are atomics; a racing read gives a stale
@@ -368,9 +368,9 @@ impl Tree {
         records
     }
 
-    /// Lowers the numbers of all entries, so that their order stays. Readers may look meanwhile if
-    /// to all of them the old numbers and the new ones are in the future, and so invisible. Nobody
-    /// inserts any more.
+    /// Lowers the sequence numbers of all entries, and keeps their order. Readers may look
+    /// meanwhile if both the old and the new numbers are too large for them to see. Nobody inserts
+    /// any more.
     pub fn number(&self, records: &[RecordRef], less: SeqNo) {
         for record in records {
             let trailer = &record.get(self).trailer;

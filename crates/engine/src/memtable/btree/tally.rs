@@ -111,8 +111,8 @@ impl Node {
 
 impl Tree {
     /// About how much lies from one key on and before another; `None` is the end. It counts the
-    /// nodes on the ways to both keys and their neighbours in between, and for a subtree further up
-    /// only some children for all. A larger tree costs only some hundred nodes per level more.
+    /// nodes on the paths to both keys and their neighbours in between. Further up, some children
+    /// of a subtree stand for all. A larger tree costs only some hundred nodes more per level.
     /// Writers may continue meanwhile.
     pub fn tally(&self, from: &[u8], to: Option<&[u8]>) -> Tally {
         // SAFETY: the root is null or never freed (obligation 1).

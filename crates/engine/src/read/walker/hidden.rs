@@ -10,7 +10,7 @@ use crate::format::block::{AFTER_ALL_VERSIONS, BEFORE_ALL_VERSIONS};
 use crate::keys::seek_trailer;
 
 /// How many versions of one key a cursor steps over before it seeks beyond the others. A seek costs
-/// as much as about ten steps. The number is small in builds that seek bugs, so that few versions
+/// as much as about ten steps. The number is small in builds with seeded bugs, so that few versions
 /// are enough.
 const PATIENCE: u64 = if cfg!(feature = "seeded-bugs") { 2 } else { 8 };
 

@@ -452,7 +452,7 @@ impl Walker {
     /// Moves on to the first visible entry. If `skipping`, entries of `saved_key` are skipped.
     fn settle_forward(&mut self, skipping: bool) -> Result<()> {
         if self.saved_value.is_some() {
-            // To drop nothing by a call would cost ten instructions a step.
+            // A call that drops nothing would cost ten instructions a step.
             self.saved_value = None;
         }
         if !self.ahead.is_empty() {
