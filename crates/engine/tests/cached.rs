@@ -23,7 +23,7 @@ fn keyspace(policy: &str, placement: ValuePlacement) -> KeyspaceOptions {
         .write_buffer_bytes(64 << 10)
         .values(values);
     match placement {
-        // Operands do not go with it.
+        // Its collections write pointers, so it has no operands.
         ValuePlacement::Vlog => options,
         _ => options.merge_operator("add-i64"),
     }
@@ -53,7 +53,7 @@ fn key(number: u64) -> String {
     format!("key{number:04}")
 }
 
-/// Answers that memory knew, and that it did not.
+/// Counts of the answers that memory knew, and of the others.
 #[derive(Debug, Default)]
 struct Answers {
     values: u32,

@@ -99,8 +99,8 @@ fn a_cursor_lets_go_of_what_it_read_ahead_before() {
     assert!((10_000..=20_000).contains(&held), "{held} bytes for a value of 10,000");
 }
 
-/// A cursor that stood kept value files that had left the store: their space was free only after
-/// its next step.
+/// An idle cursor kept value files that had left the store: their space was free only after its
+/// next step.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_cursor_lets_go_of_value_files_that_left() {
@@ -133,8 +133,8 @@ impl Clock for Ticks {
     }
 }
 
-/// Nothing that had expired was removed while each cursor was opened before the last one ended,
-/// though it had expired long before they began.
+/// Expired entries were never removed while each cursor was opened before the last one ended,
+/// although they had expired long before.
 #[test]
 fn what_has_expired_goes_while_cursors_come_and_go() {
     let clock = Arc::new(Ticks::default());

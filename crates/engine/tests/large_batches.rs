@@ -144,7 +144,7 @@ fn a_flushed_large_batch_leaves_no_segment() {
 }
 
 /// A large batch noticed that the store was closed only when its segment could not be made. The
-/// error was that of the lock, and the store reported a failure to its listener.
+/// lock returned the error, and the store reported a failure to its listener.
 #[test]
 fn a_large_batch_after_the_close_is_told_so() {
     let store = open(Arc::new(MemoryStorage::new()), Background::Manual);

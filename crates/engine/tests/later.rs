@@ -173,7 +173,7 @@ fn without_a_log_there_is_nothing_to_await() {
     block_on(commit).expect("is ready");
 }
 
-/// What is dropped, polled or not, is written, and a store with threads syncs it.
+/// A dropped commit, polled or not, is written, and a store with threads syncs it.
 #[test]
 fn a_dropped_commit_changes_nothing() {
     let storage = SimStorage::new(4);
@@ -241,7 +241,7 @@ fn a_failed_sync_is_the_error_of_all_that_wait() {
     }
 }
 
-/// Whoever finds the failure first, those that wait in the queue learn of it.
+/// All commits in the queue learn of the failure, whoever finds it first.
 #[test]
 fn a_sync_that_fails_for_a_blocking_writer_wakes_the_others() {
     let storage = SimStorage::new(7);
@@ -255,7 +255,7 @@ fn a_sync_that_fails_for_a_blocking_writer_wakes_the_others() {
     assert!(matches!(poll(&mut commit, &count), Some(Err(Error::Stopped { .. }))));
 }
 
-/// A close makes what waits durable, by a flush or a sync, and wakes it.
+/// A close makes the waiting commits durable, by a flush or a sync, and wakes them.
 #[test]
 fn a_close_ends_what_waits() {
     for (flushes, drops) in [(true, false), (false, false), (true, true), (false, true)] {

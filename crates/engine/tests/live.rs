@@ -24,7 +24,7 @@ fn awaited<T>(look: impl Fn() -> Option<T>) -> T {
     }
 }
 
-/// What the watched store tells, once it is of this many writes.
+/// The state of the watched store, once it counts this many writes.
 fn told(watch: &Watch, writes: u64) -> LiveState {
     awaited(|| {
         let state = watch.live().expect("readable").filter(LiveState::is_current);
@@ -416,7 +416,7 @@ fn what_a_dead_or_torn_request_asks_is_not_done() {
     drop(store);
     let store = open();
     assert!(!is_there(&storage, "set.request"));
-    // A torn one of somebody who waits.
+    // A torn request of somebody who waits.
     let lock = storage.lock("set.lock", LockMode::Exclusive).expect("readable").expect("free");
     leave(&request_bytes[..request_bytes.len() - 1]);
     assert!(store.answer_requests().expect("answered"));

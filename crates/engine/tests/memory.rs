@@ -23,8 +23,8 @@ fn filled(store: &Store, name: &str, change: impl FnOnce(&mut KeyspaceOptions)) 
     keyspace
 }
 
-/// What the budget counts, and what is mapped for blocks and values, which must not exceed what
-/// memtables and partitions leave: free slots of sizes that nobody reads any more are given up.
+/// The counted memory stays within the budget, and so does the memory mapped for blocks and values:
+/// free slots of sizes that nobody reads any more are given up.
 fn check(store: &Store, what: &str) {
     let memory = store.metrics().memory;
     let used = memory.memtable_bytes + memory.pinned_bytes;
@@ -101,8 +101,8 @@ fn a_replay_keeps_the_budget() {
     }
 }
 
-/// A budget below two write buffers was refused where options were given, which the command always
-/// does, and accepted where they were not.
+/// A budget below two write buffers was refused if options were given, as the command always does,
+/// and accepted if not.
 #[test]
 fn the_least_budget_works_with_the_usual_options() {
     for keyspace in [None, Some(KeyspaceOptions::default())] {

@@ -239,7 +239,7 @@ fn drops_and_loads_beside_flushes_leave_a_good_store() {
                             keyspace.bulk_load(entries)
                         };
                         std::thread::scope(|inside| {
-                            // One of both wins.
+                            // One of the two wins.
                             let loaded = inside.spawn(|| load(&gone));
                             gone.put("key", "value").expect("writes");
                             store.drop_keyspace(name).expect("drops");

@@ -1,4 +1,4 @@
-//! Scrubs: everything is read slowly while the store goes on, and damage is told.
+//! Scrubs: everything is read slowly while the store continues, and damage is reported.
 
 use std::sync::{Arc, Mutex};
 use std::thread::sleep;
@@ -24,7 +24,7 @@ impl EventListener for Damaged {
     }
 }
 
-/// A store with tables and, as its placement is, value files.
+/// A store with tables and, if its placement has any, value files.
 fn filled(storage: &SimStorage, placement: ValuePlacement, options: Options) -> Store {
     let values = ValueOptions::default().placement(placement).separate_at(200);
     let options = options.keyspace(KeyspaceOptions::default().values(values));
@@ -58,7 +58,7 @@ fn files(storage: &SimStorage, extension: &str) -> Vec<(String, u64)> {
     all.map(|file| (file.name, file.len_bytes)).collect()
 }
 
-/// Each byte of a table is covered, also of what the store has in memory since it wrote it.
+/// Each byte of a table is covered, even if the store has it in memory since the write.
 #[test]
 fn every_flipped_byte_of_a_table_is_told() {
     let storage = SimStorage::new(1);
@@ -107,7 +107,7 @@ fn flipped_bytes_of_values_are_told() {
     }
 }
 
-/// Blocks that readers use stay in the cache, and nothing comes to them.
+/// Blocks that readers use stay in the cache, and no others enter it.
 #[test]
 fn a_scrub_leaves_the_cache_as_it_found_it() {
     let storage = SimStorage::new(3);

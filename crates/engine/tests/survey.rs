@@ -1,4 +1,4 @@
-//! Which keys are big and which are hot, against what is known of a store that was made for it.
+//! Which keys are big and which are hot, compared with the known content of a store made for it.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Finds which of some tables cover a key, while keys ascend, as a compaction visits them. What is
-//! decided from the answers is in `drop_guard.rs`.
+//! Finds which of some tables cover a key, while keys ascend, as a compaction visits them.
+//! `drop_guard.rs` decides from the answers.
 
 use std::sync::Arc;
 

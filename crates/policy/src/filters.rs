@@ -1,16 +1,16 @@
 //! How large the filter of a new table is: the same for all, or where it saves most reads per bit.
 //! Not a policy, and not a filter: this divides a budget among levels, in bits per key.
 //!
-//! A get of an absent key reads a block for nothing where a filter errs, with probability p = e^(-b
-//! ln^2 2) at b bits per key. Few keys buy a small p for little memory, so the optimum gives small
-//! runs more. Minimise the sum of p over runs of n keys so that the sum of n b stays within M
-//! (Monkey; Autumn §3.1):
+//! A get of an absent key reads a block in vain if a filter errs, with probability p = e^(-b ln^2
+//! 2) at b bits per key. Few keys buy a small p for little memory, so the optimum gives small runs
+//! more. Minimise the sum of p over runs of n keys so that the sum of n b stays within M (Monkey;
+//! Autumn §3.1):
 //!
 //! 1. By Lagrange p = lambda n. With A all runs, ln lambda = -(M ln^2 2 + sum n ln n) / sum n.
 //! 2. If the largest run of A has p >= 1, or fewer bits per key than [`LEAST_BITS_PER_KEY`], at
 //!    which a real filter is worse than the formula, it gets none and leaves A. Back to 1.
-//! 3. If there is a most that a filter can have, and the smallest run of A has more, it gets that
-//!    most, which comes off M, and leaves A. Back to 1.
+//! 3. If filters have a maximum, and the smallest run of A exceeds it, the run gets the maximum,
+//!    which comes off M, and leaves A. Back to 1.
 //!
 //! What n and M are:
 //!
@@ -78,9 +78,9 @@ pub struct FilterPlan {
     pub millibits_per_key: Vec<u32>,
     /// M.
     pub budget_bits: u64,
-    /// What tables with stale filters take of the budget.
+    /// The part of the budget that tables with stale filters take.
     pub stale_bits: u64,
-    /// What all other keys, present and planned, take if they get what the plan gives their level.
+    /// The bits of all other keys, present and planned, if each gets what the plan gives its level.
     pub planned_bits: u64,
 }
 
@@ -116,7 +116,7 @@ pub fn optimal(
     optimal_within(shape, targets, budget_tenths.into(), output_level, f64::INFINITY)
 }
 
-/// The same where no filter can have more than so many bits per key, of any budget.
+/// The same if no filter can have more than this many bits per key, whatever the budget.
 pub fn optimal_within(
     shape: &Shape,
     targets: &[LevelTarget],
@@ -216,9 +216,9 @@ fn level_population(level: &Level, target: &LevelTarget, bytes_per_entry: f64) -
     Population { keys: planned.max(actual as f64), runs }
 }
 
-/// An empty level without a capacity is about to get its first run. Below all other levels that run
-/// will hold what they hold. Above some it is taken to be as large as the smallest run there: it
-/// will be no larger, so its filter gets no fewer bits per key than that run's.
+/// An empty level without a capacity is about to get its first run. Below all other levels, that
+/// run will hold what they hold. Above some, it counts as large as the smallest run there: it will
+/// be no larger, so its filter gets no fewer bits per key than that run's.
 fn guess(levels: &[Population], at: usize) -> Population {
     let deeper = levels[at + 1..].iter().filter(|level| level.keys > 0.0);
     let smallest = deeper.map(Population::keys_per_run).reduce(f64::min);

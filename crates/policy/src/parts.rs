@@ -20,9 +20,9 @@
 //! So the note is a hint, not an obligation. An edit that takes one of the noted tables in another
 //! way makes it void, and the tree is sound without it.
 //!
-//! Only plans whose steps share no key are installed in this way: else a key could be after one
-//! step and before another, which is neither of the two trees. Levels that overlap and plans that
-//! rename levels are left out for the same reason.
+//! Only plans whose steps share no key are installed in this way: otherwise a key could be after
+//! one step and before another, which is neither of the two trees. Levels that overlap and plans
+//! that rename levels are left out for the same reason.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! How many distinct keys a set of tables holds, from metadata: a HyperLogLog sketch per table
 //! (Flajolet et al. 2007) whose union takes the larger registers. An estimate, for triggers and
-//! reports; nothing that must be exact asks it.
+//! reports; nothing that must be exact uses it.
 //!
 //! 256 registers: a standard error of 1.04 / sqrt(256) = 6.5%.
 

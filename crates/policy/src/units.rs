@@ -164,7 +164,7 @@ impl Visitor<'_> for Scaled {
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let digits = self.0.ilog10();
-        write!(f, "a decimal number of at most {digits} digits behind the point")
+        write!(f, "a decimal number of at most {digits} digits after the point")
     }
 
     fn visit_f64<E: de::Error>(self, number: f64) -> Result<u32, E> {

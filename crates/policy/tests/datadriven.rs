@@ -78,7 +78,7 @@ fn first_difference(name: &str, expected: &str, actual: &str) -> String {
     format!("{name}:{}\n  expected: {}\n  actual:   {}\n", at + 1, line(expected), line(actual))
 }
 
-/// The file with actual outputs in the place of the expected ones.
+/// The file with actual outputs in place of the expected ones.
 fn run_file(text: &str) -> String {
     let mut world = World::default();
     let mut out = String::new();

@@ -1,5 +1,5 @@
-//! How well the space bound knows what is live, on random sets of keys. What it then decides is in
-//! `testdata/space.txt`, that it ends in `registry.rs`.
+//! How well the space bound knows what is live, on random sets of keys. `testdata/space.txt` has
+//! its decisions, and `registry.rs` tests that they end.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ fn with_run(shape: &Shape, id: u64, tables: Vec<Arc<Table>>) -> Shape {
 }
 
 /// The sketches of a run and of the tree err alike: neither reports garbage where there is none,
-/// nor hides any of a run that others only write over.
+/// nor hides any of a run that others only overwrite.
 #[test]
 fn a_run_and_what_only_writes_it_over_are_known_exactly() {
     for seed in 0..200 {

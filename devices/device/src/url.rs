@@ -339,8 +339,8 @@ const KVSSD_OPTIONS: &[(&str, &str)] = &[
     ("compaction", "fragmented-leveling, leveling, garnering or tiering"),
     ("cuts", "tables end by size (nlsm), global-range, grouped-global-range"),
     ("filters", "in the metadata pages, ten bits a key: none, uniform, optimal"),
-    ("values", "inline, or apart from keys: log, groups (by hash of the key)"),
-    ("values_from", "bytes from which a value lies apart; 256"),
+    ("values", "inline, or separated from keys: log, groups (by hash of the key)"),
+    ("values_from", "bytes from which a value is separated; 256"),
     ("durability", "plp (a capacitor saves the memtable) or log (pages)"),
 ];
 

@@ -175,7 +175,7 @@ fn reads_run_side_by_side_as_far_as_the_queue_allows() {
         file.read_at(0, &mut vec![0; 64 * 4096]).unwrap();
         let before_ns = storage.layers().elapsed_ns;
         if hints {
-            // Apart, so that no two are one request.
+            // In reverse, so that no two become one request.
             (0..64).rev().for_each(|block| file.read_ahead(block * 4096, 4096));
             let mut byte = [0];
             (0..64).for_each(|block| file.read_at(block * 4096, &mut byte).unwrap());
@@ -191,7 +191,7 @@ fn reads_run_side_by_side_as_far_as_the_queue_allows() {
     assert_eq!([taken(8, 2, true), taken(64, 4, false)], [one / 2, one / 4], "the queue's limit");
 }
 
-/// What was read ahead is what was written last, whatever happened since.
+/// A block that was read ahead holds what was written last, whatever happened since.
 #[test]
 fn blocks_that_were_read_ahead_follow_the_file() {
     let options = BlockOptions { queue_depth: 4, ..BlockOptions::default() };

@@ -1,6 +1,6 @@
-//! The machine that emulates a device loses power. Of what it wrote to its files since their last
-//! sync any pages may be on the disk (`support/host.rs`). A device opens again all the same, has
-//! every write that it acknowledged as synced, and of later ones the first so many.
+//! The machine that emulates a device loses power. Any of the pages that it wrote to its files
+//! since their last sync may be on the disk (`support/host.rs`). A device still opens, and has
+//! every write that it acknowledged as synced and a prefix of the later ones.
 //!
 //! More cuts than a test run has time for: `RUNSTONE_SEED=100 RUNSTONE_SEEDS=400 cargo test
 //! --release -p runstone-flash --test host_power`.
@@ -139,8 +139,8 @@ fn check_kvssd(host: &Host, history: &mut History<State>, place: &str) -> KvSsd 
 /// Users met it on `kvssd:` with its image in a file: after 10 synced writes and a flush the power
 /// of their machine failed, and all 10 were gone. A flush cut the side file while the tables that
 /// replace it were only in the page cache; and what reached the disk of later programs could make
-/// the image unreadable. Now the image is synced before the side file is cut, and before a block
-/// is erased, and opening takes programs back from the first on that did not reach the disk.
+/// the image unreadable. Now the image is synced before the side file is cut, and before a block is
+/// erased, and opening undoes all programs from the first one that did not reach the disk.
 #[test]
 fn a_kvssd_keeps_what_it_synced() {
     for seed in seeds(0..6) {

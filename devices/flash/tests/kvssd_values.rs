@@ -201,7 +201,7 @@ fn a_snapshot_keeps_its_values_through_collections() {
     }
 }
 
-/// Values from the threshold on are separated, larger ones than a page too, and others do not.
+/// Values from the threshold on are separated, even those larger than a page. Others are not.
 #[test]
 fn the_threshold_decides_and_large_values_have_pages_of_their_own() {
     let mut device = Images::default().create(&options(ValuePlacement::Groups));

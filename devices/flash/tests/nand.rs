@@ -222,7 +222,7 @@ fn no_flipped_byte_of_a_block_gives_wrong_data() {
     assert!(found > 2 * (24 + 128 + 1024), "{found} found, {harmless} harmless");
 }
 
-/// Data or spare bytes of one page in the place of another.
+/// Data or spare bytes of one page in place of another's.
 #[test]
 fn swapped_pages_are_found() {
     let (image, mut nand) = fresh();

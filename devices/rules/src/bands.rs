@@ -2,10 +2,10 @@
 //! and its simulator share.
 //!
 //! A policy's level is a *band* of the tree's levels, as many as it may hold runs; older runs are
-//! deeper. So the tree keeps its one rule, that what is deeper is older: look-ups, scans, commits
-//! and recovery know no runs, and nothing on flash says which run a table is in. A policy of one
-//! run has bands of one level. A device may be opened with other bands: its order stays, and so do
-//! runs that a leveled policy finds deeper than it needs, until a full compaction.
+//! deeper. So the tree keeps its one rule, that deeper data is older: look-ups, scans, commits and
+//! recovery know no runs, and nothing on flash says which run a table is in. A policy of one run
+//! has bands of one level. A device may be opened with other bands: its order stays, and so do runs
+//! that a leveled policy finds deeper than it needs, until a full compaction.
 //!
 //! Rejected: the number of a run in each table of the tree. Every reader would order tables by two
 //! numbers, and devices would have another format.
@@ -30,13 +30,13 @@ const DEEPEST: u32 = Shape::MAX_LEVELS - 1;
 /// Fewest bands below level 0. The last of them compacts inside itself.
 const FEWEST_BANDS: u32 = 4;
 
-/// How many of a tree's levels a policy's level is.
+/// How many levels of the tree each level of a policy takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bands {
     width: u32,
 }
 
-/// Each level is one.
+/// Each band is one level.
 impl Default for Bands {
     fn default() -> Self {
         Bands { width: 1 }

@@ -2,7 +2,7 @@
 //! which must be rewritten.
 //!
 //! 1. The strata of the upper tables are put above the lower ones. Runs stack, oldest first; the
-//!    tables of one share their strata.
+//!    tables of one run share their strata.
 //! 2. All entries are sorted by the first key of their clip; among equals those of the lowest
 //!    stratum come first.
 //! 3. Walk: once an output is charged with all but one of its pages, it is cut before the next
@@ -15,7 +15,7 @@
 //! 5. Adjacent outputs that must be rewritten become one rewrite.
 //!
 //! A shared page is charged to the leftmost remapped output that has it, if it was charged to an
-//! input; a page whose charged sharer died first is charged to nobody.
+//! input; a page whose charged table was removed first is charged to nobody.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -45,7 +45,7 @@ fn write(store: &Store, round: u8) {
     store.flush().unwrap();
 }
 
-/// The tables of each run of level 0, newest run first, after a look at their order.
+/// The tables of each run of level 0, newest run first, after a check of their order.
 fn runs(store: &Store) -> Vec<usize> {
     let shape = unstable::shape(store.default_keyspace());
     let Level::Runs(runs) = shape.level(0) else { panic!("level 0 has runs") };

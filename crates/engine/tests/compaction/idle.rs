@@ -181,7 +181,7 @@ fn an_idle_store_ends_what_has_expired() {
     }
 }
 
-/// Values of deleted keys took their space until somebody collected: 56 MB for nothing live.
+/// Values of deleted keys kept their space until somebody collected: 56 MB with nothing live.
 #[test]
 fn an_idle_store_gives_back_the_space_of_deleted_values() {
     let storage = MemoryStorage::new();

@@ -11,7 +11,7 @@ use runstone_policy::shape::Level;
 
 const KEYS: u32 = 8_000;
 
-/// Four runs of level 0, of other keys each, become two sets of tables that overlap in level 1.
+/// Four runs of level 0, each with other keys, become two sets of tables that overlap in level 1.
 fn overlapping_store() -> Store {
     let mut keyspace = KeyspaceOptions::default().policy(Policy::named("adaptive-tiering"));
     let shape = custom::options_mut(&mut keyspace);

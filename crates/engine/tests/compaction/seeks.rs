@@ -36,7 +36,7 @@ fn put(store: &Store, keys: impl Iterator<Item = u32>) {
     store.flush().expect("flushes");
 }
 
-/// A table of level 0 over one of a deeper level, which hold the same range and other keys.
+/// A table of level 0 over one of a deeper level: the same range, but other keys.
 fn fill(store: &Store) {
     put(store, (0..=KEYS).step_by(2));
     store.compact().expect("compacts");
@@ -55,7 +55,7 @@ fn tables(store: &Store) -> Vec<usize> {
     counts
 }
 
-/// This many gets of keys that the upper table does not hold. Does all jobs then.
+/// Gets this many keys that the upper table does not hold. Then runs all jobs.
 fn get_in_vain(store: &Store, gets: u32) {
     for get in 0..gets {
         let key = 2 + get * 2 % (KEYS - 2);
@@ -78,7 +78,7 @@ fn a_table_that_is_asked_in_vain_sinks() {
     for options in [with_seeks(), KeyspaceOptions::default().policy(leveling)] {
         let store = open(&MemoryStorage::new(), Some(options));
         fill(&store);
-        // What a memtable or the first table holds charges nothing.
+        // A key in a memtable or in the first table charges nothing.
         store.put(0u32.to_be_bytes(), [7; 100]).expect("puts");
         for _ in 0..10 * ALLOWED {
             store.get(1u32.to_be_bytes()).expect("gets").expect("is there");
@@ -144,7 +144,7 @@ fn the_option_survives_a_reopen_and_counters_do_not() {
     assert_eq!(tables(&store), [0, 1]);
 }
 
-/// An entry in about a MiB of a long walk is sampled, and in two MiB of short ones, as in LevelDB.
+/// A long walk samples an entry in about every MiB, and short ones in every two, as in LevelDB.
 #[test]
 fn cursors_charge_by_the_bytes_that_they_read() {
     let policy = Policy::fragmented_leveling().seek_compaction(true).least_seeks(5);
@@ -170,7 +170,8 @@ fn cursors_charge_by_the_bytes_that_they_read() {
     }
 }
 
-/// It moves if nothing overlaps it there, and starts anew. In the deepest level it stays.
+/// It moves if nothing overlaps it there, and its count begins again. In the deepest level it
+/// stays.
 #[test]
 fn a_table_that_moves_starts_anew() {
     let store = open(&MemoryStorage::new(), Some(with_seeks()));

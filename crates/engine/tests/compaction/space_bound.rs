@@ -1,6 +1,5 @@
 //! The space bound (`max_space_percent`) under every policy, by bytes of tables. Jobs are stepped
-//! by hand, so that each run is the same. What it decides for which tree is tested in the policy
-//! crate.
+//! by hand, so that each run is the same. The policy crate tests its decisions.
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -7,10 +7,11 @@
 //!
 //! 1. Start with the cell of all points.
 //! 2. A cell of at most theta bytes, or of one user key, is a table.
-//! 3. Else skip the common prefix of all points of the cell, and split at the next bit. The cut is
-//!    the common prefix followed by a 1, zero-padded to whole bytes: as bytes, exactly the keys
-//!    whose bits continue with 1 are at or above it. For a key whose bits continue with 1 has the
-//!    byte with that bit, and one whose bits continue with 0 is smaller there or ends before.
+//! 3. Otherwise skip the common prefix of all points of the cell, and split at the next bit. The
+//!    cut is the common prefix followed by a 1, zero-padded to whole bytes: as bytes, exactly the
+//!    keys whose bits continue with 1 are at or above it. The reason: a key whose bits continue
+//!    with 1 has the byte with that bit, and one whose bits continue with 0 is smaller there or
+//!    ends before.
 //! 4. Points that differ in nothing but zero bytes at their ends are one string of bits; they are
 //!    cut by size.
 //!

@@ -4,16 +4,17 @@
 //!
 //! 1. The domain is [lo, hi], at first the smallest and largest key of the inputs' metadata.
 //! 2. A domain of at most theta bytes, or of one user key, is a table.
-//! 3. Else mid is the common prefix of lo and hi, followed by half the sum of their next 16 bytes,
-//!    rounded down. Keys at or below mid go left, [lo, mid]; the others right, [mid, hi]. The cut
-//!    is the smallest byte string above mid.
+//! 3. Otherwise mid is the common prefix of lo and hi, followed by half the sum of their next 16
+//!    bytes, rounded down. Keys at or below mid go left, [lo, mid]; the others right, [mid, hi].
+//!    The cut is the smallest byte string above mid.
 //! 4. An empty half is no table, and needs no cut. A domain that cannot be halved (lo and mid agree
 //!    in 16 bytes) is narrowed once to its first and last point; if that does not help either, it
 //!    is cut by size.
 //!
 //! It ends. Halving brings lo and hi together, until points are separated or a domain cannot be
-//! halved. A narrowed domain that can be has points in both halves: its first is lo, below mid, and
-//! its last is hi, above mid. About 8 steps per byte of key, each O(log points), per table.
+//! halved. A narrowed domain that can be halved has points in both halves: its first is lo, below
+//! mid, and its last is hi, above mid. About 8 steps per byte of key, each O(log points), per
+//! table.
 //!
 //! A step costs the same however long the keys are: all keys of a domain begin with what lo and hi
 //! have in common, so only the bytes after that are kept and compared. Whole keys would make it

@@ -1,7 +1,7 @@
 //! Partitioners choose the keys before which the outputs of a compaction are cut, so that tables of
-//! different runs share their bounds and later compactions fall apart into independent parts (Mao
-//! and Hristidis, "Coordinated Partitioning of Sorted Runs"). They do not cut, and they do not
-//! choose what is compacted: a policy does.
+//! different runs share their bounds and later compactions divide into independent parts (Mao and
+//! Hristidis, "Coordinated Partitioning of Sorted Runs"). They do not cut, and they do not choose
+//! what is compacted: a policy does.
 //!
 //! A partitioner is a pure function from a [`Histogram`] of the inputs to cut keys. A table ends
 //! before the first user key that is at or above the next cut, so a user key is never split (I2).

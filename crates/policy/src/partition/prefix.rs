@@ -6,7 +6,7 @@
 //!
 //! 1. T_s is theta / [`CAP_FACTOR`]. A table ends where the prefix changes, if it has T_s bytes and
 //!    as much is left.
-//! 2. It ends after theta anyhow. Without an extractor, a key is its own prefix.
+//! 2. It ends after theta in any case. Without an extractor, a key is its own prefix.
 
 use crate::partition::{CutKey, Input, Rule, successor};
 

@@ -276,7 +276,7 @@ fn sinking(level: u32, rows: Vec<Row<'_>>) -> Vec<Group<'_>> {
     groups
 }
 
-/// What the groups have of a level, in key order.
+/// The tables that the groups have in a level, in key order.
 fn rows_of<'a>(level: u32, groups: &[Group<'a>]) -> impl Iterator<Item = Row<'a>> {
     let rows = groups.iter().flat_map(Group::rows).copied();
     rows.filter(move |row| row.level == level)

@@ -1,5 +1,5 @@
 //! MinLatency: the stack-based policy with the least writing if a read may meet k runs at any time:
-//! its stack has all k from the start (Mao et al.). Not adaptive, as binomial is not.
+//! its stack has all k from the start (Mao et al.). Like binomial, it is not adaptive.
 //!
 //! The rules are those of `binomial.rs`, with the other layout. It is best at the end of a phase,
 //! C(d+k, d) - 1 flushes, and pays for the next one in advance: the first flush of a phase rewrites

@@ -81,8 +81,9 @@ impl CompactionPolicy for Stack {
     }
 
     /// The bytes of the wanted compactions without the largest run of each. That run is where it
-    /// belongs, and the others wait to join it. The compaction rewrites them all, but a stack in
-    /// step may rewrite the whole store, which is no reason to slow writers down. O(tables).
+    /// belongs, and the others wait to join it. The compaction rewrites them all, but even a stack
+    /// that keeps up may rewrite the whole store, which is no reason to slow writers down.
+    /// O(tables).
     fn debt_bytes(&self, shape: &Shape, options: &PolicyOptions) -> u64 {
         let runs = shape.level(0).runs();
         let sizes: Vec<u64> = runs.iter().map(Run::bytes).collect();

@@ -17,7 +17,7 @@ use crate::shape::{Edit, Level, Placement, RunId, RunSlot, Shape, Table, bounds}
 /// 2. If level 0 holds such a key already, or the policy keeps everything there (a stack), the load
 ///    becomes a new run on top of level 0. Such a run counts as a flush.
 ///
-/// What is left of an interrupted plan writes into levels too, and counts as being there. The
+/// The rest of an interrupted plan writes into levels too, and counts as if it were there. The
 /// caller makes sure that no other plan runs.
 pub fn load_edit(
     shape: &Shape,

@@ -13,15 +13,15 @@
 //! ends, and bounds the cost of compacting, whatever the estimate says.
 //!
 //! In tables that do not overlap, each key occurs in one table, so a compaction of them frees
-//! nothing. The largest such set is *kept*; the other tables are *apart*. An entry of these is
+//! nothing. The largest such set is *kept*; the other tables are *extra*. An entry of these is
 //! garbage, or it makes a kept entry garbage (a tombstone does, or a small value that replaces a
 //! large one). That kept entry has about their mean size.
 //!
 //! ```text
-//! max(apart bytes, apart entries * kept bytes / kept entries) / all bytes >= (p - 100) / p
+//! max(extra bytes, extra entries * kept bytes / kept entries) / all bytes >= (p - 100) / p
 //! ```
 //!
-//! A compaction of the whole tree leaves tables that do not overlap, so nothing is apart, and
+//! A compaction of the whole tree leaves tables that do not overlap, so no table is extra, and
 //! picking ends. Before the next one, at least that share of the tree must be new: of p bytes that
 //! are compacted, p - 100 were written since (or deleted by entries that were). By rule 3 a
 //! compaction leaves 100 of p. So for the bound, each written byte is rewritten 100 / (p - 100)

@@ -162,7 +162,7 @@ impl Plan {
     }
 }
 
-/// What a job writes that writes these tables into a level.
+/// The range of a job that writes these tables into a level.
 fn range_of<'a>(level: u32, tables: impl Iterator<Item = &'a Arc<Table>>) -> Option<BusyRange> {
     let (min_key, max_key) = bounds(tables)?;
     Some(BusyRange { level, min_key: min_key.into(), max_key: max_key.into() })

@@ -27,7 +27,7 @@ impl Ahead {
         self.blocks.get(&block)
     }
 
-    /// Up to `limit` blocks from `block` on of which none is here.
+    /// Up to `limit` blocks from `block` on, none of which is here.
     pub(super) fn missing(&self, block: u64, limit: u64) -> u64 {
         self.blocks.range(block..).next().map_or(limit, |(&next, _)| limit.min(next - block))
     }

@@ -293,8 +293,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Begins to read the blocks of a range that are on the device only. Best effort: who wants the
-    /// bytes meets the error.
+    /// Begins to read the blocks of a range that are on the device only. Best effort: whoever wants
+    /// the bytes meets the error.
     pub(super) fn read_ahead(&mut self, id: u64, offset: u64, len_bytes: u64) -> io::Result<()> {
         let inode = self.inodes.get(&id).ok_or(io::ErrorKind::NotFound)?;
         let end = offset.saturating_add(len_bytes).min(inode.len_bytes);

@@ -18,7 +18,7 @@ fn filled() -> (Images, State) {
     let mut state = State::new();
     let steps = cut_workload();
     assert!(run(&mut device, &steps[..1200], &mut state).1.is_none());
-    // What was never synced and is damaged counts as lost by the machine.
+    // Damaged bytes that were never synced count as lost by the machine.
     device.sync().unwrap();
     (images, state)
 }

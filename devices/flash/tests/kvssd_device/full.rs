@@ -59,8 +59,8 @@ fn a_full_device_refuses_puts_and_recovers_by_deletes() {
     }
 }
 
-/// What a table keeps for its segments is nobody else's: fewer keys fit, and a restart finds the
-/// same budget. Under other forms nothing is reserved.
+/// The room that a table reserves for its segments is its own: fewer keys fit, and a restart finds
+/// the same budget. Under other forms nothing is reserved.
 #[test]
 fn tables_of_llsm_reserve_room() {
     let fill = |options: KvSsdOptions| {

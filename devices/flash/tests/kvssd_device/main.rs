@@ -57,8 +57,8 @@ fn filters_save_pages_that_gets_would_read_in_vain() {
     assert!(optimal * 3 < without * 2, "{optimal} pages of records, {without} without filters");
 }
 
-/// Divided among the levels, the same memory saves more: by count of the pages that gets of absent
-/// keys read, at several times of a tree's life, and of the bytes of all filters then.
+/// Divided among the levels, the same memory saves more. Counted are the pages that gets of absent
+/// keys read, and the bytes of all filters, at several times of a tree's life.
 #[test]
 fn optimal_filters_err_less_than_uniform_ones_of_the_same_memory() {
     const KEYS: u64 = 4000;

@@ -1,4 +1,4 @@
-//! An image that takes only this many writes, or all but one, of which it takes a part.
+//! An image that takes only this many writes, or all but one, which it takes in part.
 
 use std::io;
 use std::sync::Arc;

@@ -31,7 +31,7 @@ struct File {
     /// What is on the disk for certain.
     pages: BTreeMap<u64, Page>,
     len_bytes: u64,
-    /// What came since: of these versions of a page, or the one above, one survives.
+    /// Later versions of pages: one of these, or the one above, survives.
     newer_pages: BTreeMap<u64, Vec<Page>>,
     newer_lens: Vec<u64>,
 }
@@ -148,8 +148,8 @@ impl Host {
         (state.syncs, state.written_bytes)
     }
 
-    /// The machine after its power loss and the next boot: of what was not synced one seed in four
-    /// keeps nothing, one everything, the others any of it.
+    /// The machine after its power loss and the next boot: one seed in four keeps nothing that was
+    /// not synced, one keeps all, and the others keep any part.
     pub fn survivor(&self, seed: u64) -> Host {
         let mut random = Random::new(seed);
         let state = self.0.lock();

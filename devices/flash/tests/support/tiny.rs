@@ -126,7 +126,7 @@ pub fn under(policy: &str) -> KvSsdOptions {
     KvSsdOptions { policy: policy.to_string(), ..tiny() }
 }
 
-/// What five papers give a device at once, but for runs.
+/// All that five papers give a device, except runs.
 pub fn combined() -> KvSsdOptions {
     KvSsdOptions {
         policy: "garnering".to_string(),

@@ -3,15 +3,16 @@
 //!
 //! A page that is remapped to another level keeps its filter, and that is right. A get of an absent
 //! key meets a page with a probability that is the page's share of all keys, so the best size of
-//! its filter depends on the keys that it has for this share. That is how dense the run was that it
-//! was written for, and remapping changes neither.
+//! its filter depends on its keys per share. That is the density of the run for which it was
+//! written, and remapping does not change it.
 //!
-//! But the plan counts it with the keys of its new level. So what filters exceed the plan by comes
-//! off the budget, evenly from all keys. (For the engine such filters are stale, which are few, and
-//! their keys leave the plan. Here they are the rule, and what they left would be nothing.)
+//! But the plan counts it with the keys of its new level. So the excess of filters over the plan
+//! comes off the budget, evenly from all keys. (In the engine such filters are stale; they are few,
+//! and their keys leave the plan. Here they are the rule, and without their keys nothing would be
+//! left.)
 //!
-//! The filters of a table have half of a metadata page, which sets a most for each key. What small
-//! levels cannot take goes to the others.
+//! The filters of a table have half of a metadata page, which sets a maximum for each key. Bits
+//! that small levels cannot take go to the others.
 
 use runstone_policy::filters::{FilterAllocation, optimal_within};
 

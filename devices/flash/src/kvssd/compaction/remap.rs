@@ -1,5 +1,4 @@
-//! Plans a compaction by [`runstone_rules::remap`], whose rules are those of the firmware, and cuts
-//! it.
+//! Plans a compaction by the rules of [`runstone_rules::remap`], and cuts its outputs.
 //!
 //! If tables are cut before bounds of a fixed set, the charged pages are the histogram, and a page
 //! of any stratum that lies across a bound is shared. If the cut were beside the bound, a table

@@ -17,7 +17,7 @@
 //! and until then every value counts as needed. If values are in groups, all pages of a group are
 //! read together now and then. Of the versions of a key there, those that a newer one hides are
 //! garbage, although the tree still has their pointers. After the next collection these pointers
-//! lead nowhere. Nobody notices, because what hides them is dropped later than they are.
+//! lead nowhere. Nobody notices, because the versions that hide them are dropped later.
 
 mod map;
 
