@@ -1,7 +1,7 @@
 //! Measures synced writes that are awaited beside synced writes of blocking threads: `cargo run
 //! --release -p runstone-limits --example awaited -- [SECONDS] [ROUNDS] [TASKS]`, in a directory of
-//! the working directory's disk. In turn, in one store: 64 threads, each with one write under way,
-//! and 10,000 tasks of tokio on two threads, each with one write under way.
+//! the working directory's disk. Two loads take turns in one store: 64 threads, and 10,000 tasks of
+//! tokio on two threads. Each thread and each task has one write under way.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -39,7 +39,7 @@ impl Work {
     }
 }
 
-/// A key that no other writer has: of a few thousand for each.
+/// A key that no other writer has. Each has a few thousand.
 fn key(writer: u64, own: u64) -> [u8; 16] {
     let mut key = [0; 16];
     key[..8].copy_from_slice(&(own % 64).to_be_bytes());

@@ -1,8 +1,8 @@
 //! Measures readers of a store's history: `cargo run --release -p runstone-limits --example changes
-//! -- [MILLIONS]`, in a directory of the working directory's disk. A process writes so many million
-//! entries and is killed. Then all changes are read from its log, and its log is replayed by an
-//! open, in turns. Last, the puts of a process are counted in turns: alone, with a log that is
-//! kept, and beside an archiver in another process that appends every half second.
+//! -- [MILLIONS]`, in a directory of the working directory's disk. A process writes this many
+//! million entries and is killed. Then all changes are read from its log, and its log is replayed
+//! by an open, in turns. Last, the puts of a process are counted in turns: alone, with a log that
+//! is kept, and beside an archiver in another process that appends every half second.
 
 use std::env::{args, current_exe};
 use std::path::Path;
@@ -19,7 +19,7 @@ fn key(number: u64) -> [u8; 8] {
     (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) % 50_000_000).to_be_bytes()
 }
 
-/// Writes so many entries that are in the log alone, and dies.
+/// Writes this many entries, which are in the log alone, and dies.
 fn fill(path: &Path, entries: u64) -> Result<()> {
     let mut keyspace = KeyspaceOptions::default();
     keyspace.write_buffer_bytes = 8 << 30;

@@ -53,7 +53,7 @@ fn added(place: &Path, options: &KeyspaceOptions, is_clustered: bool) -> Result<
     Ok((made.added_bytes, made.bytes))
 }
 
-/// Microseconds that an edit takes, with so many followers.
+/// Microseconds that an edit takes, with this many followers.
 fn edit(place: &Path, followers: usize) -> Result<f64> {
     let path = place.join("edited");
     let store = Store::open(&path, Options::default())?;

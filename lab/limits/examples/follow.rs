@@ -51,7 +51,7 @@ fn puts_per_second(child: Child) -> u64 {
     String::from_utf8(output.stdout).expect("text").trim().parse().expect("a number")
 }
 
-/// Follows until the writer ends; how far behind it was, in milliseconds, and refreshes took.
+/// Follows until the writer ends. Returns how far behind it was and how long refreshes took, in ms.
 fn follow(path: &Path, child: &mut Child, refreshes: bool) -> Result<(Vec<f64>, Vec<f64>)> {
     while !path.join("CURRENT").exists() {
         sleep(Duration::from_millis(5));

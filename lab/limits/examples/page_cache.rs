@@ -1,17 +1,16 @@
-//! Measures what a compaction leaves of the page cache of others: how much of a neighbour's file,
-//! which was in memory before, still is afterwards. Bound the memory first, so that a compaction
-//! cannot fit, such as by
+//! Measures how much of the page cache of others a compaction leaves: how much of a neighbour's
+//! file, which was in memory before, still is afterwards. First limit the memory so that a
+//! compaction cannot fit, for example by
 //!
 //! ```text
 //! mkdir /sys/fs/cgroup/memory/bound; cd /sys/fs/cgroup/memory/bound
 //! echo 200M > memory.limit_in_bytes; echo $$ > cgroup.procs
 //! ```
 //!
-//! and then, in a directory on the disk that is meant:
-//! `cargo run --release -p runstone-limits --example page_cache [MEBIBYTES]`. In turn it compacts
-//! as the store does, and on a storage that does not tell what is in memory, as it did before. The
-//! neighbour's file is read once before each, and once more after it: what the disk gives is what
-//! the compaction pushed out.
+//! and then run, in a directory on the disk to be measured: `cargo run --release -p runstone-limits
+//! --example page_cache [MEBIBYTES]`. It compacts in turn as the store does now, and as it did
+//! before, on a storage that does not tell what is in memory. The neighbour's file is read before
+//! and after each compaction: the second read gets from the disk what the compaction pushed out.
 
 use std::path::Path;
 use std::sync::Arc;

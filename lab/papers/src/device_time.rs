@@ -25,7 +25,7 @@ const SLOWED_BYTES_PER_US: u64 = 16;
 /// Memtables that wait for their flush until writers stop, as in RocksDB.
 const MOST_WAITING_MEMTABLES: usize = 2;
 
-/// From where on writers are held back, and when memtables are flushed.
+/// When writers are held back, and when memtables are flushed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     /// Runs in level 0 that slow writers down, and that stop them.
@@ -225,19 +225,19 @@ impl Lanes {
         Ok(())
     }
 
-    /// After a read that did so many reads of the device. Returns what it took.
+    /// After a read that did this many reads of the device. Returns the time that it took.
     pub(super) fn read(&mut self, reads: u64, bytes: u64) -> u64 {
         self.read_share(reads, bytes, 1.0)
     }
 
-    /// The same of a read of which the background sees this share, because fewer stand for it.
+    /// The same for one of fewer reads, of which the background sees this share.
     pub(super) fn read_share(&mut self, reads: u64, bytes: u64, share: f64) -> u64 {
         let took_ns = operation_ns(reads, bytes);
         self.clock.now_ns += (took_ns as f64 * share) as u64;
         took_ns
     }
 
-    /// Begins the jobs that the background has come to by now.
+    /// Begins the jobs that the background has reached by now.
     pub(super) fn catch_up(&mut self, tree: &mut impl Tree) -> Result<()> {
         while self.clock.is_background_free() {
             let runs_before = tree.backlog().level_0_runs;

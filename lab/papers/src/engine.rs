@@ -153,7 +153,7 @@ impl Loaded {
         self.load_watched(&mut |_| Ok(()))
     }
 
-    /// The same; looks at the tree at eight moments of the last quarter, the end among them. How
+    /// The same; looks at the tree at eight moments of the last quarter, including the end. How
     /// many runs wait at one moment is chance.
     pub fn load_watched(
         mut self,
@@ -279,8 +279,8 @@ impl Loaded {
         Ok(())
     }
 
-    /// Does this to the tree, in whose lanes the time of its reads passes. The background sees this
-    /// share of it. Returns what it took in nanoseconds.
+    /// Runs `operate` on the tree. The time of its reads passes in the tree's lanes, of which the
+    /// background sees this share. Returns that time in nanoseconds.
     pub fn timed(
         &mut self,
         share: f64,

@@ -17,7 +17,7 @@ pub trait Pointers {
     fn get(&mut self, key: u64);
 }
 
-/// Nobody wants to know.
+/// For a value file without a tree.
 impl Pointers for () {
     fn put(&mut self, _: u64) {}
     fn get(&mut self, _: u64) {}
@@ -28,8 +28,8 @@ impl Pointers for () {
 /// 1. Each group has a main segment with room for a mean group. What it holds beyond that lies in
 ///    log segments, taken from the reserve one at a time and given to whoever needs them.
 /// 2. When a flush would need more log segments than are free, the group that was written to most
-///    since its last collection is collected: its newest records are written again, and asked from
-///    nobody.
+///    since its last collection is collected: its newest records are written again, and the tree is
+///    not asked.
 #[derive(Clone, Debug)]
 pub struct SegmentGroups {
     main_records: u64,
@@ -44,7 +44,7 @@ pub struct SegmentGroups {
 #[derive(Clone, Debug, Default)]
 struct SegmentGroup {
     keys: Vec<u64>,
-    /// All records, also those that newer ones replace.
+    /// All records, including those that newer ones replace.
     records: u64,
 }
 
@@ -68,7 +68,7 @@ impl SegmentGroups {
         let mut incoming = vec![0; self.groups.len()];
         cache.iter().for_each(|key| incoming[group_of(*key)] += 1);
         // Where nothing can be freed, the file grows, as the engine's does. Only runs at a small
-        // scale come there.
+        // scale reach this.
         while self.segments_for(&incoming) > self.free_segments && self.collect(tree) {}
         self.free_segments = self.free_segments.saturating_sub(self.segments_for(&incoming));
         for (group, records) in self.groups.iter_mut().zip(incoming) {

@@ -34,7 +34,7 @@ fn testdata() {
     }
 }
 
-/// A test with its actual report in the place of the expected one.
+/// A test with its actual report in place of the expected one.
 fn run_block(block: &str) -> String {
     let Some((input, _)) = block.split_once("\n----") else {
         return block.to_owned();

@@ -56,8 +56,8 @@ fn overwriting_stays_within_the_key_space() {
         let report = simulate(policy.name(), KeyOrder::Uniform, 1 << 25, 512);
         let held: u64 = report.levels.iter().map(|level| level.bytes).sum();
         let all_keys = 128 << 25;
-        // Each key once per run of the level that has the most, and the levels above together hold
-        // no more than that: so with one run per level, twice.
+        // Each key is held once per run of the level with the most runs, and the levels above hold
+        // no more than that together: so with one run per level, twice.
         let is_stack = STACKS.contains(&policy.name());
         let deep = report.levels.iter().filter(|level| level.level > 0 || is_stack);
         // Overlapping tables are as many runs as cover a key.
@@ -133,7 +133,7 @@ fn fluid_has_tiering_lazy_leveling_and_leveling_at_its_corners() {
     assert_eq!(tree("fluid", 3, 3), tree("tiering", 1, 1));
     assert_eq!(tree("fluid", 9, 9), tree("tiering", 1, 1), "a larger K or Z means T - 1");
     assert_eq!(tree("fluid", 3, 1), tree("lazy-leveling", 1, 1));
-    // What overlaps nothing is left alone here and rewritten there, which shows in the last digits.
+    // Fluid leaves tables alone that overlap nothing; the last digits show the difference.
     let (fluid, leveling) = (tree("fluid", 1, 1).1, tree("leveling", 1, 1).1);
     assert!(
         fluid.compacted_bytes.abs_diff(leveling.compacted_bytes)
@@ -191,9 +191,9 @@ fn what_ascends_and_expires_leaves_unread() {
     }
 }
 
-/// Each range delete takes a tenth of the keys, the next tenth each time: what is held stays within
-/// a few times what is left, and less is written than without them. Deletes of all keys empty the
-/// tree without a compaction.
+/// Each range delete takes a tenth of the keys, the next tenth each time: the tree stays within a
+/// few times the data that is left, and less is written than without them. Deletes of all keys
+/// empty the tree without a compaction.
 #[test]
 fn what_is_deleted_gives_its_space_back() {
     for policy in POLICIES {
@@ -245,7 +245,7 @@ fn what_is_loaded_is_written_once() {
     }
 }
 
-/// Keys that are written again and expire: what is held stays within a few times what is live.
+/// Keys that are written again and expire: the tree stays within a few times the live data.
 #[test]
 fn what_expires_gives_its_space_back() {
     for policy in POLICIES {

@@ -17,7 +17,7 @@ use crate::disk::{Directory, EntryOp, Inode, Pending, State};
 use crate::image::Image;
 use runstone_random::Random;
 
-/// What a power cut did to what was pending, in changes (for a mapped file, in pages).
+/// What a power cut did to the pending changes (for a mapped file, to its pages).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CrashReport {
     /// Changes of files that stayed whole.

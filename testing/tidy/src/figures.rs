@@ -7,10 +7,10 @@
 //! <!-- figures: figures/NAME.json; /pointer/to/a/number -->
 //! ```
 //!
-//! A file has `rows`, each with a `claim` and what is `here`: numbers, or a text with numbers. The
-//! first form is for tables whose first column holds claims. Under the others, the numbers of these
-//! rows are, in this order, all those of the table except its first column, or some of those of the
-//! paragraph. Comments may follow one another. A document may round.
+//! A file has `rows`, each with a `claim` and the result `here`: numbers, or a text with numbers.
+//! The first form is for tables whose first column holds claims. Under the others, the numbers of
+//! these rows are, in this order, all those of the table except its first column, or some of those
+//! of the paragraph. Comments may follow one another. A document may round.
 //!
 //! The page of a paper has the rows of its results, by name and in order, each once, five to eight
 //! headlines, and not too many words.

@@ -1,4 +1,4 @@
-//! Every option is explained once: by the doc comment of its declaration, of which help and flags
+//! Every option is explained once: by the doc comment of its declaration, from which help and flags
 //! are made.
 
 use std::collections::BTreeSet;

@@ -8,7 +8,7 @@
 //!   nothing waits: the collector may be stopped.
 //! * O3 A direct buffer is alive while Java's call runs, because the call holds a reference to it.
 //! * O4 Nobody writes to the bytes of a call's buffers while the call runs. Java's side says so in
-//!   its documentation. A caller that does it all the same stores bytes that it did not intend.
+//!   its documentation. A caller that does so anyway stores bytes that it did not intend.
 
 use std::cell::Cell;
 use std::slice;

@@ -4,7 +4,7 @@
 //! * [`calls`]: what each method does at its edges: panics and errors become Java exceptions.
 //! * [`bytes`]: byte arrays and direct buffers as slices. The only unsafe code.
 //! * [`stores`], [`keyspaces`], [`snapshots`], [`cursors`], [`transactions`]: a module per object.
-//! * [`backups`]: backups, archives and repairs. [`answers`]: what has several fields.
+//! * [`backups`]: backups, archives and repairs. [`answers`]: answers with several fields.
 //! * [`changes`]: what was committed, in order. [`mirrors`]: a second store that is made of it.
 //! * [`events`]: what a listener in Java receives.
 //! * [`batches`]: many writes in one call.

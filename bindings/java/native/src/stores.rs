@@ -153,7 +153,7 @@ extern "system" fn Java_org_runstone_Native_age<'l>(
     })
 }
 
-/// What the process that writes to a store told last, or null.
+/// The last report of the process that writes to a store, or null.
 #[unsafe(no_mangle)]
 extern "system" fn Java_org_runstone_Native_live<'l>(
     env: EnvUnowned<'l>,

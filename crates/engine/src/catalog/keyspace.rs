@@ -400,8 +400,7 @@ impl KeyspaceCore {
             return Vec::new();
         }
         let least = version.handles().map(|handle| handle.meta().id).min().unwrap_or(u64::MAX);
-        // Read before the memtables, because a batch that is under way may reach one of them
-        // meanwhile.
+        // Read before the memtables: a batch under way may reach one of them meanwhile.
         let needed: Vec<SeqNo> = values.retired.iter().map(|store| store.retired_seq()).collect();
         reached!(RetiredFilesLookedAt);
         let oldest = self.unflushed_from();

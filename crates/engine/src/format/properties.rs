@@ -6,7 +6,7 @@
 //!
 //! Tags below 128 must be understood by the reader; an unknown one is a newer format. Tags from 128
 //! on are hints and may be skipped. Tags 10 and 11 are reserved: value pointers, policy hints. Tag
-//! 12 has no bytes: all entries are stored with sequence number 0, and the manifest gives the real
+//! 12 has no bytes: all entries are stored with sequence number 0, and the manifest has the real
 //! one.
 //!
 //! ```text

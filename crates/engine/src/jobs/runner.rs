@@ -40,8 +40,7 @@ pub(super) enum Job {
     Collect(Arc<KeyspaceCore>),
     Prepare(Preparation),
     Purge,
-    /// A sync of the log for awaited commits, if callers run the jobs. Else a thread of its own
-    /// syncs.
+    /// A sync of the log for awaited commits, if callers run the jobs. Else a thread does it.
     Sync,
 }
 
@@ -181,9 +180,8 @@ impl Runner {
 
     /// The keyspaces of the oldest generation, if it may be flushed. It waits for the end of the
     /// flush before it. It waits too while a keyspace is being dropped, because the drop can fail,
-    /// and while a change of options holds one. But both of these wait until nothing runs in the
-    /// keyspace. If something does, such as a load, it may wait for this flush, so the flush does
-    /// not wait.
+    /// and while a change of options holds one. But these wait until nothing runs in the keyspace.
+    /// What runs, such as a load, may wait for this flush: then the flush does not wait.
     fn due_generation(&self, claims: &Claims) -> Vec<Arc<KeyspaceCore>> {
         if claims.running.iter().any(|(_, claim)| matches!(claim, Claim::Flush(_))) {
             return Vec::new();

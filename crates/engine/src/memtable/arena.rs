@@ -116,8 +116,7 @@ impl Chunk {
     }
 
     /// Releases all pages but those that are `kept`, by address, in ascending order. The system
-    /// must not join the remaining pages into large ones again. Memory of the allocator stays
-    /// whole.
+    /// must not join the rest into large pages again. Memory of the allocator stays whole.
     fn release_but(&mut self, kept: impl Iterator<Item = Range<usize>>) {
         if self.region.is_none() {
             return;

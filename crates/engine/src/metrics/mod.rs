@@ -425,8 +425,7 @@ impl Histogram {
         self.max.fetch_max(ns, Relaxed);
     }
 
-    /// Takes the percentiles and clears the histogram. A measurement that comes meanwhile may be
-    /// lost.
+    /// Takes the percentiles, and clears. A measurement that comes meanwhile may be lost.
     fn take(&self) -> Percentiles {
         let taken = self.percentiles();
         self.buckets.iter().for_each(|bucket| bucket.store(0, Relaxed));

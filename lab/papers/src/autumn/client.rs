@@ -2,7 +2,7 @@
 //! background is free. What a phase took is reported per operation and for reads alone.
 //!
 //! A get is charged its data blocks. Indexes of every level count as being in memory, as in the
-//! tables that RocksDB holds open; a scan is charged those that are not.
+//! tables that RocksDB holds open; a scan is charged the indexes that are not.
 
 use std::sync::Arc;
 

@@ -1,5 +1,4 @@
-//! Section 3: blocks that gets of absent keys read for nothing, with uniform and with optimal
-//! filters.
+//! Section 3: blocks that gets of absent keys read in vain, with uniform and with optimal filters.
 
 use runstone::KeyspaceOptions;
 use runstone_kv::Result;

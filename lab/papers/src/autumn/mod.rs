@@ -3,9 +3,9 @@
 //! (section 4.3), by 64 in figure 3, and its own in figure 2; they scale together, so that the
 //! ratio of data to level 1, which decides the shape, does not change.
 //!
-//! Not the paper's latencies but their causes are counted: runs that a seek positions, tables that
-//! a get probes, bytes written per byte. A load continues until level 0 is empty, so that reads
-//! meet one run per level, except in YCSB D, which writes as it reads.
+//! It counts the causes of the paper's latencies, not the latencies: runs that a seek positions,
+//! tables that a get probes, bytes written per byte. A load continues until level 0 is empty, so
+//! that reads meet one run per level, except in YCSB D, which writes as it reads.
 //!
 //! The judged stores compact level 0 at its trigger, as the paper's system does. Our default lets
 //! it wait (`l0_share_percent`); what that saves is shown beside the results, and so is what the
@@ -344,9 +344,9 @@ fn zero_result_gets(context: &Context<'_>, report: &mut PaperReport) -> Result<(
     Ok(())
 }
 
-/// Tables that a get of an absent key probes. Round-robin sinking leaves a hole in each level, of
-/// whose size changes all the time, which a get of a key inside it does not probe; so gets are
-/// spread over the last quarter of the load.
+/// Tables that a get of an absent key probes. Round-robin sinking leaves a hole in each level,
+/// whose size changes all the time. A get of a key in the hole does not probe the level, so gets
+/// are spread over the last quarter of the load.
 fn probes_of_absent(context: &Context<'_>, setting: &Setting) -> Result<f64> {
     let (base, c) = (setting.base_bytes, decimal(setting.c_permille));
     context.say(&format!("2 million entries of 66 bytes, L1 of {base} bytes, c = {c}"));

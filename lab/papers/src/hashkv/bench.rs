@@ -35,7 +35,7 @@ pub(super) struct Phase {
 
 /// Categories of files that are compared.
 pub(super) const ALL: &[&str] = &["wal", "table", "value", "manifest", "other"];
-/// What is judged: the paper's stores write behind a volatile cache, and so no log.
+/// Categories that are judged: the paper's stores write behind a volatile cache, and no log.
 pub(super) const UNLOGGED: &[&str] = &["table", "value", "manifest"];
 pub(super) const DATA: &[&str] = &["table", "value"];
 
@@ -261,7 +261,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Does the jobs that are due; of compactions those that the lane has time for.
+    /// Does the jobs that are due, but only the compactions that the lane has time for.
     fn do_jobs(&mut self) -> Result<()> {
         let Some(lane) = &mut self.lane else { return do_jobs(&self.store) };
         loop {
@@ -363,7 +363,7 @@ impl Bench {
     }
 }
 
-/// How many times as much; the same where a tiny scale writes neither.
+/// How many times as much; 1 if both are equal, as when a tiny scale writes neither.
 pub(super) fn times(one: f64, other: f64) -> f64 {
     if one == other { 1.0 } else { one / other }
 }

@@ -191,7 +191,7 @@ impl Trees<'_> {
         tree_bytes(&self.options, flush_bytes, entries, [entry_bytes, records])
     }
 
-    /// This many whole pairs, which the cache has left.
+    /// This many whole pairs that left the cache.
     fn of_pairs(&self, memtable_bytes: u64, flushed: u64) -> Bytes {
         Bytes { tree: self.bytes(memtable_bytes, flushed, PAIR_BYTES), ..Bytes::default() }
     }

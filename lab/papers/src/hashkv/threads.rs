@@ -1,7 +1,7 @@
 //! Section 3.8's threads and batches, in simulated time on the block SSD of eight channels. The
 //! engine has one thread here; requests that are under way side by side stand for the paper's 32
 //! threads of flushes and 8 of collections. A flush writes to its groups, and a collection reads
-//! its segments and writes what lives: none of these requests waits for another one.
+//! its segments and writes the live records: none of these requests waits for another one.
 
 use runstone::storage::{Category, Storage};
 use runstone_flash::block::BlockStorage;

@@ -1,17 +1,16 @@
 //! Loads on simulated device time: one client writes as fast as it may, and flushes gather while a
 //! compaction runs, so that the next one takes more of them.
 //!
-//! Gets are measured at eight moments of the load's last quarter, since how many runs wait at its
-//! end is chance: at half the scale the order of two trees was another. Scans are measured when the
-//! load ends, and the background goes on beside them; gets are shown there too, and where nothing
-//! is left to do.
+//! Gets are measured at eight moments of the load's last quarter, because the number of runs that
+//! wait at its end is chance: at half the scale two trees changed places. Scans are measured when
+//! the load ends, while the background continues. Gets are shown there too, and once nothing is
+//! left to do.
 //!
-//! Of the paper are RocksDB's defaults: one flush and one compaction at a time, which is what two
-//! background jobs are; writers are slowed at 20 runs and stop at 36, or by the bytes that a
+//! From the paper come RocksDB's defaults: one flush and one compaction at a time, which is what
+//! two background jobs are; writers are slowed at 20 runs and stop at 36, or by the bytes that a
 //! leveled tree has to compact, and at two memtables that wait. Entries of 1 KiB set the pace of
-//! writes, and 100,000 gets and 10,000 scans what the background does meanwhile; all is divided by
-//! 1,024 like the data. Ours is the device, which is Autumn's; a compaction is bound by it, not by
-//! threads.
+//! writes, and 100,000 gets and 10,000 scans set what the background does meanwhile; all is divided
+//! by 1,024 like the data. The device is ours, that of Autumn; it bounds a compaction, not threads.
 
 use runstone::KeyspaceOptions;
 use runstone_kv::Result;
@@ -28,7 +27,7 @@ use crate::sides::{self, SUB_COMPACTIONS};
 use crate::verdict::Rule::*;
 use crate::{Context, PaperReport};
 
-/// By how much everything is smaller than in the paper.
+/// Everything is smaller than in the paper by this factor.
 pub(super) const DIVISOR: u64 = 1024;
 pub(super) const ENTRY_BYTES: u64 = 1024;
 const MOMENTS: u64 = 8;
@@ -183,7 +182,7 @@ fn judge_writes(report: &mut PaperReport, seen: &[Measured], at: &str) {
     report.show(ALL.of(&[&at]), all.map(|(each, digits)| strokes(each, digits)).join("; "));
 }
 
-/// What a compaction gains by its parts, of the four stacks.
+/// What the compactions of the four stacks gain by their parts.
 fn judge_parts(report: &mut PaperReport, stacks: &[&Seen], at: &str) {
     let of =
         |value: fn(&Seen) -> f64| -> Vec<f64> { stacks.iter().map(|one| value(one)).collect() };
@@ -194,7 +193,7 @@ fn judge_parts(report: &mut PaperReport, stacks: &[&Seen], at: &str) {
     report.judge(PARTS.of(&[&at]).uncounted(), here, &gains);
 }
 
-/// Where the partitioner cuts flushes too, a compaction that takes one falls apart.
+/// If the partitioner cuts flushes too, a compaction that takes one divides into parts.
 fn cut_flushes(context: &Context<'_>, report: &mut PaperReport, at: &str) -> Result<()> {
     let stacks = STACKED.map(|(name, one)| (name, paper_stack(one, FLUSH_BYTES / 4, Flushes::Cut)));
     let side = |(name, one): &(&str, _)| side_of(name, one).with(sides::THREADS, THREADS);

@@ -1,6 +1,6 @@
 //! Figure 2: leveling, lazy leveling, tiering and fragmented leveling at T = 6 with entries of 256
-//! bytes, load and mix A. Without filters: with them hardly any block is read for nothing, whatever
-//! the policy.
+//! bytes, load and mix A. Without filters: with them hardly any block is read in vain, whatever the
+//! policy.
 
 use runstone_kv::Result;
 use runstone_plot::Axis;

@@ -1,7 +1,8 @@
 //! PTierDB: what adaptive tiering writes, reads and holds beside the stores of its paper (Liu and
 //! Zhou), on the engine. All sizes are the paper's divided by one number: memtable, capacity of
-//! level 1, T_s, and the data. So are the operations, and with them the accesses to a table. What
-//! one access may rewrite, the quotient of two divided numbers, is LevelDB's as it is.
+//! level 1, T_s, and the data. So are the operations, and with them the accesses to a table. The
+//! bytes that one access may rewrite are a quotient of two divided numbers, so LevelDB's number
+//! stays.
 //!
 //! * `ycsb`: load, then the mixes A, B, C, F, D in the order of the paper; load again, then mix E.
 //!   `figure_7` judges what the paper says about the mixes, `table_1` what the first of these runs

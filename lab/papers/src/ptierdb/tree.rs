@@ -176,7 +176,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Zipfian over the records: percentages of updates and read-modify-writes, else reads.
+    /// Zipfian over the records: percentages of updates and read-modify-writes; the rest are reads.
     pub(super) fn mix(
         &mut self,
         chooser: &ScrambledZipfian,

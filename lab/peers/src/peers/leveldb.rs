@@ -31,7 +31,7 @@ const IDLE_CPU_SECONDS: f64 = 0.001;
 /// Greater than all keys that anybody puts: a compaction of this range only empties the memtable.
 const BEHIND_ALL: [u8; 64] = [0xff; 64];
 
-/// Something of LevelDB's. The functions that take it say what it is.
+/// An object of LevelDB. The functions that take it say of which kind it is.
 type Handle = *mut c_void;
 
 #[link(name = "leveldb")]

@@ -39,7 +39,7 @@ pub struct Peer {
     pub open_counters: Option<OpenCounters>,
     /// Makes a store with a merge operator that appends.
     pub open_appending: Option<OpenAppending>,
-    /// Makes a store that drops what has expired; without it, readers skip such entries.
+    /// Makes a store that drops expired entries; without it, readers skip them.
     pub open_expiring: Option<OpenExpiring>,
     /// Makes a store for small entries, with the settings of LevelDB's library.
     pub open_pointers: Option<Open>,

@@ -1,4 +1,4 @@
-//! What a tree of pointers writes where values lie apart, as in HashKV's experiment 1: values are
+//! What a tree of pointers writes if values are separated, as in HashKV's experiment 1: values are
 //! only counted, by the papers' rules, and each store keeps their pointers with the settings of
 //! LevelDB's library: no filter, a write buffer of 4 MiB, a cache of 8 MiB. WiscKey's log looks up
 //! every record that it collects, and LevelDB compacts tables that look-ups ask in vain; the same

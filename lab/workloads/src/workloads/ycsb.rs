@@ -2,9 +2,9 @@
 //! bytes); an update replaces it whole; a read-modify-write is a get and a put, timed as one
 //! operation.
 //!
-//! Popularity: A, B, C, E, F scrambled zipfian over the records that exist and those that inserts
-//! will add; a record that does not exist is drawn again, at most [`MOST_DRAWS`] times. D: latest.
-//! Inserts begin at the record count.
+//! Popularity: A, B, C, E and F draw scrambled zipfian from the records that exist and those that
+//! inserts will add; a record that does not exist is drawn again, at most [`MOST_DRAWS`] times. D
+//! draws the latest. Inserts begin at the record count.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;

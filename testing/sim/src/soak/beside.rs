@@ -135,8 +135,8 @@ impl Beside {
         (number / COUNTERS).is_multiple_of(TURNS_PER_DELETE)
     }
 
-    /// Loads what has to be there before operation `number`, by turns from an iterator and from a
-    /// file. A child that was killed in between loads it again.
+    /// Loads the entries that must be there before operation `number`, by turns from an iterator
+    /// and from a file. A child that was killed in between loads it again.
     pub(super) fn load_before(&self, number: u64, directory: &Path) -> Result<(), String> {
         if !number.is_multiple_of(OPERATIONS_PER_LOAD) {
             return Ok(());

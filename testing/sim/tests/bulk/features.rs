@@ -1,5 +1,5 @@
 //! Loads together with range deletes, operands, transactions and snapshots. Each of these needs the
-//! sequence numbers of entries, and the manifest alone has that of a load.
+//! sequence numbers of entries, and only the manifest has the number of a load.
 
 use std::cell::RefCell;
 use std::rc::Rc;

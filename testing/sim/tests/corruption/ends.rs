@@ -158,7 +158,7 @@ fn a_dropped_keyspace_leaves_its_writes_behind() {
 }
 
 /// The last segment of the log was damaged, and a synced write was lost while a later edit stayed.
-/// Each edit says how much of the log was durable; one that makes or changes a keyspace did not.
+/// Each edit says how much of the log was durable; edits that make or change a keyspace did not.
 #[test]
 fn an_edit_tells_of_a_lost_end_of_the_log() {
     for (kind, cut) in EDITS.into_iter().flat_map(|kind| [(kind, "header"), (kind, "record")]) {

@@ -334,7 +334,7 @@ fn fork_beside_threads(path: &str, seed: u64) {
     store.close().expect("closes");
 }
 
-/// A view with its follower, or left alone by it.
+/// A view, with its follower or without it.
 type Followed = (Store, Option<Follower>);
 
 fn follow(
@@ -351,8 +351,8 @@ fn follow(
     (follower.store(), random.one_in(2).then_some(follower))
 }
 
-/// Drops the copies that a fork has. Whether none of the shared memory was freed: that would take
-/// locks of the budget.
+/// Drops the copies that a fork has. Returns whether none of the shared memory was freed, which
+/// would take locks of the budget.
 fn keeps(resources: Option<&Resources>, followed: Option<Followed>) -> bool {
     let taken = || resources.map(|shared| shared.memory().memtable_bytes);
     let before = taken();
@@ -460,7 +460,7 @@ fn parent_that_dies() {
     }
 }
 
-/// Locks are of open files, which a fork has too: it held them for its parent when that was dead.
+/// Locks belong to open files, which a fork has too: it held them when its parent was dead.
 #[test]
 fn a_fork_holds_no_lock_of_a_dead_parent() {
     if std::env::var(CHILD).is_ok() {

@@ -55,7 +55,7 @@ fn writes_go_on_once_there_is_space() {
 /// when all but that zero was in the log. Deletes then continue in a small segment of their own.
 /// But the file had the zero already, so the record was whole, and the next segment began with the
 /// same sequence number: the store did not open again. The simulation of a cluster found it. Now
-/// what a failed write left is voided before another segment goes on.
+/// the rest of a failed write is voided before another segment continues.
 #[test]
 fn a_failed_write_that_is_whole_by_its_zeros_is_not_replayed() {
     let mut struck = 0;
@@ -88,10 +88,10 @@ fn a_failed_write_that_is_whole_by_its_zeros_is_not_replayed() {
     assert_eq!(struck, 200);
 }
 
-/// What a failed write left in the log could not be voided either, so the segment was not ended,
+/// The rest of a failed write in the log could not be voided either, so the segment was not ended,
 /// and the floor of the log stayed before it. Nothing was left to flush, because the keyspace was
-/// dropped: a close removed the log all the same, and the store did not open again. A test of
-/// readers beside a full disk found it.
+/// dropped: a close removed the log anyway, and the store did not open again. A test of readers
+/// beside a full disk found it.
 #[test]
 fn a_close_leaves_a_log_whose_end_it_cannot_write() {
     let mut struck = 0;

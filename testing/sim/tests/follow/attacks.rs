@@ -254,7 +254,7 @@ fn a_table_that_no_backup_names_is_not_trusted() {
     }
 }
 
-/// The disk of the backups is left with what a killed backup copied.
+/// The copies of a killed backup do not stay on the disk of the backups.
 #[test]
 fn what_a_killed_backup_left_goes() {
     let options = plain(ValuePlacement::Inline);
@@ -324,7 +324,7 @@ fn a_backup_of_overwritten_slots_is_no_backup() {
     }
 }
 
-/// What a follower holds is given up where the writer has no other space.
+/// Files that a follower holds are given up if the writer has no other space.
 #[test]
 fn a_full_disk_takes_the_lease_of_a_follower() {
     let options = plain(ValuePlacement::Inline);

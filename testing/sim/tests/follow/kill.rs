@@ -15,7 +15,7 @@ use runstone_sim::random::Random;
 
 const CHILD: &str = "RUNSTONE_FOLLOW_TEST_STORE";
 const PLACEMENT: &str = "RUNSTONE_FOLLOW_TEST_PLACEMENT";
-/// How many are killed if nobody says so.
+/// How many are killed by default.
 const KILLS: u64 = 6;
 /// Keys of a keyspace. Write `i` goes to key `i % KEYS` of both keyspaces.
 const KEYS: u64 = 1_500;
@@ -95,7 +95,7 @@ fn spawn(test: &str, path: &Path, placement: &str) -> Child {
         .expect("spawn")
 }
 
-/// Checks that a view is the store after some write, and returns the number of that.
+/// Checks that a view is the store after some write, and returns the number of that write.
 fn check(view: &Store, place: &str) -> u64 {
     let Some(last) = view.get("last").unwrap_or_else(|e| panic!("{place}: {e}")) else { return 0 };
     let last = number_in(&last);
@@ -192,8 +192,8 @@ fn child_mirrors_until_killed() {
     }
 }
 
-/// Goes on with the mirror beside a store, or makes one. What a child left that was killed while it
-/// made one is removed.
+/// Continues the mirror beside a store, or makes one. Removes the remains of a child that was
+/// killed while it made one.
 fn mirror(path: &Path) -> Mirror {
     let target = path.with_extension("mirror");
     let began = Instant::now();
@@ -256,8 +256,7 @@ fn followers_see_only_moments_whoever_is_killed() {
     }
 }
 
-/// What a mirror shows when it was killed is a moment of the other store, and in the end it is
-/// equal.
+/// A killed mirror shows a moment of the other store, and in the end it is equal.
 #[test]
 fn a_mirror_is_equal_after_kills_of_either() {
     if std::env::var(CHILD).is_ok() {

@@ -46,7 +46,7 @@ fn refused(files: &Files, name: &str, supported: u32) {
     }
 }
 
-/// Adds a record to a log file, of one fragment.
+/// Adds a record of one fragment to a log file.
 fn append(files: &mut Files, name: &str, magic: &[u8; 8], record: &[u8]) {
     let bytes = files.get_mut(name).expect("such a file");
     let end = log::read(bytes, magic, number_of(name)).expect("a header").end;

@@ -86,7 +86,7 @@ impl<'a> Values<'a> {
             let record = self.record(segment, offset);
             kinds.insert(record.kind);
             if let Some(place) = record.cold_offset {
-                // What a compaction found dead may be gone before its tag.
+                // A record that a compaction found dead may be gone before its tag.
                 if let Some(cold) = self.find(self.file.groups.len() - 1, place) {
                     assert_eq!((cold.kind, cold.seq, cold.key), (1, record.seq, record.key));
                     assert_eq!(cold.value_len, record.value_len);

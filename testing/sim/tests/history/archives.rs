@@ -95,7 +95,7 @@ fn check(options: &Options, operations: &[Operation]) -> Seen {
         if test.random.one_in(40) {
             archiver = None;
             let cut = test.random.draw();
-            // What was told to be in the archive is durable.
+            // Changes that were reported as archived are durable.
             test.backups = test.backups.power_cut(cut).0;
         }
         if archiver.is_none() && test.random.one_in(8) {

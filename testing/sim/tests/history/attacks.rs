@@ -1,4 +1,4 @@
-//! What is rare beside a reader of the history: bulk loads, keyspaces that come and go, disks that
+//! Rare events beside a reader of the history: bulk loads, keyspaces that come and go, disks that
 //! fail twice, backups beside an archive.
 
 use std::collections::BTreeMap;
@@ -103,7 +103,7 @@ pub(super) fn load_fallible(
     keyspace.ingest_from(&*files, &["load"]).map(drop)
 }
 
-/// A load of which a compaction has dropped or rewritten a part is not taken for the load.
+/// If a compaction dropped or rewrote part of a load, the rest is not taken for the load.
 #[test]
 fn a_load_that_was_compacted_is_told_whole_or_not_at_all() {
     for seed in seeds(12) {
@@ -127,7 +127,7 @@ fn a_load_that_was_compacted_is_told_whole_or_not_at_all() {
             while store.run_one_job().expect("no faults") {}
         }
         let state = contents(&store);
-        // A load that is lost makes a mirror begin anew, and nothing worse.
+        // A lost load makes a mirror begin again, and does nothing worse.
         let found = mirror(&source, &target, &options)
             .and_then(|mut mirror| mirror.advance(Duration::ZERO).map(|_| mirror));
         match found {
@@ -137,7 +137,7 @@ fn a_load_that_was_compacted_is_told_whole_or_not_at_all() {
     }
 }
 
-/// A load whose tables are as it left them is told, also to a reader who comes later.
+/// A load whose tables are unchanged is reported, even to a reader who comes later.
 #[test]
 fn a_load_that_lies_still_is_told_later() {
     let options = placed(options(3, Background::Manual), ValuePlacement::Inline);
@@ -184,8 +184,8 @@ fn a_disk_that_fails_twice_costs_no_change() {
     }
 }
 
-/// A backup may have what a power loss then takes from the store. No restore of the history that
-/// went on without it begins there.
+/// A backup may have writes that a power loss then takes from the store. No restore of the history
+/// that continued without them begins there.
 #[test]
 fn a_backup_of_a_lost_end_is_not_the_base_of_another_history() {
     for seed in seeds(20) {
@@ -209,7 +209,7 @@ fn a_backup_of_a_lost_end_is_not_the_base_of_another_history() {
     }
 }
 
-/// Options of the default keyspace come with an open, and no call tells of them.
+/// Options of the default keyspace come with an open, and no call reports them.
 #[test]
 fn options_of_an_open_are_told() {
     let plain = Options::default().background(Background::Manual).keep_log_bytes(1 << 30);
@@ -235,7 +235,7 @@ fn options_of_an_open_are_told() {
     assert_eq!(contents(mirror.store()), state);
 }
 
-/// What a log said about keyspaces goes with it, although no number is lacking.
+/// A removed log takes its notes about keyspaces with it, although no number is missing.
 #[test]
 fn keyspaces_of_a_log_that_is_gone_are_told() {
     let options = Options::default().background(Background::Manual);
@@ -261,7 +261,7 @@ fn keyspaces_of_a_log_that_is_gone_are_told() {
     }
 }
 
-/// A disk may be full where the log is to say that a keyspace came or went, and have room again for
+/// A disk may be full when the log should say that a keyspace came or went, and have room again for
 /// the next write.
 #[test]
 fn keyspaces_that_the_log_had_no_room_for_are_told_before_later_writes() {
@@ -387,7 +387,7 @@ fn a_write_that_failed_is_not_told() {
     assert_eq!(struck, 50);
 }
 
-/// A batch in a segment of its own had room, and the record of its keyspace has none.
+/// A batch in a segment of its own found room, but the record of its keyspace did not.
 #[test]
 fn a_large_batch_comes_after_what_had_no_room() {
     for at in 0..40 {
@@ -473,7 +473,7 @@ fn a_store_without_a_log_has_no_readers_of_its_history() {
     store.put("second", "2").expect("no faults");
     store.flush().expect("no faults");
     refused(mirror.advance(Duration::ZERO).map(drop));
-    // With a log again, it begins anew.
+    // With a log again, it begins again.
     store.close().expect("no faults");
     let store = open(&source, &with_log).expect("no faults");
     let position = mirror.position();
@@ -486,7 +486,7 @@ fn a_store_without_a_log_has_no_readers_of_its_history() {
 
 const NAMES: [&str; 3] = ["default", "ann", "bob"];
 
-/// A workload of what other workloads lack, beside a mirror and an archiver that come and go.
+/// A workload of operations that others lack, beside a mirror and an archiver that come and go.
 struct Beside {
     seed: u64,
     options: Options,
@@ -600,7 +600,7 @@ impl Beside {
             self.source = self.source.process_crash();
         }
         self.store = open(&self.source, &self.options).expect("it recovers");
-        // What an open tells comes with the first write, so that an idle store gets no log.
+        // The notes of an open come with the first write, so that an idle store gets no log.
         self.store.put("opened", "").expect("no faults");
         if mirror {
             self.open_mirror();
@@ -671,7 +671,7 @@ impl Beside {
         if self.random.one_in(60)
             && let Some((seq, _)) = self.archived.last()
         {
-            // The last one of a number: what takes no number came since.
+            // The last entry with the number: entries that take no number came since.
             let last = self.archived.iter().rfind(|(one, _)| one == seq).map(|(_, state)| state);
             let found = restored(&self.disk, Moment::Number(*seq), &self.options);
             let found = found.unwrap_or_else(|error| panic!("{place}: {error}"));

@@ -1,4 +1,4 @@
-//! Readers of the history that begin with a copy or the state, while the store goes on.
+//! Readers of the history that begin with a copy or the state, while the store continues.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -124,8 +124,8 @@ fn plain() -> Options {
     Options::default().background(Background::Manual)
 }
 
-/// A disk on which the writer goes on when a reader opens its file `n`, and then the store, if the
-/// reader opens so many.
+/// A disk on which the writer continues when a reader opens the `n`-th file. Also the store, once
+/// the reader has opened that many.
 fn goes_on_at(
     source: &SimStorage,
     store: Store,
@@ -158,7 +158,7 @@ fn begun(source: &SimStorage) -> Store {
     store
 }
 
-/// Returns whether the reader opened so many files.
+/// Returns whether the reader opened that many files.
 fn takes_the_state(n: u64, what: Meanwhile) -> bool {
     let source = SimStorage::new(1);
     let store = begun(&source);

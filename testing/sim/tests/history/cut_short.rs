@@ -15,7 +15,7 @@ use super::open;
 
 const OPERATIONS: usize = 200;
 
-/// Archives and restores that were made, for whoever wants many of them.
+/// Counts archives and restores, for long runs that should make many of them.
 static MADE: AtomicU64 = AtomicU64::new(0);
 
 fn crash_at(disk: &SimStorage, at: u64) {
@@ -62,7 +62,7 @@ fn halves(seed: u64) -> (Options, Vec<Operation>, Vec<Operation>) {
     (options, first, second)
 }
 
-/// Every how many operations of a disk something is cut short: tests of a few seeds take few.
+/// The operations of a disk from one cut to the next: tests of a few seeds take few cuts.
 const STRIDE: usize = 3;
 
 #[test]

@@ -80,7 +80,7 @@ fn every_position_leads_to_the_present() {
                     has_gap |= matches!(one.change, Change::Gap(_));
                     apply(&mut known, &one.change);
                 }
-                // Deletes that a compaction dropped do not come.
+                // Deletes that a compaction dropped do not arrive.
                 known.retain(|key, _| !has_gap || wanted.contains_key(key));
                 assert_eq!(known, wanted, "{place}");
                 (gaps, logged) = (gaps + u32::from(has_gap), logged + u32::from(!has_gap));

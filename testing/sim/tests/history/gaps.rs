@@ -1,5 +1,5 @@
-//! A consumer that was away for longer than the log is kept goes on with the state of what it
-//! missed.
+//! A consumer that was away longer than the log is kept continues with the state instead of the
+//! changes that it missed.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -29,7 +29,7 @@ struct Consumer {
     /// Names of keyspaces by their ids in the other store.
     names: BTreeMap<u32, String>,
     position: Position,
-    /// Gaps that it was told of.
+    /// Gaps that were reported to it.
     gaps: u64,
 }
 
@@ -98,8 +98,8 @@ impl Consumer {
     }
 }
 
-/// Runs a workload beside a consumer that is away for long. Returns its gaps. It may have keys too
-/// many then, whose deletes a compaction dropped.
+/// Runs a workload beside a consumer that is away for long. Returns its gaps. It may then have
+/// extra keys, whose deletes a compaction dropped.
 fn check(options: &Options, operations: &[Operation]) -> u64 {
     WorkloadClock::restart();
     let seed = options.seed.expect("seeded");
@@ -182,7 +182,7 @@ fn the_state_has_deletes_that_tables_hold_and_loads() {
     assert_eq!(consumer.state(), read_all(&store, None).expect("no faults"));
 }
 
-/// A consumer that does not agree is told, and so is one that has what a crash took back.
+/// A consumer that does not accept gaps gets an error.
 #[test]
 fn a_gap_is_an_error_for_others() {
     let options = Options::default().background(Background::Manual);

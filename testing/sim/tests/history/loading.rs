@@ -57,7 +57,7 @@ fn beside_a_load(store: &Store, what: Meanwhile, beside: impl FnOnce() + Send + 
         later
     };
     let (sender, receiver) = mpsc::channel();
-    // A thread of its own, because the one of the load holds its locks.
+    // A thread of its own, because the thread of the load holds locks.
     seeded::step_in(Waypoint::LoadNumbered, move || {
         sender.send(thread::spawn(act).join().expect("no panic")).expect("it waits");
     });

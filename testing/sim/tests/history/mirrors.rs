@@ -93,7 +93,7 @@ fn check(options: &Options, operations: &[Operation]) -> u64 {
     target.copies
 }
 
-/// Whoever hands out what is not durable is told by the store to have more than it has.
+/// A reader of changes that are not durable may later have more than the store, which says so.
 #[test]
 fn changes_that_are_not_synced_are_found() {
     let check = || {
@@ -126,7 +126,7 @@ fn mirrors_follow_large_batches() {
     }
 }
 
-/// A mirror that was away goes on where it was.
+/// A mirror that was away continues where it was.
 #[test]
 fn a_log_that_is_kept_spares_copies() {
     let copies = |keep_log_bytes| -> u64 {

@@ -210,7 +210,7 @@ fn a_removal_hides_older_versions() {
         assert_eq!(shown.iter().filter(|key| *key == "a").count(), 1);
         let shape = unstable::shape(store.default_keyspace());
         let holding = shape.tables().filter(|(_, table)| table.overlaps(b"a", b"a")).count();
-        assert_eq!(holding, 2, "the older one lies apart");
+        assert_eq!(holding, 2, "the older one lies elsewhere");
         assert_eq!(get(&store, "a"), None);
         store.compact().expect("compacts");
         assert_eq!(get(&store, "a"), None);

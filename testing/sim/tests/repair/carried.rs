@@ -1,5 +1,5 @@
-//! Tables that a repair carries over as they are: where it may, what it writes then, and that the
-//! new store goes on with them as the old one would have.
+//! Tables that a repair carries over as they are: when it may, what it then writes, and that the
+//! new store continues with them as the old one would have.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ fn make(policy: &str, placement: &str, seed: u64) -> Left {
     let own = options_for(policy, seed, Background::Manual);
     let mut operations = generate(seed, 120);
     if seed.is_multiple_of(2) {
-        // Where values are separated, what the log holds is merged with all tables.
+        // If values are separated, the content of the log is merged with all tables.
         operations.extend([Operation::Collect, Operation::Flush]);
     }
     match placement {
@@ -172,7 +172,7 @@ fn a_flipped_bit_costs_the_bytes_of_its_table() {
     assert_eq!(report.carried_tables, report.tables - 1);
     assert_eq!(report.lost.len(), 1);
     let written = target.counters().snapshot(Category::Table).written_bytes;
-    // The log's few entries have a table of their own, which is there for a while twice.
+    // The log's few entries have a table of their own, which exists twice for a while.
     let most = hit.len_bytes + (16 << 10);
     assert!(written > hit.len_bytes / 2 && written < most, "{written} of {}", hit.len_bytes);
     let store = Store::open_on(target, small()).expect("opens");
@@ -186,7 +186,7 @@ fn a_flipped_bit_costs_the_bytes_of_its_table() {
     assert!(store.verify().expect("verifies").is_clean());
 }
 
-/// A repair held all tables open at once. A process that may open fewer files took those beyond for
+/// A repair held all tables open at once. A process that may open fewer files took the others for
 /// lost. A repair opens a few at a time, whether it merges or carries over.
 #[test]
 fn a_repair_opens_few_files_at_a_time() {
@@ -280,7 +280,7 @@ fn a_repair_that_is_cut_short_leaves_no_store() {
     }
 }
 
-/// Without the deletes of the log, what lies in the tables below is back.
+/// Without the deletes of the log, entries in the tables below come back.
 #[test]
 fn a_repair_that_forgets_deletes_is_found() {
     let finds = |seed| {

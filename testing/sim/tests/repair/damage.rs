@@ -35,7 +35,7 @@ pub struct Damage {
 }
 
 impl Damage {
-    /// One of each kind. Which file and which place the seed says.
+    /// One of each kind. The seed chooses the file and the place.
     pub fn all(seed: u64) -> Vec<Damage> {
         let families =
             [Family::Current, Family::Manifest, Family::Table, Family::Log, Family::Values];

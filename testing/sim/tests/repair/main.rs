@@ -1,8 +1,8 @@
 //! Repairs of damaged stores. Random workloads make stores of every policy and placement; a file of
 //! each is lost or damaged; what the repair makes of it is compared with the oracle.
 //!
-//! 1. Every key of the repaired store is right, or a doubt covers it. What a doubt says binds too:
-//!    a key that may be back was deleted, and a value that may be old was put under the key.
+//! 1. Every key of the repaired store is right, or a doubt covers it. A doubt must be true too: a
+//!    key that may be back was deleted, and a value that may be old was put under the key.
 //! 2. What the report calls lost is what was damaged.
 //! 3. The damaged store is not changed, and the repaired one verifies, compacts and stays the same.
 //!
@@ -156,7 +156,7 @@ fn was(left: &Left, key: &Place, value: &[u8]) -> bool {
         || left.states.iter().any(|state| state.get(key).is_some_and(|one| *one == value))
 }
 
-/// Whether a key that is not as in `truth` is so by what the report says.
+/// Whether the report explains a key that is not as in `truth`.
 fn is_said(left: &Left, report: &RepairReport, key: &(usize, Vec<u8>), found: &State) -> bool {
     let names = names(key.0);
     let doubts = names.iter().flat_map(|name| report.doubts_of(name, &key.1));
@@ -184,7 +184,7 @@ fn check(left: &Left, damage: &Damage, place: &str) -> Option<RepairReport> {
     let place = format!("{place}, {damage:?} of {file}");
     let (report, target) = repair(&damaged, &left.options, false);
     if report.is_healthy {
-        // The damage hit what the store does not need.
+        // The damage hit bytes that the store does not need.
         let found = content(&damaged, &left.options);
         // A manifest whose end is cut off may be that of an earlier moment, without a trace.
         let is_cut = damage.family == Family::Manifest && damage.how == damage::How::Cut;

@@ -40,7 +40,7 @@ fn value(store: &Store, key: &str) -> Option<String> {
     Some(String::from_utf8(found.to_vec()).expect("text"))
 }
 
-/// Many values, of which each table has some, and a log with the newest.
+/// Many values, some in each table, and a log with the newest.
 fn filled(storage: &SimStorage) -> Store {
     let store = open(storage);
     for round in 0..4 {

@@ -44,7 +44,7 @@ class BackupsTest {
         other = directory.resolve("backups");
     }
 
-    /** Another process, which writes a value when it is told, and tells when it has. */
+    /** Another process, which writes a value on command, and says when it has. */
     static final class Writer implements AutoCloseable {
         final Process process;
         private final BufferedReader answers;
@@ -70,7 +70,7 @@ class BackupsTest {
             try {
                 process.getOutputStream().close();
             } catch (IOException killed) {
-                // It took nothing any more.
+                // It no longer read its input.
             }
             process.onExit().orTimeout(60, TimeUnit.SECONDS).join();
         }
@@ -328,7 +328,7 @@ class BackupsTest {
         }
     }
 
-    /** Whoever follows keeps nobody from writing, and outlives a writer that is killed. */
+    /** A follower keeps nobody from writing, and outlives a writer that is killed. */
     @Test
     void followersComeAndGo() throws Exception {
         refused(Code.NOT_A_STORE, "store", () -> Store.follow(path));

@@ -88,7 +88,7 @@ class ChangesTest {
             assertFalse(changes.iterator().hasNext());
             assertThrows(NoSuchElementException.class, () -> changes.iterator().next());
 
-            // Behind a position comes what came behind it, also after its text.
+            // After a position come the later changes, even if it was parsed.
             Position second = Position.parse(found.get(1).position().toString());
             assertEquals(found.get(1).position(), second);
             try (Changes again = Changes.after(path, second)) {
@@ -97,7 +97,7 @@ class ChangesTest {
         }
     }
 
-    /** What an iterator looked at is not lost, and counts only once it was handed out. */
+    /** A change that an iterator looked at is not lost, and counts only once it is returned. */
     @Test
     void anIteratorThatLooksAheadLosesNothing() {
         try (Store store = Store.open(path); Changes changes = Changes.now(path)) {
@@ -147,7 +147,7 @@ class ChangesTest {
         }
     }
 
-    /** The log is gone: what was written meanwhile comes as state, and then the log goes on. */
+    /** The log is gone: missed writes come as state, and then the log continues. */
     @Test
     void theStateBehindAGap() {
         Position after;
@@ -177,14 +177,14 @@ class ChangesTest {
                 found.forEach(change -> change.forEach(write -> writes.add(said(write))));
                 assertEquals(List.of("PUT default late 3", "PUT default new 2", "PUT apart k v"),
                         writes);
-                // Whoever is interrupted in the middle begins with the gap again.
+                // A reader that is interrupted in the middle begins with the gap again.
                 assertEquals(after, found.get(3).position());
                 end = found.get(4).position();
                 assertTrue(end.number() >= found.get(0).gap().through());
                 store.defaultKeyspace().put(bytes("last"), bytes("4"));
                 assertEquals("PUT default last 4", said(changes.next().iterator().next()));
             }
-            // Where the log reaches back, there is no gap.
+            // If the log reaches back far enough, there is no gap.
             ChangesOptions reaching = ChangesOptions.after(end);
             try (Changes changes = Changes.open(path, reaching.stateOnGap("").unsynced())) {
                 assertEquals(List.of(Change.Kind.WRITES),

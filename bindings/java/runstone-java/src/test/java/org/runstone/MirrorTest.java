@@ -1,4 +1,4 @@
-// A store that follows another one, and what a writer tells those who follow it.
+// A store that follows another one, and what a writer reports to its followers.
 
 package org.runstone;
 

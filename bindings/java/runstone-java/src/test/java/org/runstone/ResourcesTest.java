@@ -147,7 +147,7 @@ class ResourcesTest {
             for (int at = 0; at < 10; at++) {
                 followers.add(resources.follow(path));
             }
-            // One that is to be read follows whoever writes.
+            // A store that is opened for reading follows its writer.
             followers.add(resources.open(path, "read_only = true"));
             assertEquals(11, resources.stores());
             assertEquals(before + 3, threads(), "one of the store, and two of all followers");

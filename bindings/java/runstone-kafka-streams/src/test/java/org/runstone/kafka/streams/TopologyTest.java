@@ -235,7 +235,7 @@ class TopologyTest {
         }, guarantee, format);
     }
 
-    /** With a grace period, events wait until the table has gone that far. */
+    /** With a grace period, events wait until the table has reached their time. */
     @ParameterizedTest
     @CsvSource({"at_least_once,0", "exactly_once_v2,0", "at_least_once,60",
         "exactly_once_v2,60"})

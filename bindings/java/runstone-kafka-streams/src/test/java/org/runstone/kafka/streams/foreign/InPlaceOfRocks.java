@@ -1,4 +1,4 @@
-// Puts Runstone's stores in the place of RocksDB's, so that Kafka's own tests run over them.
+// Puts Runstone's stores in place of RocksDB's, so that Kafka's own tests run over them.
 
 package org.runstone.kafka.streams.foreign;
 

@@ -23,7 +23,7 @@ import org.junit.jupiter.params.provider.Arguments;
 import org.junit.jupiter.params.provider.MethodSource;
 import org.runstone.kafka.streams.RunstoneDslStoreSuppliers;
 
-/** {@code -Drunstone.matrix.every=1} runs all 684 settings, in up to an hour; else some. */
+/** {@code -Drunstone.matrix.every=1} runs all 684 settings, in up to an hour; otherwise some. */
 class EveryTopologyTest {
     /** It has no factor in common with the numbers of choices, so all choices are combined. */
     private static final int EVERY = Integer.getInteger("runstone.matrix.every", 61);
@@ -101,8 +101,8 @@ class EveryTopologyTest {
      * Whether RocksDB's stores lose a result on window close. A window is emitted by the first
      * event after its end, and not more often than once a second of the machine's time. By then the
      * time of the events may have gone further. A window store of RocksDB hides windows whose start
-     * is then older than the retention. So does Runstone's, but not below a cache, which sliding
-     * windows have in no setting. A session store has dropped its segments by then. Runstone shows
+     * is then older than the retention. So does Runstone's, but not below a cache, and sliding
+     * windows never have one here. A session store has dropped its segments by then. Runstone shows
      * what is there, and drops segments at the next commit.
      */
     private static boolean isLostByRocks(String key, long streamTime, Setting setting) {

@@ -256,7 +256,7 @@ final class AllStores {
         }
     }
 
-    /** Reports a difference, and not everything. */
+    /** Reports only a difference. */
     static void assertSame(Map<String, List<String>> one, Map<String, List<String>> other) {
         assertEquals(one.keySet(), other.keySet());
         for (String name : one.keySet()) {

@@ -55,7 +55,7 @@ class DirectoriesTest {
         }
         try (Stream<Path> open = Files.list(self.resolve("fd"))) {
             for (Path one : open.toList()) {
-                // What lists them is gone by now.
+                // The descriptor that listed them is closed by now.
                 if (Files.isSymbolicLink(one)) {
                     inUse.add(Files.readSymbolicLink(one).toString());
                 }
@@ -110,7 +110,7 @@ class DirectoriesTest {
         instance.close(task);
     }
 
-    /** A thread of Kafka's does so with tasks that have gone elsewhere. */
+    /** A thread of Kafka removes directories of tasks that have moved elsewhere. */
     @ParameterizedTest
     @ValueSource(strings = {StreamsConfig.AT_LEAST_ONCE, StreamsConfig.EXACTLY_ONCE_V2})
     void anotherTaskGoesOnWhenADirectoryIsRemoved(String guarantee) throws IOException {
@@ -172,7 +172,7 @@ class DirectoriesTest {
                 new TopicPartition("app-" + store + "-changelog", partition))).sum();
     }
 
-    /** What an error leaves is not trusted: Kafka removes it, and restores what was committed. */
+    /** State after an error is not trusted: Kafka removes it, and restores the committed state. */
     @Test
     void exactlyOnceAnUncleanEndWipesAndRestores() throws IOException {
         Instance instance = instance(StreamsConfig.EXACTLY_ONCE_V2);

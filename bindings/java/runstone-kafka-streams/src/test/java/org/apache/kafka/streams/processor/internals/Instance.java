@@ -28,7 +28,7 @@ import org.apache.kafka.streams.processor.internals.metrics.StreamsMetricsImpl;
 import org.apache.kafka.streams.processor.internals.metrics.ThreadMetrics;
 import org.apache.kafka.streams.state.internals.ThreadCache;
 
-/** Tasks of one subtopology. Who makes a task closes it. */
+/** Tasks of one subtopology. Whoever makes a task closes it. */
 final class Instance {
     private static final LogContext LOG = new LogContext("test ");
 
@@ -94,7 +94,7 @@ final class Instance {
         return new ProcessorContextImpl(id, config, manager, metrics, cache);
     }
 
-    /** A standby that has what the changelogs have so far. */
+    /** A standby that has read the changelogs so far. */
     StandbyTask standby(TaskId id) {
         ProcessorTopology built = topology.buildSubtopology(id.subtopology());
         ProcessorStateManager manager = manager(id, Task.TaskType.STANDBY, built);

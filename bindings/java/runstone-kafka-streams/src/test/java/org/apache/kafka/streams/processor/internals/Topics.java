@@ -1,4 +1,4 @@
-// What brokers are in a test without brokers: topics in memory, and clients of theirs.
+// Stands for brokers in tests without them: topics in memory, and their clients.
 
 package org.apache.kafka.streams.processor.internals;
 
