@@ -15,7 +15,7 @@ from runstone import plyvel
 SIZE = ([1 << 70, -1, 1.5, "x", "5Q", True, []], "512M")
 COUNT = ([-1, 1.5, math.nan, "4", "x", True, [], {}], 64)
 FLAG = ([0, 1, "true", "", 1.5, []], True)
-# Options with values that cannot be, and one that can.
+# Options, each with invalid values and a valid one.
 OPTIONS: dict[str, tuple[list[Any], Any]] = {
     "create_if_missing": FLAG,
     "memory_budget_bytes": ([*SIZE[0], 5, 0], "512M"),
@@ -72,7 +72,7 @@ def test_each_option(tmp_path: Path) -> None:
 
 
 def test_options_in_pairs(tmp_path: Path) -> None:
-    """Two that can be are taken together; of two of which one cannot be, it is named."""
+    """Two valid options are accepted together. If one of the two is invalid, the error names it."""
     for one, two in itertools.combinations(OPTIONS, 2):
         path = tmp_path / f"{one} {two}"
         (wrong_one, right_one), (wrong_two, right_two) = OPTIONS[one], OPTIONS[two]
@@ -92,7 +92,7 @@ def test_options_in_pairs(tmp_path: Path) -> None:
 
 
 def test_text_of_options(tmp_path: Path) -> None:
-    """Whatever is in a text is one value: quotes, lines, control characters."""
+    """A text stays one value, even with quotes, newlines and control characters."""
     for text in ('a"b', "a\\b", "a\nb", "a\rb", "\0", "\x7f", "\x1b[0m", "ä€😀", "'''", "#"):
         toml = runstone.to_toml({"merge_operator": text})
         assert toml.count("\n") == 0
@@ -114,7 +114,7 @@ def test_text_of_options(tmp_path: Path) -> None:
 
 
 def methods(db: runstone.Store, path: Path) -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
-    """Each method with arguments that can be, by name."""
+    """Each method with valid arguments, by name."""
     part, snapshot, batch = db.keyspace("part"), db.snapshot(), db.write_batch()
     transaction = db.transaction()
     key: dict[str, Any] = {"key": b"k"}
@@ -194,7 +194,7 @@ PLYVEL: dict[str, tuple[list[Any], list[Any]]] = {
 
 
 def test_options_of_plyvel_in_pairs(tmp_path: Path) -> None:
-    """As with LevelDB, a size is moved into the range that can be, and other values are refused."""
+    """As in LevelDB, a size is moved into the valid range, and other values are refused."""
     count = itertools.count()
 
     def opens(times: int, **options: Any) -> None:

@@ -18,7 +18,7 @@ import pytest
 import runstone
 from test_handles import nothing_left
 
-# It writes a value when it is told, and tells when it has.
+# It writes a value on command, and says when it has.
 WRITER = """
 import runstone, sys
 db = runstone.open(sys.argv[1], keep_log_bytes="1M")
@@ -178,7 +178,7 @@ def test_bad_places(tmp_path: Path) -> None:
         for text in ("", "7", "7@x", "-1@0123456789abcdef"):
             with pytest.raises(runstone.InvalidArgument, match="position"):
                 runstone.Position(text)
-        # A table changes, and so does a description.
+        # Damage a table, and then a description.
         for table in (tmp_path / "backups").glob("*.pack"):
             with table.open("r+b") as file:
                 file.seek(3)
@@ -195,7 +195,7 @@ def test_bad_places(tmp_path: Path) -> None:
 
 
 def test_merge_operators_and_keyspaces(tmp_path: Path) -> None:
-    """What an archive replays, a store that has the operators reads."""
+    """A store that has the operators reads what an archive replays."""
     join = {"join": lambda key, base, operands: (base or b"") + b"".join(operands)}
     path = tmp_path / "db"
     with runstone.open(path, merge_operators=join) as db:
@@ -289,7 +289,7 @@ def _in_a_fork(backups: runstone.Backups, archiver: runstone.Archiver, path: Pat
 
 
 def test_a_fork(tmp_path: Path) -> None:
-    """A fork has nothing of them, and takes nothing from them."""
+    """A fork can use none of the objects, and leaves those of its parent intact."""
     with runstone.open(tmp_path / "db") as db:
         with runstone.Backups(tmp_path / "backups") as backups:
             with backups.archive(db) as archiver:
@@ -372,7 +372,7 @@ def test_refresh_while_others_read(tmp_path: Path, writer: Writer) -> None:
 
 
 def test_followers_come_and_go(tmp_path: Path) -> None:
-    """Whoever follows keeps nobody from writing, and outlives a writer that is killed."""
+    """A follower keeps nobody from writing, and outlives a writer that is killed."""
     with pytest.raises(runstone.NotAStore):
         runstone.follow(tmp_path / "db")
     with runstone.open(tmp_path / "db") as db:

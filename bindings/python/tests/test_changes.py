@@ -49,12 +49,12 @@ def test_all_kinds(tmp_path: Path) -> None:
                 ("delete-range", "apart", b"a", None, b"b"),
                 ("delete-range", "default", b"x", None, None),
             ]
-            # It can be looked at again.
+            # A change can be read again.
             assert len(list(found[1])) == 5 and "writes" in repr(found[1])
             (expiring,) = found[2]
             assert expiring.expires is not None and before + 30 < expiring.expires < before + 90
             assert next(changes, None) is None and "soon" in repr(expiring)
-        # Behind a position comes what came behind it.
+        # After a position come the later changes.
         with runstone.Changes(db, after=found[1].position) as again:
             assert kinds(again) == ["writes", "dropped"]
         with runstone.Changes(str(tmp_path / "db"), after=str(found[2].position)) as again:
@@ -186,17 +186,17 @@ def test_the_state_behind_a_gap(tmp_path: Path) -> None:
                 ("put", "default", b"new", b"2"),
                 ("put", "apart", b"m", b"xxx"),
             ]
-            # Whoever is interrupted in the middle begins with the gap again.
+            # A reader that is interrupted in the middle begins with the gap again.
             assert [change.position for change in found[:4]] == [after] * 4
             assert found[4].position.number >= found[0].gap[1] and found[4].gap is None
-            # Then the log goes on.
+            # Then the log continues.
             db[b"last"] = b"4"
             assert kinds(changes) == ["writes"]
         # The state of operands needs the operator.
         with pytest.raises(runstone.Error, match="join"):
             with runstone.Changes(db, after=after, on_gap="state") as changes:
                 kinds(changes)
-        # Where the log reaches back, there is no gap.
+        # If the log reaches back far enough, there is no gap.
         end = found[4].position
         with runstone.Changes(db, after=end, on_gap="state", unsynced=True) as changes:
             assert kinds(changes) == ["writes"]

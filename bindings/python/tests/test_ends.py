@@ -29,7 +29,7 @@ def fill(db, count=20_000):
         db.merge(b"%d" % (at % 100), b"x")
 """
 
-# What holds the last reference to a store whose threads wait for Python.
+# Holders of the last reference to a store whose threads wait for Python.
 LAST = {
     "store": "last = db",
     "keyspace": "last = db.keyspace('default')",
@@ -43,7 +43,7 @@ LAST = {
 
 
 def run(program: str, path: Path) -> None:
-    """A program that hangs is ended. What a failed one said is the last that the test says."""
+    """A program that hangs is killed. If one fails, the test reports the end of its output."""
     command = [sys.executable, "-W", "ignore", "-c", OPEN + program, str(path)]
     ended = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=120)
     if ended.returncode:
@@ -54,7 +54,7 @@ def run(program: str, path: Path) -> None:
 def test_the_last_reference_closes_the_store(tmp_path: Path, last: str) -> None:
     """A program forgot to close a store with a merge operator in Python. The end of its last object
     waited for a compaction, with Python's lock, and the compaction waited for that lock to run the
-    operator. The lock is let go now while anything ends."""
+    operator. The lock is now released while anything ends."""
     program = f"""
 for round in range(10):
     db = open_store()
@@ -98,8 +98,8 @@ open_store().close()
 
 def test_forks_while_threads_are_busy(tmp_path: Path) -> None:
     """A fork inherits locks that other threads held, without those threads. Its calls hung, and so
-    did the ends of what it had inherited; others changed what the parent had open. All calls are
-    refused now, and what ends is only forgotten."""
+    did the end of each inherited object; others changed files that the parent had open. All calls
+    are refused now, and inherited objects are only forgotten."""
     program = """
 db = open_store()
 db.update((b"k%04d" % at, b"v" * 100) for at in range(1000))
@@ -170,7 +170,7 @@ for number in range(40):
         signal.alarm(60)
         os.write(tells, b"x")
         child(number, objects)
-        # By its finalizers, and as programs end.
+        # The objects end by their finalizers, or as the program ends.
         objects = shared = None
         if number % 2:
             del db

@@ -35,7 +35,7 @@ def left(path: Path) -> list[str]:
 
 
 def nothing_left(path: Path) -> bool:
-    """Python's own threads go from the list a moment after they are joined."""
+    """Waits, because Python's own threads leave the list a moment after they are joined."""
     for _ in range(500):
         if not left(path):
             return True
@@ -190,7 +190,7 @@ def test_a_failed_open(tmp_path: Path) -> None:
 
 
 def test_a_close_while_others_read(tmp_path: Path) -> None:
-    """What a thread is using when the store closes goes when that use ends."""
+    """An object that a thread uses when the store closes goes when that use ends."""
     db = fill(tmp_path / "db")
     ready, ended = threading.Barrier(5), []
 
@@ -302,7 +302,7 @@ def test_a_store_that_calls_its_owner(tmp_path: Path) -> None:
 
 
 def test_a_part_keeps_the_functions(tmp_path: Path) -> None:
-    """An iterator or a keyspace that is still there needs them: nothing is taken from it."""
+    """An iterator or a keyspace that still exists needs the functions, and keeps them."""
     app: Any = App(tmp_path / "db")
     part, walk = app.db.keyspace("default"), iter(app.db.items())
     del app

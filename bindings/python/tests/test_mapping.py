@@ -248,7 +248,7 @@ def test_arguments_of_the_methods_of_a_dict(db: runstone.Store) -> None:
 
 
 def test_a_store_is_a_mutable_mapping_to_mypy(tmp_path: Path) -> None:
-    """mypy took a store for no mapping, because its stub was of no class of typing's."""
+    """mypy did not take a store for a mapping, because its stub had no base class of `typing`."""
     pytest.importorskip("mypy")
     good = tmp_path / "good.py"
     good.write_text(

@@ -116,7 +116,7 @@ def test_a_mirror_that_nobody_closes(tmp_path: Path) -> None:
         del mirror
         gc.collect()
         runstone.open(tmp_path / "mirror").close()
-    # Nor does one at the end of Python, whose store calls Python from its threads.
+    # Nor does a mirror at the end of Python whose store calls Python from its threads.
     program = """
 import runstone, sys
 join = {"join": lambda key, base, operands: b"".join([base or b"", *operands])}

@@ -113,7 +113,7 @@ class _Usage(ctypes.Structure):
 
 
 def _native_bytes() -> int:
-    """What malloc has given and not got back; 0 where it does not tell."""
+    """The bytes that malloc has handed out; 0 if it does not tell."""
     usage = getattr(ctypes.CDLL(None), "mallinfo2", None)
     if usage is None:
         return 0
@@ -152,6 +152,6 @@ def test_what_is_left_open_goes(tmp_path: Path) -> None:
     grown(10)
     traced, native = grown(40)
     tracemalloc.stop()
-    # What malloc keeps for each thread grows for some rounds, by up to 60 kB. A kind of object that
-    # stays would be 800 objects.
+    # The memory that malloc keeps for each thread grows for some rounds, by up to 60 kB. A kind of
+    # object that is never freed would leave 800 objects.
     assert traced < 10_000 and native < 300_000

@@ -43,8 +43,8 @@ def write_batch(db: runstone.Store, part: runstone.Keyspace, sync: Optional[bool
 @pytest.mark.parametrize("durability", ["buffered", "sync"])
 @pytest.mark.parametrize("sync", [None, False, True])
 def test_writes(tmp_path: Path, durability: str, sync: Optional[bool]) -> None:
-    """`put` with a time to live forgot `sync`, so what was to survive a power loss did not. Both
-    act now, and so they do in every other write."""
+    """`put` with a time to live forgot `sync`, so its value did not survive a power loss. Both act
+    now, as in every other write."""
     expected = int(sync or (sync is None and durability == "sync"))
     with runstone.open(tmp_path / "db", durability=durability) as db:
         part = db.keyspace("sums", runstone.to_toml({"merge_operator": "add-u64"}))
@@ -231,7 +231,7 @@ ALL = sorted(b"%s%d" % (part, number) for part in PARTS for number in range(4))
 
 
 def seek(walk: Any, keys: list[bytes], target: bytes, reverse: bool) -> None:
-    """Seeks to a key, moves on, turns, and comes back to where it was."""
+    """Seeks to a key, moves on, turns, and returns to its place."""
     behind, before = [k for k in keys if k >= target], [k for k in keys if k < target]
     onward, back = (before[::-1], behind) if reverse else (behind, before[::-1])
     walk.seek(target)

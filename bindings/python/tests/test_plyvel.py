@@ -161,7 +161,7 @@ def test_properties_and_sizes(tmp_path: Path) -> None:
 
 
 def test_what_is_closed(tmp_path: Path) -> None:
-    """It was an Error; programs of plyvel wait for a RuntimeError."""
+    """The exception was an Error; programs of plyvel expect a RuntimeError."""
     with open_db(tmp_path / "db") as db:
         db.put(b"k", b"v")
         walk, raw, snapshot = db.iterator(), db.raw_iterator(), db.snapshot()
@@ -204,7 +204,7 @@ def test_raw_iterators(tmp_path: Path) -> None:
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("length", [0, 1, 7, 8, 9, 20, 21, 600])
 def test_turns_anywhere(tmp_path: Path, reverse: bool, length: int) -> None:
-    """An iterator reads ahead by the page; a turn at any place, on the ends of pages too, shows
+    """An iterator reads ahead by the page. A turn at any place, even at the end of a page, shows
     what a list would."""
     source = random.Random(length)
     with open_db(tmp_path / "db") as db:
@@ -246,7 +246,7 @@ def previous(walk: Any) -> Any:
 
 
 def test_an_error_behind_a_page(tmp_path: Path) -> None:
-    """What lies before a key that cannot be read is shown, and the error comes at its place."""
+    """The entries before an unreadable key are shown, and the error comes in its place."""
     store = runstone.open(tmp_path / "db", keyspace={"merge_operator": "add-u64"})
     keys = [b"%02d" % number for number in range(30)]
     store.update((key, b"no number") for key in keys)

@@ -56,7 +56,7 @@ def test_followers_share_too(tmp_path: Path) -> None:
         db[b"key"] = b"1"
         with runstone.Resources(memory_budget_bytes="32M", background_threads=2) as shared:
             followers = [runstone.follow(tmp_path / "db", resources=shared) for _ in range(10)]
-            # One that is to be read follows whoever writes.
+            # A store that is opened for reading follows its writer.
             followers.append(runstone.open(tmp_path / "db", resources=shared, read_only=True))
             assert (shared.stores, threads()) == (11, before + 3)
             db[b"key"] = b"2"

@@ -81,7 +81,7 @@ def test_iterators(db: runstone.Store) -> None:
     back = db.keys(reverse=True)
     back.seek(b"0500x")
     assert [next(back), next(back)] == [b"0500", b"0499"]
-    # What is written on the way is not shown.
+    # Later writes are not shown.
     seen = 0
     for key in db.keys():
         db.put(b"new" + key, b"")
@@ -203,8 +203,8 @@ def test_programs(tmp_path: Path) -> None:
 
 
 def test_an_error_comes_at_its_place(db: runstone.Store) -> None:
-    """A key that cannot be read, anywhere in the next page, was an error before what lies in front
-    of it had been shown, which was then lost or came after the error."""
+    """A key that cannot be read, anywhere in the next page, raised its error before the entries in
+    front of it were shown. They were then lost, or came after the error."""
     sums = db.keyspace("sums", runstone.to_toml({"merge_operator": "add-u64"}))
     keys = [b"%02d" % number for number in range(20)]
     sums.update((key, b"no number") for key in keys)

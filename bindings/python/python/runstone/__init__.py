@@ -8,8 +8,8 @@
 
 A store is a mutable mapping from bytes to bytes, and so is each of its keyspaces. Every call that
 can wait lets other threads run. A store that is not closed is closed when its last object is freed,
-or the interpreter ends. In a fork, what was opened before is refused; open a store there only if
-the process had none open.
+or the interpreter ends. A fork cannot use objects that were opened before it; open a store there
+only if the process had none open.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ for _view in (Keys, Items):
         "__and__", "__eq__", "__ge__", "__gt__", "__le__", "__lt__", "__or__", "__rand__",
         "__ror__", "__rsub__", "__rxor__", "__sub__", "__xor__", "isdisjoint",
     ):
-        # Those of a set, which ask only for iteration, `in` and `len`.
+        # The operators of a set, which need only iteration, `in` and `len`.
         setattr(_view, _name, getattr(Set, _name))
     setattr(_view, "_from_iterable", classmethod(lambda _, entries: set(entries)))
     setattr(_view, "__hash__", None)
@@ -161,12 +161,12 @@ Merger = Callable[[bytes, Optional[bytes], "list[bytes]"], bytes]
 Filter = Callable[[int, bytes, bytes], Union[bool, bytes]]
 Listener = Callable[[Event], object]
 
-# Stores that are open. This does not keep them open. Their threads may call Python, so they end
+# Open stores. This list does not keep them open. Their threads may call Python, so they end
 # before the interpreter does.
 _open: "list[_runstone.Opening]" = []
 # Mirrors that may be open. Their stores have threads, too.
 _mirrors: "weakref.WeakSet[Mirror]" = weakref.WeakSet()
-# They call back before Python's collector clears what a store calls.
+# They call back before Python's collector clears the functions that a store calls.
 _watches: "dict[int, weakref.ref[Store]]" = {}
 
 
@@ -177,7 +177,7 @@ def _close_all() -> None:
         try:
             one.close()
         except Error:
-            # Nobody is left to report to; the writes are in the log.
+            # Nobody is left to hear of it; the writes are in the log.
             pass
 
 
@@ -315,7 +315,7 @@ def _watch(store: Store, opening: _runstone.Opening) -> None:
         try:
             opening.close_if_alone()
         except Error:
-            # As at the end of the interpreter; and a merge operator leaves it to the last object.
+            # As at the end of the interpreter. Inside a merge operator, the last object closes it.
             pass
 
     _open[:] = [one for one in _open if one.is_open()] + [opening]
@@ -324,7 +324,7 @@ def _watch(store: Store, opening: _runstone.Opening) -> None:
 
 
 def _functions(argument: str, given: Any) -> "dict[str, Callable[..., Any]]":
-    """Functions by name, if these are functions."""
+    """Checks that these are functions, by name."""
     if given is None:
         return {}
     if not isinstance(given, Mapping):

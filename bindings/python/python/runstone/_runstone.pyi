@@ -84,7 +84,7 @@ class Walk(_Closing, typing.Iterator[_T], Generic[_T]):
     def __iter__(self) -> Walk[_T]: ...
     def __next__(self) -> _T: ...
     def seek(self, key: Buffer) -> None:
-        """Goes on at the first key that is not less, or backwards at the last not greater."""
+        """Moves to the first key that is not less, or backwards to the last that is not greater."""
 
 class Cursor(_Closing):
     """A place in a keyspace. Each move returns whether it is on an entry."""
@@ -181,7 +181,7 @@ class View:
 class EntriesView(_Closing, Generic[_T]):
     """The result of `keys`, `values` and `items`: a view of a range, like the views of a dict.
 
-    It shows the keyspace as it is when it is asked, or a snapshot. `len` counts one by one, and
+    Each call shows the keyspace as it is then, or a snapshot. `len` counts one by one, and
     `in` of values looks at all; the other look-ups are gets. Each `iter` is a `Walk` of its own. A
     view that was itself stepped by `next`, sought, or entered by `with` is an iterator from then
     on, and `iter` continues it.
@@ -194,7 +194,7 @@ class EntriesView(_Closing, Generic[_T]):
     def __bool__(self) -> bool: ...
     def __contains__(self, key: object) -> bool: ...
     def seek(self, key: Buffer) -> None:
-        """Goes on at the first key that is not less, or backwards at the last not greater."""
+        """Moves to the first key that is not less, or backwards to the last that is not greater."""
 
 class Keys(EntriesView[bytes], KeysView[bytes]): ...
 class Values(EntriesView[bytes], ValuesView[bytes]): ...
@@ -507,7 +507,7 @@ class Position:
     def __new__(cls, text: str) -> Position: ...
     @property
     def number(self) -> int:
-        """The number of the last write before it."""
+        """The sequence number of the last write before it."""
     @property
     def history(self) -> int: ...
     def __eq__(self, other: object) -> bool: ...
@@ -524,7 +524,7 @@ class Backup:
         """When it was made, in seconds since 1970."""
     @property
     def last_number(self) -> int:
-        """The number of the last write in it."""
+        """The sequence number of the last write in it."""
     @property
     def tables(self) -> int: ...
     @property
@@ -563,7 +563,7 @@ class Restored:
         """Changes of the archive that were applied to it."""
     @property
     def last_number(self) -> int:
-        """The last number of the original store that the new one has."""
+        """The last sequence number of the original store that the new one has."""
 
 class Archiving:
     """The result of a round of archiving."""

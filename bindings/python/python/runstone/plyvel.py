@@ -1,8 +1,8 @@
 """Plyvel's names over Runstone: ``from runstone import plyvel`` in place of ``import plyvel``.
 
 Databases are stores of Runstone; those of LevelDB are imported with ``runstone import``. Only the
-order of bytes exists, so a comparator is refused. Filters and caches are Runstone's own: what is
-read is always checked, and `fill_cache` is for iterators. What is used after it was closed raises
+order of bytes exists, so a comparator is refused. Filters and caches are Runstone's own: reads are
+always checked, and `fill_cache` is for iterators. An object that is used after it was closed raises
 `runstone.Closed`, which is a RuntimeError.
 """
 
@@ -32,7 +32,7 @@ __all__ = [
     "repair_db",
 ]
 
-# The interfaces that this one follows.
+# The versions whose interfaces this module follows.
 __version__ = "1.5.1"
 __leveldb_version__ = "1.23"
 
@@ -42,7 +42,7 @@ _Self = TypeVar("_Self")
 
 
 class _Closing:
-    """What a `with` block closes."""
+    """An object that a `with` block closes."""
 
     def close(self) -> None:
         raise NotImplementedError
@@ -60,7 +60,7 @@ class _Closing:
 
 
 class _Reader:
-    """What databases, their prefixes and their snapshots read in the same way."""
+    """The reads that databases, their prefixes and their snapshots have in common."""
 
     _db: Store
     _prefix: bytes = b""
@@ -154,7 +154,7 @@ class WriteBatch:
 
 
 class _Writer(_Reader):
-    """What databases and their prefixes do in the same way."""
+    """The calls that databases and their prefixes have in common."""
 
     def _whole(self) -> DB:
         raise NotImplementedError
@@ -381,7 +381,7 @@ def _options(
 
 
 def _budget(buffer: Optional[int], cache: Optional[int]) -> Optional[int]:
-    """Memory for a cache and the buffers beside it, which Runstone counts together."""
+    """The memory of a cache and its buffers, which Runstone counts together."""
     if buffer is None and cache is None:
         return None
     least = 512 << 20 if cache is None else cache + (192 << 20)
