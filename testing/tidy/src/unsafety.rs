@@ -60,7 +60,7 @@ pub fn unsafe_code(files: &Files, listed: &[&str]) -> Vec<String> {
 pub struct Figures {
     /// Blocks.
     pub blocks: usize,
-    /// Lines of those that hold code, the braces' too.
+    /// Lines of these blocks that hold code, braces included.
     pub lines: usize,
     /// Lines of the file that hold code.
     pub all_lines: usize,

@@ -23,11 +23,11 @@ pub enum FilterDecision {
 
 /// Looks at entries that compactions pass, from several threads. It is shown the puts that current
 /// readers see, unless a [`Snapshot`](crate::Snapshot) saw them when the compaction began. A
-/// snapshot that is taken while it runs may see what the filter did. So may cursors and scans,
-/// because some are always open and the filter would never have its turn. Operands are not shown,
-/// nor are the values below them, wherever the operands lie when the compaction begins. An operand
-/// that is written while it runs applies to the old value until the compaction is done, and then to
-/// what the filter made of it. Until a compaction passes an entry, reads see it;
+/// snapshot that is taken while it runs may see what the filter did. So may cursors and scans: some
+/// are always open, so a filter that spared them would never run. Operands are not shown, nor are
+/// the values below them, wherever the operands lie when the compaction begins. An operand that is
+/// written while it runs applies to the old value until the compaction is done, and then to what
+/// the filter made of it. Until a compaction passes an entry, reads see it;
 /// [`crate::Keyspace::compact`] passes all.
 ///
 /// ```

@@ -47,7 +47,7 @@ pub(crate) struct Preparer {
 
 impl Preparer {
     /// The next thing to prepare, which a writer would otherwise make in the middle of a write. If
-    /// `urgent`, only a kind of thing of which writers have none left.
+    /// `urgent`, only a kind of thing that writers have run out of.
     pub(crate) fn next(&self, claims: &Claims, urgent: bool) -> Option<Preparation> {
         // If a preparation failed, its thing is still wanted, and callers ask until nothing is
         // wanted. Without this check they would never stop.

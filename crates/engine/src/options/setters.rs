@@ -1,6 +1,6 @@
 //! Setters of options: a struct whose fields are read by name gets a method of the same name for
-//! each, which takes the struct by value and gives it back. The doc comment of a field, with its
-//! default, is that of its setter too, and its first sentence is what help and flags say.
+//! each, which takes the struct by value and gives it back. The setter has the doc comment of its
+//! field, with the default. Help and flags show the first sentence.
 
 /// One setter, for the field that is found in `self` by the path in brackets. What it takes depends
 /// on the type: for an option the value or `None`, for a decimal a float.

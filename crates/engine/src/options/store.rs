@@ -123,7 +123,7 @@ with_setters! {
         /// its lease, and opens the store again.
         pub follower_keep_seconds: u64 = 600,
         /// Bytes of the log that stay for readers of its history alone, at most. An archive or a
-        /// mirror that was away goes on where it was if the log reaches back so far.
+        /// mirror that was away continues where it was if the log reaches back so far.
         pub keep_log_bytes: u64 = 0,
         /// Seconds that they stay, at most; 0 for no limit.
         pub keep_log_seconds: u64 = 0,

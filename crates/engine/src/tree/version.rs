@@ -75,7 +75,7 @@ impl Version {
             count += table.range_deletes;
             let handle = match (self.handles.get(&table.id), shape.trims.get(&table.id)) {
                 (Some(known), _) if known.meta().min_key == table.min_key => {
-                    // Only what is new in its level is asked for.
+                    // The count of seeks begins again in each level.
                     known.forget_seeks();
                     Arc::clone(known)
                 }

@@ -11,10 +11,10 @@ use crate::values::file::ValueFile;
 use crate::values::layout::Segment;
 use crate::values::liveness::{RecordEntry, Scanned, Tag};
 
-/// Up to this fraction of the memory budget, within these bounds, segments of a group are held in
-/// memory between scan and copy; beyond it survivors are read again. If the file is in memory,
-/// nothing is held: both steps read the file in place, because a closed segment does not change
-/// while readers hold it.
+/// The share of the memory budget for segments of a group that are held between scan and copy,
+/// within these bounds; beyond it survivors are read again. If the file is in memory, nothing is
+/// held: both steps read the file in place, because a closed segment does not change while readers
+/// hold it.
 const HELD_FRACTION: u64 = 16;
 const LEAST_HELD_BYTES: u64 = 1 << 20;
 const MOST_HELD_BYTES: u64 = 64 << 20;
@@ -35,7 +35,7 @@ impl Deref for HeldSegment {
 }
 
 impl ValueFile {
-    /// How much of the segments that it reads a collection may hold.
+    /// The most bytes of segments that a collection may hold.
     fn most_held_bytes(&self) -> u64 {
         (self.cache.bytes() / HELD_FRACTION).clamp(LEAST_HELD_BYTES, MOST_HELD_BYTES)
     }

@@ -15,7 +15,7 @@ use crate::sides;
 use crate::verdict::Rule::*;
 use crate::{Context, PaperReport};
 
-/// N / theta is this times a power of two: the worst case except for rounding, and nearly the best.
+/// N / theta divided by a power of two: the worst case except for rounding, and nearly the best.
 const FILLS: [f64; 2] = [1.25, 0.93];
 
 const COMPARED: [Partitioner; 6] = [
