@@ -1,5 +1,5 @@
-//! What was committed to a store, in order, as other languages take it: with names in place of the
-//! numbers of keyspaces, and with the writes of a load one after another.
+//! The committed changes of a store, in order, for other languages: with names of keyspaces instead
+//! of their numbers, and with the writes of a load one after another.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,11 +18,11 @@ use crate::failure::{Code, Failure, Result};
 /// Names of keyspaces by their ids.
 type Names = Arc<BTreeMap<u32, Arc<str>>>;
 
-/// Reads what is committed to a store.
+/// Reads the committed changes of a store.
 #[derive(Debug)]
 pub struct ChangeReader {
     changes: Changes,
-    /// Those of dropped keyspaces stay: their changes may come later.
+    /// Names of dropped keyspaces stay: their changes may come later.
     names: Names,
 }
 
@@ -42,9 +42,9 @@ pub enum ChangeKind {
     Keyspaces = 4,
     /// The time of day.
     Time = 5,
-    /// The log does not have what comes next: the state of what was written meanwhile follows.
+    /// The log does not have the next changes: the state of the keys written meanwhile follows.
     Gap = 6,
-    /// Part of that state: what keys have at its end.
+    /// Part of that state: the values of keys as of its end.
     State = 7,
     /// The end of that state.
     GapEnd = 8,
@@ -55,10 +55,10 @@ pub enum ChangeKind {
 pub struct Reading {
     /// Where to begin.
     pub from: ChangesFrom,
-    /// To go on with the state where the log does not reach back to a position: the options of a
-    /// store that follows, for the merge operators that they name. Without them it is a failure.
+    /// Options for reading the state, as of a follower, with its merge operators. It is read if the
+    /// log does not reach back to the position. Without them that is an error.
     pub state: Option<Options>,
-    /// Hands out what is not durable yet, too.
+    /// Whether to return changes that are not durable yet, too.
     pub unsynced: bool,
 }
 
@@ -75,11 +75,11 @@ pub struct OneChange {
     pub position: Position,
     /// What kind it is.
     pub kind: ChangeKind,
-    /// Of keyspaces: their names, with their options if they were made or changed.
+    /// The names of keyspaces, with their options if they were made or changed.
     pub keyspaces: Vec<(String, Option<String>)>,
-    /// Of a time, in milliseconds since 1970.
+    /// For a time: milliseconds since 1970.
     pub time_ms: Option<u64>,
-    /// Of a gap: the state is of what was written behind the first number, up to the second.
+    /// For a gap: the state is of keys written after the first number, up to the second.
     pub gap: Option<(u64, u64)>,
     source: Source,
     names: Names,
@@ -124,10 +124,10 @@ pub struct OneWrite {
 }
 
 impl ChangeReader {
-    /// Reads what is committed to the store in a directory.
+    /// Reads the committed changes of the store in a directory.
     ///
     /// # Errors
-    /// If it is to go on with the state, but begins at no position; those of [`Changes::open`] and
+    /// If `state` is given without a position to begin at; also those of [`Changes::open`] and
     /// [`Changes::resume`].
     pub fn open(path: impl AsRef<Path>, reading: Reading) -> Result<ChangeReader> {
         let changes = match (reading.from, reading.state) {
@@ -148,7 +148,7 @@ impl ChangeReader {
         Ok(reader)
     }
 
-    /// The next change; `None` if there is no more after so long.
+    /// The next change; `None` if there is none within `wait`.
     ///
     /// # Errors
     /// Those of [`Changes::next`].
@@ -161,7 +161,7 @@ impl ChangeReader {
         }
     }
 
-    /// The position after the last change that was handed out.
+    /// The position after the last change that was returned.
     pub fn position(&self) -> Position {
         self.changes.position()
     }
@@ -229,7 +229,7 @@ impl OneChange {
     /// Begins to read its writes.
     ///
     /// # Errors
-    /// If there are no more threads: a load is read by one.
+    /// If the thread that reads a load cannot be started.
     pub fn writes(&self) -> Result<WriteReader> {
         let source = match &self.source {
             Source::Nothing => Pieces::One(None),
@@ -366,7 +366,7 @@ mod tests {
         assert_eq!(kinds, [ChangeKind::Keyspace, ChangeKind::Writes, ChangeKind::Dropped]);
     }
 
-    /// Where the log is gone, the state of what was written meanwhile comes in its place.
+    /// If the log is gone, the state of the keys written meanwhile comes in its place.
     #[test]
     fn behind_the_log_comes_the_state() {
         let dir = tempfile::tempdir().expect("a directory");

@@ -252,8 +252,8 @@ impl LogReader {
         Ok(Found::Piece(piece, offset, found))
     }
 
-    /// A record that exceeds the end of its block. At the end of the file a crash leaves one,
-    /// unless all of it is there and its length is wrong: then the crc fits a shorter record.
+    /// A record that exceeds the end of its block. At the end of the file it comes from a crash, or
+    /// its length is damaged: then the crc fits a shorter record.
     fn cut_short(&mut self, offset: u64, crc: u32, length: usize) -> Result<Found> {
         let rest = &self.block[self.at..];
         if !self.is_last_block() {
@@ -267,7 +267,7 @@ impl LogReader {
             sum = crc32c::crc32c_append(sum, std::slice::from_ref(byte));
             masked(sum) == crc
         };
-        // With a log number in its header it may only seem too long.
+        // A damaged type may add a log number to the header: then it only seems too long.
         let shorter = rest.get(HEADER_BYTES..HEADER_BYTES + length).unwrap_or(&[]);
         let is_of_other_type = (1..=4)
             .any(|kind| masked(crc32c::crc32c_append(crc32c::crc32c(&[kind]), shorter)) == crc);

@@ -40,8 +40,8 @@ pub(crate) struct Env {
     pub(crate) pace: Pace,
     pub(crate) watch: Watch,
     pub(crate) io_rate: Arc<IoRate>,
-    /// Whether a keyspace writes values before their log, or ever did. So each commit asks one
-    /// thing, and not each keyspace.
+    /// Whether a keyspace writes values before their log, or ever did. So each commit checks this
+    /// instead of each keyspace.
     pub(crate) has_early: AtomicBool,
 }
 
@@ -121,7 +121,7 @@ impl Env {
         options.durability.unwrap_or(self.options.durability)
     }
 
-    /// The memory budget now. The one of the options is that of the open.
+    /// The memory budget now. The options hold the budget of the open.
     pub(crate) fn memory_budget_bytes(&self) -> u64 {
         self.budget_bytes.load(Relaxed)
     }

@@ -3,10 +3,10 @@
 //! 1. A whole table is linked, or copied where the storage cannot link. No store writes to a table
 //!    once it is finished: a compaction that replaces it removes its name, and the other store
 //!    keeps the file. Its checksums hold the store's uid and its number, so both stay.
-//! 2. A damaged table is read past its damage into a table at the same place. That holds nothing
-//!    that the damaged one did not, so order of age (I1) and bounds within a run stay.
-//! 3. What the log holds beyond the tables is a new run on top, with its deletes: they hide what
-//!    lies below. Not where values are separated, see `decide`.
+//! 2. A damaged table is read past its damage into a table at the same place. The copy has no entry
+//!    that the damaged one lacks, so order of age (I1) and bounds within a run stay.
+//! 3. Entries that only the log holds become a new run on top, with deletes, which hide older
+//!    entries. Keyspaces with separated values are an exception, see `decide`.
 //! 4. Value files are copied, not linked: their slots are used again in place.
 //!
 //! `decide` says when this can be done.
@@ -36,7 +36,7 @@ use crate::table::table_name;
 use crate::tree::manifest::{KeyspaceState, StoreState, read_manifest};
 use crate::values::layout::Layout;
 
-/// No store gets this far with its file numbers. A name with a larger one is not of a store.
+/// No store gets this far with its file numbers. No store made a file with a larger one.
 const MOST_FILES: u64 = 1 << 62;
 
 /// The state of the store, if all edits of the manifest apply one after another.
@@ -46,8 +46,8 @@ pub(super) fn whole_state(source: &dyn Storage, basis: &Basis) -> Option<StoreSt
     read.map(|(state, _)| state)
 }
 
-/// A file number from which on none is in use, in the manifest or by a name in the directory. What
-/// is carried over keeps its number.
+/// The first file number above all in use, in the manifest or in the directory. Files that are
+/// carried over keep their numbers.
 pub(super) fn first_free_file(source: &dyn Storage, basis: &Basis) -> Result<u64> {
     let of_name = |name: &str| {
         let extensions = ["table", "values", "manifest", "wal"];
@@ -184,7 +184,7 @@ impl Repairing {
         target: &mut Target<'_>,
     ) -> Result<Option<Arc<Table>>> {
         let mut ranges = input.range_deletes.clone();
-        // What is not shown of the table was compacted, but a range delete acts behind it too.
+        // The hidden part of the table was compacted, but a range delete acts behind it too.
         ranges.retain(|range| range.end.as_ref().is_none_or(|end| **end > *table.min_key));
         for range in &mut ranges {
             let start = std::mem::take(&mut range.start);

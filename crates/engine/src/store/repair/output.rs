@@ -1,5 +1,5 @@
-//! Writes tables of the repaired store: the one sorted run of a keyspace that is merged, or the few
-//! tables of one whose others are carried over.
+//! Writes tables of the repaired store: the one sorted run of a merged keyspace, or those few
+//! tables of a keyspace that cannot be carried over.
 
 use std::sync::Arc;
 
@@ -115,7 +115,7 @@ pub(super) fn tree_of(tables: &[Arc<Table>], options: &KeyspaceOptions) -> Resul
     shape.into_applied(&edit).map_err(unfit)
 }
 
-/// The error for tables that do not fit the tree that was to hold them.
+/// The error for tables that do not fit their tree.
 pub(super) fn unfit(bad: impl std::fmt::Display) -> Error {
     Error::corruption("the repaired store", 0, format!("tables do not fit: {bad}"))
 }
