@@ -222,9 +222,9 @@ mod tests {
         assert_eq!(cursor.go(Move::First).expect_err("it has ended").code, Code::Closed);
     }
 
-    /// A key whose operands cannot be merged, anywhere among the next 64, was an error of the first
-    /// move already, and the cursor then showed an entry all the same. Now the entries before such
-    /// a key are shown, and the error comes at its place.
+    /// If the operands of any of the next 64 keys could not be merged, the first move already
+    /// returned the error, and the cursor still showed an entry. Now the entries before such a key
+    /// are shown, and the error comes at its place.
     #[test]
     fn an_error_comes_at_its_place() {
         let dir = tempfile::tempdir().expect("a directory");

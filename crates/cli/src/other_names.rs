@@ -72,8 +72,8 @@ pub fn refusal(error: &clap::Error) -> Option<Failure> {
     Some(Failure::usage(format!("there is no command {name:?}"), advice).at("the command line"))
 }
 
-/// Clap advises to pass what it does not know as a value, after `--`. A key may begin with one
-/// dash, but with two it is an option of another command, and the next refusal follows.
+/// Clap advises to pass an unknown option as a value, after `--`. A key may begin with one dash,
+/// but two dashes mean an option of another command, and the next refusal follows.
 pub fn without_vain_advice(mut error: clap::Error) -> clap::Error {
     let is_long = match error.get(ContextKind::InvalidArg) {
         Some(ContextValue::String(argument)) => argument.starts_with("--"),

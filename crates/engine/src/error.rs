@@ -110,8 +110,8 @@ pub enum Error {
         /// Its message.
         what: String,
     },
-    /// Somebody else wrote, since the transaction began, what it wrote or read; or others wrote
-    /// faster than sixteen looks at it, and nobody knows the result. Nothing was written.
+    /// Since the transaction began, somebody else wrote a key that it wrote or read; or others
+    /// wrote too fast for sixteen checks to keep up. Nothing was written.
     #[error("another write of key \"{}\" of keyspace {keyspace:?} came first", key.escape_ascii())]
     Conflict {
         /// The keyspace of the key.

@@ -361,7 +361,7 @@ fn two_ask_at_once_and_both_are_answered() {
     store.close().expect("it closes");
 }
 
-/// Where jobs are run by hand, so are answers.
+/// If jobs are run by hand, requests are answered by hand too.
 #[test]
 fn what_nobody_answers_is_withdrawn() {
     let storage = SimStorage::new(42);

@@ -243,7 +243,7 @@ fn swapped_pages_are_found() {
 }
 
 /// All seeds of a cut in the middle of a program: the page is old, torn or new, never wrong; the
-/// pages before it are untouched; what looks erased but is not refuses to be programmed.
+/// pages before it are untouched; a page that only looks erased cannot be programmed.
 #[test]
 fn a_power_cut_tears_one_page() {
     let mut outcomes = BTreeSet::new();

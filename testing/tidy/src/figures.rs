@@ -8,9 +8,9 @@
 //! ```
 //!
 //! A file has `rows`, each with a `claim` and the result `here`: numbers, or a text with numbers.
-//! The first form is for tables whose first column holds claims. Under the others, the numbers of
-//! these rows are, in this order, all those of the table except its first column, or some of those
-//! of the paragraph. Comments may follow one another. A document may round.
+//! The first form is for tables whose first column holds claims. In the others, a table has all
+//! numbers of these rows in this order, outside its first column; a paragraph may have further
+//! numbers. Comments may follow one another. A document may round.
 //!
 //! The page of a paper has the rows of its results, by name and in order, each once, five to eight
 //! headlines, and not too many words.
@@ -24,9 +24,9 @@ const MARK: &str = "<!-- figures: ";
 const MARK_BEGINS: &str = "<!-- figure";
 /// What the papers' pages are made from, by `docs/papers/make.sh`.
 const RESULTS: &str = "docs/papers/results/";
-/// What stands beside the claims with a longer result is not on the page.
+/// A row beside the claims is not on the page if its result has more characters than this.
 const MOST_SHOWN: usize = 40;
-/// In the page of a paper, tables included.
+/// Words on the page of a paper, tables included.
 const MOST_WORDS: usize = 2500;
 
 /// Marked figures are those of their files, and rows of papers stand on the page of their paper.
@@ -202,7 +202,7 @@ fn is_rounded(text: &str, exact: f64) -> bool {
     let whole = text.replace(',', "");
     let last = match whole.split_once('.') {
         Some((_, digits)) => -(digits.len() as i32),
-        // Only in a long number may the zeros at the end stand for other digits.
+        // Zeros at the end may stand for other digits only in a long number.
         None if text.contains(',') => (whole.len() - whole.trim_end_matches('0').len()) as i32,
         None => 0,
     };

@@ -51,7 +51,7 @@ impl Run {
         (self.load.us + self.mix.us) / 2.0
     }
 
-    /// The least latency that this many thousandths of a percent of the operations do not exceed.
+    /// The latency that this share of the operations does not exceed, in thousandths of a percent.
     fn latency_at(&self, share: usize) -> f64 {
         let place = (self.latencies.len() * share).div_ceil(100_000).max(1);
         self.latencies[place - 1] as f64 / 1e3

@@ -4,8 +4,8 @@
 //! generations are counted, so the one under which the first record of a slot verifies is found by
 //! trying. It verifies all other records of the slot too.
 //!
-//! 1. Each slot is read once, when a value is first asked for. Its first record tries the
-//!    generations, from that of the slot before outwards.
+//! 1. Each slot is read once, when a value is first asked for. The generations are tried on its
+//!    first record, those near the previous slot's first.
 //! 2. Each record is noted by key and number. Both are in the record, so it is known to be the
 //!    value of that version, whatever the life of its slot: a slot that was freed holds its old
 //!    records until it is used again.
@@ -28,9 +28,9 @@ use crate::values::early::UNNUMBERED_SEQ;
 use crate::values::file::{FIRST_SLOT, values_name};
 
 /// Generations tried for each slot, counted from the smallest. A file of 10 GB in slots of 1 MiB
-/// whose slots were all used a hundred times has had as many.
+/// reaches this if all its slots were used a hundred times.
 const MOST_GENERATIONS: u64 = 1 << 20;
-/// Generations near that of the slot before, which are tried first.
+/// Generations near the previous slot's, which are tried first.
 const NEAR: u64 = 64;
 
 /// Where a record lies.

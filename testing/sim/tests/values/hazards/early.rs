@@ -235,7 +235,7 @@ fn early_values_fill_the_memtable_of_their_keyspace_alone() {
 }
 
 /// A sync of the values fails, and the process ends. The next process reads them from the kernel's
-/// memory; its syncs do not write them, since the kernel takes them for written.
+/// memory; its syncs do not write them, since the kernel considers them written.
 #[test]
 fn found_values_are_written_again() {
     holds_and_finds(Bug::FoundValuesTrusted, || {
