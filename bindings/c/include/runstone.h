@@ -82,7 +82,7 @@ typedef enum {
 
 // What kind of change it is.
 typedef enum {
-    // There is no more for now.
+    // There is no further change for now.
     RUNSTONE_CHANGE_NONE = 0,
     // Writes that became visible together.
     RUNSTONE_CHANGE_WRITES = 1,
@@ -92,17 +92,16 @@ typedef enum {
     RUNSTONE_CHANGE_KEYSPACE = 3,
     // A keyspace was dropped.
     RUNSTONE_CHANGE_DROPPED = 4,
-    // All keyspaces that there are: after a crash, or behind a gap.
+    // Lists all keyspaces: after a crash, or after a gap.
     RUNSTONE_CHANGE_KEYSPACES = 5,
     // The time of day, by the clock of the writer, which may go back. All changes before it had
     // been committed by then.
     RUNSTONE_CHANGE_TIME = 6,
-    // The log does not have what comes next. RUNSTONE_CHANGE_STATE follows until
-    // RUNSTONE_CHANGE_GAP_END. Values that were overwritten in between are not handed out, nor are
-    // deletes that a compaction has dropped together with what they hid: a key that the caller has
-    // and the store has not may not come.
+    // The log lacks the next changes. RUNSTONE_CHANGE_STATE follows until RUNSTONE_CHANGE_GAP_END.
+    // Overwritten values are not handed out, nor are deletes that a compaction dropped together
+    // with the values they hid. So the caller may keep a key that the store no longer has.
     RUNSTONE_CHANGE_GAP = 7,
-    // What keys have as of the end of the gap: a put or a delete of each, after deletes of ranges.
+    // The state of keys at the end of the gap: range deletes, then a put or a delete of each key.
     RUNSTONE_CHANGE_STATE = 8,
     // The gap has ended.
     RUNSTONE_CHANGE_GAP_END = 9,
@@ -110,7 +109,7 @@ typedef enum {
 
 // What a write does.
 typedef enum {
-    // There are no more.
+    // There are no further writes.
     RUNSTONE_WRITE_NONE = 0,
     // Stores a value.
     RUNSTONE_WRITE_PUT = 1,
@@ -157,9 +156,9 @@ typedef enum {
 typedef enum {
     // The oldest change that the log of the store has.
     RUNSTONE_FROM_OLDEST = 0,
-    // What is committed from now on.
+    // Commits from now on.
     RUNSTONE_FROM_NOW = 1,
-    // Everything behind `after`.
+    // Everything after `after`.
     RUNSTONE_FROM_POSITION = 2,
 } runstone_changes_from;
 
@@ -255,15 +254,15 @@ typedef struct {
 
 // A part of an archive that has every change.
 typedef struct {
-    // It has everything after this number.
+    // It has all changes after this number.
     uint64_t from_seq;
     // Up to this one.
     uint64_t through_seq;
     // The history of its end, as in a runstone_position.
     uint64_t history;
-    // The first time that it tells, in milliseconds since 1970; 0 if it tells none.
+    // The first time recorded in it, in milliseconds since 1970; 0 if there is none.
     uint64_t from_ms;
-    // The last time that it tells; 0 if it tells none.
+    // The last time recorded in it; 0 if there is none.
     uint64_t through_ms;
     // Bytes of its files.
     uint64_t bytes;
@@ -280,7 +279,7 @@ typedef struct {
     void *owner;
 } runstone_bytes;
 
-// What a restore to a moment made.
+// The result of a restore to a moment.
 typedef struct {
     // The number of the backup that it began with.
     uint64_t backup;
@@ -297,15 +296,14 @@ typedef struct {
     // With RUNSTONE_FROM_POSITION, the changes begin after this position. Give the position of the
     // last change whose effects the caller has.
     runstone_position after;
-    // Where the log does not reach back to that position, hands out the state of what was written
-    // since (RUNSTONE_CHANGE_GAP), and then the log. Otherwise it fails with
+    // If the log no longer reaches back to that position, hands out the current state of the keys
+    // written since (RUNSTONE_CHANGE_GAP), and then the log. If not set, such a reader fails with
     // RUNSTONE_HISTORY_GONE.
     bool state;
-    // Options for reading that state, because of the merge operators that they have; null if the
-    // store needs none.
+    // Options with the merge operators that reading this state needs; null if the store has none.
     const runstone_options *state_options;
-    // Hands out what is not durable yet, too. After a power loss the store may not have it: then
-    // the reader fails with RUNSTONE_HISTORY_FORKED.
+    // Also hands out changes that are not durable yet. If a power loss takes them, the reader
+    // fails with RUNSTONE_HISTORY_FORKED.
     bool unsynced;
 } runstone_changes_options;
 
@@ -313,15 +311,14 @@ typedef struct {
 typedef struct {
     // What kind it is.
     runstone_change_kind kind;
-    // The position after it. Keep it in one batch with what the change does elsewhere, and each
-    // has its effect once. Inside a gap it is that before the gap.
+    // The position after it. Write it in one batch with the effects of the change, and each change
+    // takes effect exactly once. Inside a gap it is the position before the gap.
     runstone_position position;
-    // Of a time: in milliseconds since 1970. Otherwise 0.
+    // For a time: milliseconds since 1970. Otherwise 0.
     uint64_t time_ms;
-    // Of a gap: the state is of what was written behind this number; 0 means of all keys.
-    // Otherwise 0.
+    // For a gap: the state has the keys written after this number; 0 means all keys. Otherwise 0.
     uint64_t gap_after;
-    // Of a gap: the state is as of this number. Otherwise 0.
+    // For a gap: the state is as of this number. Otherwise 0.
     uint64_t gap_through;
 } runstone_change;
 
@@ -331,12 +328,12 @@ typedef struct {
     runstone_write_kind kind;
     // The name of the keyspace.
     const char *keyspace;
-    // The key; of a range, the first one.
+    // The key; for a range, the first one.
     const void *key;
     // Its size.
     size_t key_size;
-    // The value or operand; of a range, the key before which it ends. Null for a delete, and for a
-    // range without an end.
+    // The value or operand; for a range, the key before which it ends. Null for a delete, and for
+    // a range without an end.
     const void *value;
     // Its size.
     size_t value_size;
@@ -381,11 +378,11 @@ typedef struct {
 
 // What a round of mirroring did.
 typedef struct {
-    // Changes that were applied.
+    // Changes applied.
     uint64_t changes;
-    // About how many bytes they have.
+    // Their size in bytes, approximately.
     uint64_t bytes;
-    // Whether there was no more. A round ends after about 16 MiB although there is more.
+    // Whether no changes are left. A round ends after about 16 MiB even if some are.
     bool is_drained;
 } runstone_mirroring;
 
@@ -502,20 +499,19 @@ runstone_status runstone_archiver_position(const runstone_archiver *archiver,
 // on with it. Null is not an error.
 runstone_status runstone_archiver_close(runstone_archiver *archiver);
 
-// Opens a directory of backups of one store. If `may_create`, one that is new or empty will do.
-// The directory of a store is refused, and so is one that holds anything else. It may lie on
-// another disk than the store, and should.
+// Opens a directory of backups of one store. If `may_create`, it may be new or empty. A directory
+// that holds a store or anything else is refused. It may lie on another disk than the store, and
+// should.
 runstone_status runstone_backups_open(const char *path,
                                       bool may_create,
                                       runstone_backups **backups);
 
-// Closes a directory of backups; what it holds stays, and an archiver goes on. Null is not an
-// error.
+// Closes a directory of backups. Its files stay, and an archiver continues. Null is not an error.
 runstone_status runstone_backups_close(runstone_backups *backups);
 
 // Adds a backup of the store in a directory, as it is now. The store may be open in this process
-// or in another one, or closed; who writes to it waits for nothing. Only what the directory lacks
-// is copied. Two at a time in one directory are refused with RUNSTONE_IN_USE. `made`, which may be
+// or in another one, or closed; its writers do not wait. Only files that the directory lacks are
+// copied. Two at a time in one directory are refused with RUNSTONE_IN_USE. `made`, which may be
 // null, gets the backup.
 runstone_status runstone_backups_create(const runstone_backups *backups,
                                         const char *store_path,
@@ -552,8 +548,8 @@ runstone_status runstone_backups_verify(const runstone_backups *backups,
 runstone_status runstone_backups_verify_archives(const runstone_backups *backups,
                                                  runstone_bytes *report);
 
-// Makes a store of a backup in a directory that is new or empty, and checks everything on the way.
-// `number` 0 is the newest.
+// Makes a store from a backup in a new or empty directory, and checks every byte on the way.
+// `number` 0 is the newest backup.
 runstone_status runstone_backups_restore(const runstone_backups *backups,
                                          uint64_t number,
                                          const char *path);
@@ -636,30 +632,29 @@ void runstone_output_set(runstone_output *output,
                          const void *data,
                          size_t size);
 
-// Reads what is committed to the store in a directory, whether or not a process has it open.
-// `options` may be null. The store keeps its log for the reader, within its limits: behind them it
-// fails with RUNSTONE_LEASE_REVOKED. A log that was gone before is RUNSTONE_HISTORY_GONE
-// (`keep_log_bytes` keeps more), and RUNSTONE_HISTORY_FORKED means that a power loss took what the
-// caller has. Close it with runstone_changes_close().
+// Reads the changes of the store in a directory, whether or not a process has it open. `options`
+// may be null. The store keeps its log for the reader, within limits: a reader that falls behind
+// them fails with RUNSTONE_LEASE_REVOKED. If the log was gone before, it fails with
+// RUNSTONE_HISTORY_GONE (`keep_log_bytes` keeps more). RUNSTONE_HISTORY_FORKED means that a power
+// loss took changes that the caller has. Close it with runstone_changes_close().
 runstone_status runstone_changes_open(const char *store_path,
                                       const runstone_changes_options *options,
                                       runstone_changes **changes);
 
-// Moves to the next change, and waits for one for at most `wait_ms`. Its kind is
-// RUNSTONE_CHANGE_NONE if there is none: a later call goes on. After an error, what was handed out
-// stays valid.
+// Moves to the next change, and waits for it for at most `wait_ms`. Its kind is
+// RUNSTONE_CHANGE_NONE if there is none; call again later. After an error, the change handed out
+// before stays valid.
 runstone_status runstone_changes_next(runstone_changes *changes,
                                       uint64_t wait_ms,
                                       runstone_change *change);
 
-// Moves to the next write of the change, in order. Its kind is RUNSTONE_WRITE_NONE if there are no
-// more, and for a change without writes. Those of a load are read a megabyte at a time.
+// Moves to the next write of the change, in order. Its kind is RUNSTONE_WRITE_NONE after the last
+// write, and for a change without writes. The writes of a load are read a megabyte at a time.
 runstone_status runstone_changes_next_write(runstone_changes *changes,
                                             runstone_change_write *write);
 
 // The keyspaces that the change is about, as a JSON list of objects with `name` and `options`:
-// TOML if they were made or changed, otherwise null. Empty for writes, whose keyspaces are with
-// them.
+// TOML if they were made or changed, otherwise null. Empty for writes: each names its keyspace.
 runstone_status runstone_changes_keyspaces(const runstone_changes *changes,
                                            runstone_bytes *keyspaces);
 
@@ -826,29 +821,29 @@ runstone_status runstone_ingest(const runstone_keyspace *keyspace,
                                 const char *const *paths,
                                 uint64_t *entries);
 
-// Goes on with the mirror of a store, or makes it in a directory that is new or empty: a store
-// that is as the other one was at some moment. The other store may be open in this process or in
-// another one, or closed. `options`, which may be null, are those of the mirror: it needs the
-// merge operators and the filters of the other store. A mirror that was away for too long is
-// refused with RUNSTONE_HISTORY_GONE, and needs a new directory. Follow the mirror to read it
-// meanwhile. Close it with runstone_mirror_close().
+// Continues the mirror of a store, or makes it in a new or empty directory. A mirror is a store
+// that equals the other one at some moment in the past. The other store may be open in this
+// process or in another one, or closed. `options`, which may be null, are those of the mirror: it
+// needs the merge operators and the filters of the other store. A mirror that was away for too
+// long is refused with RUNSTONE_HISTORY_GONE, and needs a new directory. To read it meanwhile,
+// follow it. Close it with runstone_mirror_close().
 runstone_status runstone_mirror_open(const char *source_path,
                                      const char *target_path,
                                      const runstone_options *options,
                                      runstone_mirror **mirror);
 
-// Applies what was committed since, and waits for a change for at most `wait_ms` first. After an
-// error the mirror is at its position, and the next call goes on. `done` may be null.
+// Applies the changes committed since; first waits for one for at most `wait_ms`. After an error
+// the mirror is at its position, and the next call continues there. `done` may be null.
 runstone_status runstone_mirror_advance(runstone_mirror *mirror,
                                         uint64_t wait_ms,
                                         runstone_mirroring *done);
 
-// The position of the other store that the mirror shows.
+// The position of the other store at which the mirror is.
 runstone_status runstone_mirror_position(const runstone_mirror *mirror,
                                          runstone_position *position);
 
-// Closes a mirror, as runstone_close() does with a store; a round that runs ends first. The
-// directory is a store, and another call goes on with it. Null is not an error.
+// Closes a mirror, as runstone_close() does with a store; a running round ends first. The
+// directory is a store, and runstone_mirror_open() continues with it. Null is not an error.
 runstone_status runstone_mirror_close(runstone_mirror *mirror);
 
 // Makes what many stores of the process share: one memory budget, threads, open files, and a rate

@@ -55,15 +55,15 @@ impl From<&BackupInfo> for runstone_backup {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct runstone_archive {
-    /// It has everything after this number.
+    /// It has all changes after this number.
     pub from_seq: u64,
     /// Up to this one.
     pub through_seq: u64,
     /// The history of its end, as in a runstone_position.
     pub history: u64,
-    /// The first time that it tells, in milliseconds since 1970; 0 if it tells none.
+    /// The first time recorded in it, in milliseconds since 1970; 0 if there is none.
     pub from_ms: u64,
-    /// The last time that it tells; 0 if it tells none.
+    /// The last time recorded in it; 0 if there is none.
     pub through_ms: u64,
     /// Bytes of its files.
     pub bytes: u64,
@@ -82,7 +82,7 @@ impl From<&ArchiveInfo> for runstone_archive {
     }
 }
 
-/// What a restore to a moment made.
+/// The result of a restore to a moment.
 #[allow(non_camel_case_types)]
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -128,9 +128,9 @@ fn number_of(backups: &Backups, number: u64) -> Result<u64> {
     }
 }
 
-/// Opens a directory of backups of one store. If `may_create`, one that is new or empty will do.
-/// The directory of a store is refused, and so is one that holds anything else. It may lie on
-/// another disk than the store, and should.
+/// Opens a directory of backups of one store. If `may_create`, it may be new or empty. A directory
+/// that holds a store or anything else is refused. It may lie on another disk than the store, and
+/// should.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_backups_open(
     path: *const c_char,
@@ -147,16 +147,15 @@ pub unsafe extern "C" fn runstone_backups_open(
     })
 }
 
-/// Closes a directory of backups; what it holds stays, and an archiver goes on. Null is not an
-/// error.
+/// Closes a directory of backups. Its files stay, and an archiver continues. Null is not an error.
 #[unsafe(no_mangle)]
 pub extern "C" fn runstone_backups_close(backups: *mut runstone_backups) -> runstone_status {
     answer(|| runstone_backups::close(backups))
 }
 
 /// Adds a backup of the store in a directory, as it is now. The store may be open in this process
-/// or in another one, or closed; who writes to it waits for nothing. Only what the directory lacks
-/// is copied. Two at a time in one directory are refused with RUNSTONE_IN_USE. `made`, which may be
+/// or in another one, or closed; its writers do not wait. Only files that the directory lacks are
+/// copied. Two at a time in one directory are refused with RUNSTONE_IN_USE. `made`, which may be
 /// null, gets the backup.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_backups_create(
@@ -283,8 +282,8 @@ fn told(damage: &[Damage], place: Place<runstone_bytes>) -> Result<()> {
     }
 }
 
-/// Makes a store of a backup in a directory that is new or empty, and checks everything on the way.
-/// `number` 0 is the newest.
+/// Makes a store from a backup in a new or empty directory, and checks every byte on the way.
+/// `number` 0 is the newest backup.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_backups_restore(
     backups: *const runstone_backups,

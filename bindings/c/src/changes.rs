@@ -1,4 +1,4 @@
-//! Changes: what was committed to a store, in order.
+//! Reads the changes committed to a store, in order.
 
 use std::ffi::{CString, c_char, c_void};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::status::{answer, runstone_status};
 
 handle!(12 "reader of changes" runstone_changes: Alone<Reader>);
 
-/// A reader, and what it shows of the last change.
+/// A reader, and what it holds of the last change.
 #[derive(Debug)]
 pub struct Reader {
     reader: ChangeReader,
@@ -43,9 +43,9 @@ pub struct Reader {
 pub enum runstone_changes_from {
     /// The oldest change that the log of the store has.
     RUNSTONE_FROM_OLDEST = 0,
-    /// What is committed from now on.
+    /// Commits from now on.
     RUNSTONE_FROM_NOW = 1,
-    /// Everything behind `after`.
+    /// Everything after `after`.
     RUNSTONE_FROM_POSITION = 2,
 }
 
@@ -59,15 +59,14 @@ pub struct runstone_changes_options {
     /// With RUNSTONE_FROM_POSITION, the changes begin after this position. Give the position of the
     /// last change whose effects the caller has.
     pub after: runstone_position,
-    /// Where the log does not reach back to that position, hands out the state of what was written
-    /// since (RUNSTONE_CHANGE_GAP), and then the log. Otherwise it fails with
+    /// If the log no longer reaches back to that position, hands out the current state of the keys
+    /// written since (RUNSTONE_CHANGE_GAP), and then the log. If not set, such a reader fails with
     /// RUNSTONE_HISTORY_GONE.
     pub state: bool,
-    /// Options for reading that state, because of the merge operators that they have; null if the
-    /// store needs none.
+    /// Options with the merge operators that reading this state needs; null if the store has none.
     pub state_options: *const runstone_options,
-    /// Hands out what is not durable yet, too. After a power loss the store may not have it: then
-    /// the reader fails with RUNSTONE_HISTORY_FORKED.
+    /// Also hands out changes that are not durable yet. If a power loss takes them, the reader
+    /// fails with RUNSTONE_HISTORY_FORKED.
     pub unsynced: bool,
 }
 
@@ -76,7 +75,7 @@ pub struct runstone_changes_options {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub enum runstone_change_kind {
-    /// There is no more for now.
+    /// There is no further change for now.
     RUNSTONE_CHANGE_NONE = 0,
     /// Writes that became visible together.
     RUNSTONE_CHANGE_WRITES = 1,
@@ -86,17 +85,16 @@ pub enum runstone_change_kind {
     RUNSTONE_CHANGE_KEYSPACE = 3,
     /// A keyspace was dropped.
     RUNSTONE_CHANGE_DROPPED = 4,
-    /// All keyspaces that there are: after a crash, or behind a gap.
+    /// Lists all keyspaces: after a crash, or after a gap.
     RUNSTONE_CHANGE_KEYSPACES = 5,
     /// The time of day, by the clock of the writer, which may go back. All changes before it had
     /// been committed by then.
     RUNSTONE_CHANGE_TIME = 6,
-    /// The log does not have what comes next. RUNSTONE_CHANGE_STATE follows until
-    /// RUNSTONE_CHANGE_GAP_END. Values that were overwritten in between are not handed out, nor are
-    /// deletes that a compaction has dropped together with what they hid: a key that the caller has
-    /// and the store has not may not come.
+    /// The log lacks the next changes. RUNSTONE_CHANGE_STATE follows until RUNSTONE_CHANGE_GAP_END.
+    /// Overwritten values are not handed out, nor are deletes that a compaction dropped together
+    /// with the values they hid. So the caller may keep a key that the store no longer has.
     RUNSTONE_CHANGE_GAP = 7,
-    /// What keys have as of the end of the gap: a put or a delete of each, after deletes of ranges.
+    /// The state of keys at the end of the gap: range deletes, then a put or a delete of each key.
     RUNSTONE_CHANGE_STATE = 8,
     /// The gap has ended.
     RUNSTONE_CHANGE_GAP_END = 9,
@@ -111,15 +109,14 @@ use runstone_change_kind::*;
 pub struct runstone_change {
     /// What kind it is.
     pub kind: runstone_change_kind,
-    /// The position after it. Keep it in one batch with what the change does elsewhere, and each
-    /// has its effect once. Inside a gap it is that before the gap.
+    /// The position after it. Write it in one batch with the effects of the change, and each change
+    /// takes effect exactly once. Inside a gap it is the position before the gap.
     pub position: runstone_position,
-    /// Of a time: in milliseconds since 1970. Otherwise 0.
+    /// For a time: milliseconds since 1970. Otherwise 0.
     pub time_ms: u64,
-    /// Of a gap: the state is of what was written behind this number; 0 means of all keys.
-    /// Otherwise 0.
+    /// For a gap: the state has the keys written after this number; 0 means all keys. Otherwise 0.
     pub gap_after: u64,
-    /// Of a gap: the state is as of this number. Otherwise 0.
+    /// For a gap: the state is as of this number. Otherwise 0.
     pub gap_through: u64,
 }
 
@@ -128,7 +125,7 @@ pub struct runstone_change {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub enum runstone_write_kind {
-    /// There are no more.
+    /// There are no further writes.
     RUNSTONE_WRITE_NONE = 0,
     /// Stores a value.
     RUNSTONE_WRITE_PUT = 1,
@@ -151,12 +148,12 @@ pub struct runstone_change_write {
     pub kind: runstone_write_kind,
     /// The name of the keyspace.
     pub keyspace: *const c_char,
-    /// The key; of a range, the first one.
+    /// The key; for a range, the first one.
     pub key: *const c_void,
     /// Its size.
     pub key_size: usize,
-    /// The value or operand; of a range, the key before which it ends. Null for a delete, and for a
-    /// range without an end.
+    /// The value or operand; for a range, the key before which it ends. Null for a delete, and for
+    /// a range without an end.
     pub value: *const c_void,
     /// Its size.
     pub value_size: usize,
@@ -176,11 +173,11 @@ impl runstone_change_write {
     };
 }
 
-/// Reads what is committed to the store in a directory, whether or not a process has it open.
-/// `options` may be null. The store keeps its log for the reader, within its limits: behind them it
-/// fails with RUNSTONE_LEASE_REVOKED. A log that was gone before is RUNSTONE_HISTORY_GONE
-/// (`keep_log_bytes` keeps more), and RUNSTONE_HISTORY_FORKED means that a power loss took what the
-/// caller has. Close it with runstone_changes_close().
+/// Reads the changes of the store in a directory, whether or not a process has it open. `options`
+/// may be null. The store keeps its log for the reader, within limits: a reader that falls behind
+/// them fails with RUNSTONE_LEASE_REVOKED. If the log was gone before, it fails with
+/// RUNSTONE_HISTORY_GONE (`keep_log_bytes` keeps more). RUNSTONE_HISTORY_FORKED means that a power
+/// loss took changes that the caller has. Close it with runstone_changes_close().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_changes_open(
     store_path: *const c_char,
@@ -223,9 +220,9 @@ fn reading_of(options: &runstone_changes_options) -> Result<Reading> {
     Ok(Reading { from, state, unsynced: options.unsynced })
 }
 
-/// Moves to the next change, and waits for one for at most `wait_ms`. Its kind is
-/// RUNSTONE_CHANGE_NONE if there is none: a later call goes on. After an error, what was handed out
-/// stays valid.
+/// Moves to the next change, and waits for it for at most `wait_ms`. Its kind is
+/// RUNSTONE_CHANGE_NONE if there is none; call again later. After an error, the change handed out
+/// before stays valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_changes_next(
     changes: *mut runstone_changes,
@@ -241,8 +238,8 @@ pub unsafe extern "C" fn runstone_changes_next(
     })
 }
 
-/// Moves to the next write of the change, in order. Its kind is RUNSTONE_WRITE_NONE if there are no
-/// more, and for a change without writes. Those of a load are read a megabyte at a time.
+/// Moves to the next write of the change, in order. Its kind is RUNSTONE_WRITE_NONE after the last
+/// write, and for a change without writes. The writes of a load are read a megabyte at a time.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_changes_next_write(
     changes: *mut runstone_changes,
@@ -261,8 +258,7 @@ pub unsafe extern "C" fn runstone_changes_next_write(
 }
 
 /// The keyspaces that the change is about, as a JSON list of objects with `name` and `options`:
-/// TOML if they were made or changed, otherwise null. Empty for writes, whose keyspaces are with
-/// them.
+/// TOML if they were made or changed, otherwise null. Empty for writes: each names its keyspace.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_changes_keyspaces(
     changes: *const runstone_changes,

@@ -21,11 +21,11 @@ handle!(13 "mirror" runstone_mirror: Alone<Option<Mirror>>);
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct runstone_mirroring {
-    /// Changes that were applied.
+    /// Changes applied.
     pub changes: u64,
-    /// About how many bytes they have.
+    /// Their size in bytes, approximately.
     pub bytes: u64,
-    /// Whether there was no more. A round ends after about 16 MiB although there is more.
+    /// Whether no changes are left. A round ends after about 16 MiB even if some are.
     pub is_drained: bool,
 }
 
@@ -36,12 +36,12 @@ impl From<Mirroring> for runstone_mirroring {
     }
 }
 
-/// Goes on with the mirror of a store, or makes it in a directory that is new or empty: a store
-/// that is as the other one was at some moment. The other store may be open in this process or in
-/// another one, or closed. `options`, which may be null, are those of the mirror: it needs the
-/// merge operators and the filters of the other store. A mirror that was away for too long is
-/// refused with RUNSTONE_HISTORY_GONE, and needs a new directory. Follow the mirror to read it
-/// meanwhile. Close it with runstone_mirror_close().
+/// Continues the mirror of a store, or makes it in a new or empty directory. A mirror is a store
+/// that equals the other one at some moment in the past. The other store may be open in this
+/// process or in another one, or closed. `options`, which may be null, are those of the mirror: it
+/// needs the merge operators and the filters of the other store. A mirror that was away for too
+/// long is refused with RUNSTONE_HISTORY_GONE, and needs a new directory. To read it meanwhile,
+/// follow it. Close it with runstone_mirror_close().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_mirror_open(
     source_path: *const c_char,
@@ -64,8 +64,8 @@ pub unsafe extern "C" fn runstone_mirror_open(
     })
 }
 
-/// Applies what was committed since, and waits for a change for at most `wait_ms` first. After an
-/// error the mirror is at its position, and the next call goes on. `done` may be null.
+/// Applies the changes committed since; first waits for one for at most `wait_ms`. After an error
+/// the mirror is at its position, and the next call continues there. `done` may be null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_mirror_advance(
     mirror: *mut runstone_mirror,
@@ -85,7 +85,7 @@ pub unsafe extern "C" fn runstone_mirror_advance(
     })
 }
 
-/// The position of the other store that the mirror shows.
+/// The position of the other store at which the mirror is.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_mirror_position(
     mirror: *const runstone_mirror,
@@ -101,8 +101,8 @@ pub unsafe extern "C" fn runstone_mirror_position(
     })
 }
 
-/// Closes a mirror, as runstone_close() does with a store; a round that runs ends first. The
-/// directory is a store, and another call goes on with it. Null is not an error.
+/// Closes a mirror, as runstone_close() does with a store; a running round ends first. The
+/// directory is a store, and runstone_mirror_open() continues with it. Null is not an error.
 #[unsafe(no_mangle)]
 pub extern "C" fn runstone_mirror_close(mirror: *mut runstone_mirror) -> runstone_status {
     answer(|| {
