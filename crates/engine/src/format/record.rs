@@ -88,6 +88,9 @@ pub(crate) struct Pointer {
     pub(crate) value_bytes: u32,
 }
 
+/// The most bytes that [`Pointer::encode`] makes: four numbers of at most 64, 32, 64 and 32 bits.
+pub(crate) const MOST_POINTER_BYTES: usize = 10 + 5 + 10 + 5;
+
 impl Pointer {
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         out.clear();

@@ -8,6 +8,7 @@ use crate::error::Result;
 use crate::format::record::{Record, footer_bytes, tag_bytes};
 use crate::memory::prefetch::{LINE_BYTES, prefetch};
 use crate::pace::write_back::WriteBack;
+use crate::values::again::ReadAgain;
 use crate::values::appender::Appender;
 use crate::values::file::ValueFile;
 use crate::values::layout::{Segment, ValueEdit};
@@ -49,13 +50,15 @@ impl ValueFile {
             cooled_bytes: 0,
             tag_bytes: 0,
         };
+        let mut again = ReadAgain::default();
         let mut runs = survivors.chunk_by(|one, next| one.segment == next.segment);
         let outcome = runs.try_for_each(|run| {
             let at = run[0].segment as usize;
-            match leaving.contains(&at) {
-                true => self.copy_run(&segments[at], scanned.held[at].as_deref(), run, &mut writer),
-                false => Ok(()),
+            if !leaving.contains(&at) {
+                return Ok(());
             }
+            let held = scanned.held[at].as_deref();
+            self.copy_run(&segments[at], (held, &mut again), run, &mut writer)
         });
         match outcome.and_then(|()| writer.finish()) {
             Ok(cold) => {
@@ -77,7 +80,7 @@ impl ValueFile {
     fn copy_run(
         &self,
         segment: &Segment,
-        held: Option<&[u8]>,
+        (held, again): (Option<&[u8]>, &mut ReadAgain),
         mut left: &[RecordEntry],
         writer: &mut OutputWriter<'_>,
     ) -> Result<()> {
@@ -97,17 +100,13 @@ impl ValueFile {
                 left = &left[outcome?..];
                 continue;
             }
-            let place = self.position(segment) + u64::from(first.offset);
-            let read;
             let record = match held {
-                // The scan has checked it.
-                Some(bytes) => Record::of_checked(&bytes[first.offset as usize..]),
-                None => {
-                    read = self.file.read_vec(place, first.bytes as usize)?;
-                    self.checksum_seed(segment).take(&read, first.offset.into())
-                }
+                Some(bytes) => first.checked(bytes).map_err(|what| {
+                    self.corrupt(self.position(segment) + u64::from(first.offset), what)
+                })?,
+                None => again.record(self, segment, left.iter())?,
             };
-            writer.add(&record.map_err(|what| self.corrupt(place, what))?, first)?;
+            writer.add(&record, first)?;
             left = &left[1..];
         }
         Ok(())
@@ -157,8 +156,7 @@ impl OutputWriter<'_> {
                 let lines = next.offset as usize..(next.offset + next.bytes) as usize;
                 lines.step_by(LINE_BYTES).take(MOST_LINES).for_each(|at| prefetch(bytes, at));
             }
-            let record = Record::of_checked(&bytes[entry.offset as usize..]);
-            let record = record.map_err(|what| bad(entry, what))?;
+            let record = entry.checked(bytes).map_err(|what| bad(entry, what))?;
             self.put(&record, entry, entry.tag);
         }
         Ok(run.len())

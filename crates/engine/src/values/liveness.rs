@@ -8,7 +8,7 @@ use std::ops::Range;
 use runstone_policy::sketch::Sketch;
 
 use crate::cache::Reservation;
-use crate::format::record::{footer_bytes, tag_bytes};
+use crate::format::record::{Record, footer_bytes, tag_bytes};
 use crate::keys::{SeqNo, head};
 use crate::values::file::ValueFile;
 use crate::values::layout::Segment;
@@ -47,6 +47,16 @@ impl RecordEntry {
         if self.cools { tag_bytes(self.key_bytes as usize) } else { self.bytes.into() }
     }
 
+    /// The record among the bytes of its segment, which the scan has checked.
+    pub(crate) fn checked<'a>(&self, segment: &'a [u8]) -> Result<Record<'a>, &'static str> {
+        Record::of_checked(&segment[self.offset as usize..])
+    }
+
+    /// Where it ends in its segment.
+    pub(crate) fn end(&self) -> u64 {
+        u64::from(self.offset) + u64::from(self.bytes)
+    }
+
     /// Bytes that leave the group for the cold stream.
     pub(crate) fn cooling_bytes(&self) -> u64 {
         if self.cools { self.bytes.into() } else { 0 }
@@ -67,6 +77,8 @@ pub(crate) struct Scanned {
     pub(crate) charge: Option<Reservation>,
     /// The bytes of each segment that is held.
     pub(crate) held: Vec<Option<HeldSegment>>,
+    /// Whether some segments are not held, because they are too many.
+    pub(crate) is_too_large: bool,
     /// Spreads the hashes of keys. Nobody outside knows this value, so nobody can choose keys whose
     /// hashes collide.
     pub(crate) mix: u64,

@@ -25,7 +25,7 @@ use crate::values::layout::Segment;
 use crate::values::read::{SCRATCH_BYTES, with_scratch};
 
 /// Records closer than this are read together.
-const MOST_GAP_BYTES: u64 = 16 << 10;
+pub(crate) const MOST_GAP_BYTES: u64 = 16 << 10;
 /// A read is no longer than this, unless one record is.
 const MOST_READ_BYTES: u64 = 1 << 20;
 

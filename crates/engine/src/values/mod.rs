@@ -9,12 +9,14 @@
 //! - `early`: values that are in the file before their writes are logged; `found`: finds them again
 //!   by the log.
 //! - `separation`: where a flush or compaction puts each value.
+//! - `again`: reads records again that a scan could not hold.
 //! - `scan`: reads all records of segments, for collection and verification.
 //! - `liveness`: which records and segments a collection keeps.
 //! - `copy`: copies survivors to fresh slots, and cold ones to the cold stream.
 //! - `usage`: what a file holds, as users see it.
 //! - `value`: the type that readers get.
 
+pub(crate) mod again;
 pub(crate) mod appender;
 pub(crate) mod copy;
 pub(crate) mod early;

@@ -56,6 +56,7 @@ impl ValueFile {
             cancelled()?;
             let bytes = self.scan_segment(i, segment, &mut scanned)?;
             held_bytes += segment.bytes;
+            scanned.is_too_large |= bytes.is_some() && held_bytes > most;
             scanned.held.push(bytes.filter(|_| held_bytes <= most));
         }
         Ok(scanned)

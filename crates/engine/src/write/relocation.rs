@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::catalog::keyspace::KeyspaceCore;
 use crate::error::{Error, Result};
-use crate::format::record::{Pointer, record_bytes};
+use crate::format::record::{MOST_POINTER_BYTES, Pointer, record_bytes};
 use crate::keys::{Kind, MAX_SEQ, SeqNo, is_relocation, seq_of};
 use crate::metrics::Counter;
 use crate::sync::cores::rest;
@@ -25,15 +25,15 @@ use crate::write::recent::Noted;
 const AT_ONCE: usize = 256;
 const AT_ONCE_BYTES: usize = 128 << 10;
 
-/// A value that a collection moved.
+/// A value that a collection moved. A collection keeps as many of these as it has live records.
 #[derive(Debug)]
-pub(crate) struct Relocation {
-    pub(crate) key: Vec<u8>,
+pub(crate) struct Relocation<'a> {
+    pub(crate) key: &'a [u8],
     /// The sequence number of the version that points to the old place, or of the record there. A
     /// later write of the key by a user has a larger one.
     pub(crate) seq: SeqNo,
-    /// The new place, encoded.
-    pub(crate) pointer: Vec<u8>,
+    /// The new place.
+    pub(crate) pointer: Pointer,
 }
 
 /// Finds the moves whose keys users have written since.
@@ -42,10 +42,10 @@ struct Check<'a> {
     keyspace: &'a Arc<KeyspaceCore>,
     store: &'a ValueFile,
     /// In order of keys, and whether a user wrote the key. Without those in `deleted`.
-    moves: Vec<(&'a Relocation, bool)>,
+    moves: Vec<(&'a Relocation<'a>, bool)>,
     /// Moves whose keys lie in a range that a user deleted. Each move is put here once, so all
     /// looks together are linear in the number of writes and moves.
-    deleted: Vec<&'a Relocation>,
+    deleted: Vec<&'a Relocation<'a>>,
     /// Every write up to this sequence number was looked at. No moved version has a larger one.
     seen_seq: SeqNo,
 }
@@ -54,7 +54,7 @@ impl Condition for Check<'_> {
     fn prepare(&mut self) -> Result<SeqNo> {
         self.seen_seq = self.visibility.now();
         let view = self.keyspace.view.load();
-        let is_deleted = |Relocation { key, seq, .. }: &Relocation| {
+        let is_deleted = |Relocation { key, seq, .. }: &Relocation<'_>| {
             view.hides(key, *seq, MAX_SEQ) && !seeded!(RelocationsIgnoreRangeDeletes)
         };
         let deleted = self.moves.extract_if(.., |(one, _)| is_deleted(one));
@@ -82,9 +82,9 @@ impl Condition for Check<'_> {
             if keyspace != self.keyspace.id {
                 continue;
             }
-            let from = self.moves.partition_point(|(one, _)| &*one.key < key);
+            let from = self.moves.partition_point(|(one, _)| one.key < key);
             if kind == Kind::RangeDelete {
-                let ends = |one: &Relocation| value.is_empty() || &*one.key < value;
+                let ends = |one: &Relocation<'_>| value.is_empty() || one.key < value;
                 let count = self.moves[from..].partition_point(|(one, _)| ends(one));
                 let deleted = self.moves.drain(from..from + count);
                 self.deleted.extend(deleted.map(|(one, _)| one));
@@ -114,14 +114,14 @@ impl Committer {
         &self,
         keyspace: &Arc<KeyspaceCore>,
         store: &ValueFile,
-        moves: &[Relocation],
+        moves: &[Relocation<'_>],
         deleted: &mut Vec<(Pointer, u32)>,
     ) -> Result<SeqNo> {
         let mut rest = moves;
         loop {
             let mut bytes = 0;
-            let fits = |one: &&Relocation| {
-                bytes += one.key.len() + one.pointer.len();
+            let fits = |one: &&Relocation<'_>| {
+                bytes += one.key.len() + MOST_POINTER_BYTES;
                 bytes <= AT_ONCE_BYTES
             };
             // At least one fits, because keys are shorter than the limit.
@@ -139,11 +139,11 @@ impl Committer {
         &self,
         keyspace: &Arc<KeyspaceCore>,
         store: &ValueFile,
-        moves: &[Relocation],
+        moves: &[Relocation<'_>],
         deleted: &mut Vec<(Pointer, u32)>,
     ) -> Result<SeqNo> {
         let mut moves: Vec<_> = moves.iter().map(|one| (one, false)).collect();
-        moves.sort_by(|(one, _), (other, _)| one.key.cmp(&other.key));
+        moves.sort_by_key(|(one, _)| one.key);
         let looked = moves.len() as u64;
         let (visibility, gone) = (&*self.visibility, Vec::new());
         let mut check = Check { visibility, keyspace, store, moves, deleted: gone, seen_seq: 0 };
@@ -157,13 +157,13 @@ impl Committer {
         };
         state.note_more_looks(looked);
         for Relocation { key, pointer, .. } in &check.deleted {
-            let pointer = Pointer::of_entry(pointer)?;
             let bytes = record_bytes(key.len(), pointer.value_bytes as usize);
-            deleted.push((pointer, u32::try_from(bytes).unwrap_or(u32::MAX)));
+            deleted.push((*pointer, u32::try_from(bytes).unwrap_or(u32::MAX)));
         }
-        let mut batch = Batch::new();
+        let (mut batch, mut encoded) = (Batch::new(), Vec::new());
         for (Relocation { key, pointer, .. }, _) in check.moves.iter().filter(|(_, gone)| !gone) {
-            batch.push(Kind::Relocate, keyspace.id, key, pointer)?;
+            pointer.encode(&mut encoded);
+            batch.push(Kind::Relocate, keyspace.id, key, &encoded)?;
         }
         if batch.is_empty() {
             state.end_looks();

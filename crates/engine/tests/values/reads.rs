@@ -348,3 +348,41 @@ fn contains_key_asks_filters_and_reads_no_value() {
         [true, false, true, false]
     );
 }
+
+/// A collection of more than memory holds reads its survivors again. They lie side by side, and one
+/// read for each would be a wait for each.
+#[test]
+fn a_collection_reads_neighbours_together() {
+    const RECORDS: u64 = 4_000;
+    type Change = fn(&mut ValueOptions);
+    let placements: [(&str, Change); 3] = [
+        ("stable", |values| values.groups = 1),
+        ("written back", |values| (values.groups, values.gc_pointers) = (1, GcPointers::Writeback)),
+        ("log", |values| values.placement = ValuePlacement::Vlog),
+    ];
+    for (place, change) in placements {
+        let mut values = ValueOptions::default()
+            .placement(ValuePlacement::HashGrouped)
+            .separate_at(100)
+            .slot_bytes(64 << 10);
+        change(&mut values);
+        let keyspace = KeyspaceOptions::default().values(values);
+        let options = Options::default()
+            .background(Background::Manual)
+            .memory_budget_bytes(2 << 20)
+            .keyspace(keyspace);
+        let store = Store::open_on(Arc::new(SimStorage::new(1)), options).expect("opens");
+        let put = |k| store.put(format!("{k:06}"), value(k, 0)).expect("puts");
+        (0..RECORDS).for_each(put);
+        store.flush().expect("flushes");
+        (0..RECORDS).filter(|k| k % 4 == 0).for_each(put);
+        store.flush().expect("flushes");
+        let (_, before) = reads(&store);
+        store.collect_values().expect("collects");
+        let (_, after) = reads(&store);
+        let copied = store.metrics().counters.value_gc_bytes_written / 1_000;
+        assert!(copied > RECORDS / 2, "{place}: {copied} records copied");
+        assert!(after - before < copied / 8, "{place}: {} reads for {copied}", after - before);
+        store.verify().expect("is whole");
+    }
+}

@@ -22,6 +22,7 @@ use std::sync::Arc;
 
 use runstone_policy::sketch::Sketch;
 
+use crate::cache::Reservation;
 use crate::callbacks::event::Event;
 use crate::catalog::keyspace::KeyspaceCore;
 use crate::error::Result;
@@ -29,6 +30,7 @@ use crate::format::record::Pointer;
 use crate::jobs::collection::Collector;
 use crate::keys::SeqNo;
 use crate::metrics::Counter;
+use crate::values::again::ReadAgain;
 use crate::values::appender::Appender;
 use crate::values::file::{Condemned, FileState, ValueFile};
 use crate::values::layout::{GroupEdit, Segment, ValueEdit};
@@ -56,8 +58,10 @@ pub(crate) struct Emptied<'a> {
 }
 
 /// Moved values whose pointers are not written yet.
-struct Moved {
-    moves: Vec<Relocation>,
+struct Moved<'a> {
+    moves: Vec<Relocation<'a>>,
+    /// The memory of the list.
+    _charge: Reservation,
     /// Bytes appended.
     written: u64,
     /// The part of them that went to the cold stream.
@@ -153,7 +157,8 @@ impl Collector {
         emptied: &Emptied<'_>,
         live: &[Live<'_>],
     ) -> Result<()> {
-        let Moved { moves, written, cooled } = self.move_to_end(keyspace, store, emptied, live)?;
+        let Moved { moves, _charge, written, cooled } =
+            self.move_to_end(keyspace, store, emptied, live)?;
         reached!(GroupCopied);
         let mut deleted = Vec::new();
         let last_seq = self.committer.commit_relocations(keyspace, store, &moves, &mut deleted)?;
@@ -200,35 +205,34 @@ impl Collector {
     }
 
     /// Runs step 1.
-    fn move_to_end(
+    fn move_to_end<'a>(
         &self,
         keyspace: &Arc<KeyspaceCore>,
         store: &Arc<ValueFile>,
-        emptied: &Emptied<'_>,
+        emptied: &Emptied<'a>,
         live: &[Live<'_>],
-    ) -> Result<Moved> {
+    ) -> Result<Moved<'a>> {
         let mut appender = Appender::of_copies(store);
-        let mut moves = Vec::new();
-        let mut cooled = 0;
-        for Live { entry, seq } in live {
+        let charge = store.cache.pin((live.len() * size_of::<Relocation<'_>>()) as u64);
+        let mut moves = Vec::with_capacity(live.len());
+        let (mut cooled, mut again) = (0, ReadAgain::default());
+        for (i, Live { entry, seq }) in live.iter().enumerate() {
             if let Some(tag) = entry.tag {
                 appender.tag(emptied.scanned.key(entry), entry.seq, tag)?;
                 continue;
             }
             let segment = &emptied.segments[entry.segment as usize];
-            let (at, len) = (entry.offset as usize, entry.bytes as usize);
-            let read;
-            let bytes = match &emptied.scanned.held[entry.segment as usize] {
-                Some(bytes) => &bytes[at..at + len],
+            let record = match &emptied.scanned.held[entry.segment as usize] {
+                Some(bytes) => entry.checked(bytes).map_err(|what| {
+                    store.corrupt(store.position(segment) + u64::from(entry.offset), what)
+                })?,
                 None => {
-                    read = store.file.read_vec(store.position(segment) + at as u64, len)?;
-                    &read[..]
+                    let of_segment = live[i..].iter().map(|one| one.entry);
+                    let of_segment = of_segment.take_while(|one| one.segment == entry.segment);
+                    again.record(store, segment, of_segment)?
                 }
             };
-            let record = store.checksum_seed(segment).take(bytes, entry.offset.into());
-            let place = store.position(segment) + u64::from(entry.offset);
-            let record = record.map_err(|what| store.corrupt(place, what))?;
-            let place = match store.cold.filter(|_| entry.cools) {
+            let pointer = match store.cold.filter(|_| entry.cools) {
                 None => appender.append(record.key, record.seq, record.value)?,
                 Some(cold) => {
                     let place = appender.append_to(cold, record.key, record.seq, record.value)?;
@@ -238,9 +242,7 @@ impl Collector {
                     place
                 }
             };
-            let mut pointer = Vec::new();
-            place.encode(&mut pointer);
-            moves.push(Relocation { key: record.key.to_vec(), seq: *seq, pointer });
+            moves.push(Relocation { key: emptied.scanned.key(entry), seq: *seq, pointer });
         }
         for marker in &emptied.markers {
             appender.mark(emptied.scanned.key(marker), marker.seq)?;
@@ -261,7 +263,7 @@ impl Collector {
             return Err(error);
         }
         appender.commit();
-        Ok(Moved { moves, written, cooled })
+        Ok(Moved { moves, _charge: charge, written, cooled })
     }
 
     /// Runs the second half of step 3: removes the condemned segments that no snapshot needs.

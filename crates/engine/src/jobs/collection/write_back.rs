@@ -135,6 +135,11 @@ impl Collector {
         // In a tree that is not settled, only the tags of the result are used, and it has none.
         let cools = store.cold.is_some() && keyspace.options.load().values.cold_stream;
         let mut kept = newest(&scanned, &closed.dead, cools);
+        if scanned.is_too_large {
+            // Copies are made in the order of keys, for scans. Records that have to be read again
+            // are read in the order of the file.
+            kept.entries.sort_unstable_by_key(|one| (one.segment, one.offset));
+        }
         let (live, markers): (Vec<Live<'_>>, _) = match is_settled {
             true => {
                 // The group does not know of range deletes.

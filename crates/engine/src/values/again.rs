@@ -1,0 +1,57 @@
+//! Reads records again that a scan has checked, because it could not hold their segments.
+//! Neighbours are read together: a collection copies its survivors in the order of the file, and
+//! one read for each would be a wait for each.
+
+use crate::error::Result;
+use crate::format::record::Record;
+use crate::values::file::ValueFile;
+use crate::values::layout::Segment;
+use crate::values::liveness::RecordEntry;
+use crate::values::lookup::MOST_GAP_BYTES;
+
+/// A read is no longer than this, unless one record is.
+const MOST_READ_BYTES: u64 = 256 << 10;
+
+/// The part of a segment that was read last.
+#[derive(Debug, Default)]
+pub(crate) struct ReadAgain {
+    /// Of the segment; 0 for none.
+    generation: u64,
+    /// Where the part begins in the segment.
+    offset: u64,
+    bytes: Vec<u8>,
+}
+
+impl ReadAgain {
+    /// The first of some records of a segment, which are in the order of their offsets. The others
+    /// are those that will be asked for next.
+    pub(crate) fn record<'a>(
+        &mut self,
+        store: &ValueFile,
+        segment: &Segment,
+        mut records: impl Iterator<Item = &'a RecordEntry>,
+    ) -> Result<Record<'_>> {
+        let first = records.next().expect("a record is asked for");
+        let (start, mut end) = (u64::from(first.offset), first.end());
+        let place = store.position(segment) + start;
+        let is_there = self.generation == segment.generation
+            && (self.offset..=self.offset + self.bytes.len() as u64).contains(&start)
+            && end <= self.offset + self.bytes.len() as u64;
+        if !is_there {
+            for next in records {
+                let is_near = (end..=end + MOST_GAP_BYTES).contains(&next.offset.into());
+                if !is_near || next.end() > start + MOST_READ_BYTES {
+                    break;
+                }
+                end = next.end();
+            }
+            // What it held would be taken for these bytes if the read failed.
+            self.generation = 0;
+            self.bytes = store.file.read_vec(place, (end - start) as usize)?;
+            (self.generation, self.offset) = (segment.generation, start);
+        }
+        let bytes = &self.bytes[(start - self.offset) as usize..];
+        let record = store.checksum_seed(segment).take(bytes, start);
+        record.map_err(|what| store.corrupt(place, what))
+    }
+}
