@@ -191,6 +191,30 @@ fn reads_run_side_by_side_as_far_as_the_queue_allows() {
     assert_eq!([taken(8, 2, true), taken(64, 4, false)], [one / 2, one / 4], "the queue's limit");
 }
 
+/// The extents of a file are asked for together as well: three files that grow in turn have extents
+/// of one block each.
+#[test]
+fn extents_are_read_side_by_side() {
+    let geometry = Geometry { page_bytes: 4096, block_pages: 256, channel_count: 8, ..PAPER };
+    let options = BlockOptions { queue_depth: 32, ..BlockOptions::default() };
+    let image = Box::new(MemoryImage::new());
+    let storage = BlockStorage::create(image, geometry, options).unwrap();
+    let files = ["a", "b", "c"].map(|name| storage.create(name, Category::Value).unwrap());
+    for block in 0..64 {
+        for file in &files {
+            file.write_at(block * 4096, &[1; 4096]).unwrap();
+            file.sync().unwrap();
+        }
+    }
+    let read = || files[0].read_at(0, &mut vec![0; 64 * 4096]).unwrap();
+    read();
+    let before_ns = storage.layers().elapsed_ns;
+    read();
+    let took_ns = storage.layers().elapsed_ns - before_ns;
+    let one_by_one_ns = 64 * (25_000 + (4096 + 128) * 25);
+    assert!(took_ns < one_by_one_ns / 3, "{took_ns} of {one_by_one_ns} ns");
+}
+
 /// A block that was read ahead holds what was written last, whatever happened since.
 #[test]
 fn blocks_that_were_read_ahead_follow_the_file() {

@@ -259,9 +259,10 @@ impl Volume {
 
     // Content.
 
-    /// Fills `buf`, which lies inside the file.
+    /// Fills `buf`, which lies inside the file. All extents are asked for before the first is waited
+    /// for, as a block layer does: the values of a group lie in many short ones.
     pub(super) fn read(&mut self, id: u64, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        let mut done = 0;
+        let (mut done, mut last_ns) = (0, 0);
         while done < buf.len() {
             let at = offset + done as u64;
             let (file_block, inside) = (at / BLOCK, (at % BLOCK) as usize);
@@ -275,12 +276,14 @@ impl Volume {
                 copy_part(&block[inside..], rest)
             } else if let Some(run) = inode.extents.find(file_block) {
                 if let Some(arrival) = self.ahead.get(run.start) {
-                    self.ftl.nand_mut().wait_until(arrival.at_ns);
+                    last_ns = last_ns.max(arrival.at_ns);
                     copy_part(&arrival.bytes[inside..], rest)
                 } else {
                     let count = self.ahead.missing(run.start, limit.min(run.count));
                     let mut bytes = vec![0; (count * BLOCK) as usize];
-                    self.ftl.read(run.start, &mut bytes).map_err(as_io)?;
+                    let mut arrives = |_, ns| last_ns = last_ns.max(ns);
+                    let read = self.ftl.read_queued(run.start, &mut bytes, &mut arrives);
+                    read.map_err(as_io)?;
                     copy_part(&bytes[inside..], rest)
                 }
             } else {
@@ -290,6 +293,7 @@ impl Volume {
                 len
             };
         }
+        self.ftl.nand_mut().wait_until(last_ns);
         Ok(())
     }
 
