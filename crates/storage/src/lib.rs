@@ -102,6 +102,12 @@ pub trait StorageLock: Send + Sync + Debug {
     fn check(&self) -> Result<()> {
         Ok(())
     }
+
+    /// A number of the lock file that stays when its directory is moved, and that a copy of the
+    /// file does not have. 0 where files have no such number.
+    fn number(&self) -> u64 {
+        0
+    }
 }
 
 /// A flat directory of named files.

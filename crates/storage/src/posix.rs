@@ -7,6 +7,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::UNIX_EPOCH;
 
 use rustix::fs::{FlockOperation, access, flock, major, minor, statvfs};
 use rustix::io::Errno;
@@ -323,6 +324,7 @@ struct PosixLock {
     path: PathBuf,
     /// Device and number of the file.
     inode: (u64, u64),
+    number: u64,
     process: Process,
 }
 
@@ -332,9 +334,10 @@ fn boxed(lock: PosixLock) -> Option<Box<dyn StorageLock>> {
 
 impl PosixLock {
     fn new(file: File, path: PathBuf) -> io::Result<PosixLock> {
-        let inode = inode_of(&file.metadata()?);
+        let metadata = file.metadata()?;
+        let (inode, number) = (inode_of(&metadata), number_of(&metadata));
         let own = OwnLock::new(file.as_fd());
-        Ok(PosixLock { _own: own, file, path, inode, process: Process::current() })
+        Ok(PosixLock { _own: own, file, path, inode, number, process: Process::current() })
     }
 
     fn try_check(&self) -> io::Result<()> {
@@ -356,10 +359,22 @@ fn inode_of(metadata: &Metadata) -> (u64, u64) {
     (metadata.dev(), metadata.ino())
 }
 
+/// The number of the file, mixed with the moment at which it was made where the file system knows
+/// that: numbers are used again. Not the device, whose number may be another after each boot.
+fn number_of(metadata: &Metadata) -> u64 {
+    let made = metadata.created().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+    let made = made.map_or(0, |since| since.as_nanos() as u64);
+    metadata.ino().wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ made
+}
+
 impl StorageLock for PosixLock {
     fn check(&self) -> Result<()> {
         let place = self.path.display().to_string();
         self.try_check().map_err(|source| Error::new(Operation::Lock, place, source))
+    }
+
+    fn number(&self) -> u64 {
+        self.number
     }
 }
 

@@ -39,6 +39,8 @@ pub(super) struct State {
     /// Makes the choices of each boot different.
     pub(super) salt: u64,
     pub(super) is_crashed: bool,
+    /// The number of its lock files, which copies by hand do not share.
+    pub(super) lock_number: u64,
     pub(super) random: Random,
     pub(super) faults: Faults,
     pub(super) op_count: u64,
@@ -111,6 +113,7 @@ impl State {
         State {
             salt,
             is_crashed: false,
+            lock_number: 0,
             random,
             faults: Faults::default(),
             op_count: 0,
@@ -130,6 +133,7 @@ impl State {
         let mut next = State::new(seed ^ self.salt);
         next.capacity_bytes = self.capacity_bytes;
         next.most_handles = self.most_handles;
+        next.lock_number = self.lock_number;
         next.next_inode = self.next_inode;
         next
     }

@@ -126,6 +126,18 @@ impl SimStorage {
     pub fn process_crash(&self) -> SimStorage {
         let mut state = self.disk.state.lock();
         state.is_crashed = true;
+        Self::on(Self::all_of(&state), self.place.clone())
+    }
+
+    /// Copies all files as `cp -r` does: into new files, while nobody writes. A simulated lock
+    /// shows that, see [`StorageLock::number`].
+    pub fn copy_by_hand(&self, number: u64) -> SimStorage {
+        let mut next = Self::all_of(&self.disk.state.lock());
+        next.lock_number = number;
+        Self::on(next, self.place.clone())
+    }
+
+    fn all_of(state: &State) -> State {
         let mut next = state.next_boot(state.op_count);
         next.salt = state.salt;
         next.directories = state.directories.clone();
@@ -135,7 +147,7 @@ impl SimStorage {
             inode.mapped_handle_count = 0;
         }
         next.collect_garbage();
-        Self::on(next, self.place.clone())
+        next
     }
 
     /// The bytes of a file as readers see them. Not an operation; works on a dead disk.
@@ -381,8 +393,10 @@ impl Storage for SimStorage {
     /// The lock is held in a table of the disk; no file appears.
     fn lock(&self, name: &str, mode: LockMode) -> Result<Option<Box<dyn StorageLock>>> {
         check_name(Operation::Lock, name)?;
-        self.run(Operation::Lock, name, |state| state.check_alive())?;
-        Ok(self.disk.locks.take(self.path_text(name), mode))
+        let number = |state: &mut State| state.check_alive().map(|()| state.lock_number);
+        let number = self.run(Operation::Lock, name, number)?;
+        let lock = self.disk.locks.take(self.path_text(name), mode);
+        Ok(lock.map(|lock| Box::new(Numbered { lock, number }) as Box<dyn StorageLock>))
     }
 
     /// The directory itself is durable at once, as `PosixStorage` makes it.
@@ -416,5 +430,22 @@ impl Storage for SimStorage {
 
     fn location(&self) -> String {
         self.path_text("")
+    }
+}
+
+/// A lock of a file that has a number.
+#[derive(Debug)]
+struct Numbered {
+    lock: Box<dyn StorageLock>,
+    number: u64,
+}
+
+impl StorageLock for Numbered {
+    fn check(&self) -> Result<()> {
+        self.lock.check()
+    }
+
+    fn number(&self) -> u64 {
+        self.number
     }
 }

@@ -65,20 +65,21 @@ fn zstd_compress(raw: &[u8], into: &mut [u8]) -> io::Result<usize> {
     }
 }
 
-fn checksum(file_uid: u64, offset: u64, bytes: &[u8]) -> u32 {
+/// The hash of a block at its place. Its low half is the checksum.
+fn hash(file_uid: u64, offset: u64, bytes: &[u8]) -> u64 {
     let seed = file_uid ^ offset.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    xxhash_rust::xxh3::xxh3_64_with_seed(bytes, seed) as u32
+    xxhash_rust::xxh3::xxh3_64_with_seed(bytes, seed)
 }
 
-/// Turns a raw block into its stored form at `offset`, appended to `out`. Returns the stored
-/// length.
+/// Turns a raw block into its stored form at `offset`, appended to `out`. Returns the hash
+/// of which the checksum is the low half.
 pub fn seal(
     raw: &[u8],
     compression: Compression,
     file_uid: u64,
     offset: u64,
     out: &mut Vec<u8>,
-) -> usize {
+) -> u64 {
     let start = out.len();
     let kind = compress(raw, compression, out).unwrap_or_else(|| {
         out.truncate(start);
@@ -86,9 +87,9 @@ pub fn seal(
         0
     });
     out.push(kind);
-    let sum = checksum(file_uid, offset, &out[start..]);
-    out.extend_from_slice(&sum.to_le_bytes());
-    out.len() - start
+    let hash = hash(file_uid, offset, &out[start..]);
+    out.extend_from_slice(&(hash as u32).to_le_bytes());
+    hash
 }
 
 /// The compression of a stored block; `None` if it is too short to be one.
@@ -97,10 +98,13 @@ pub fn kind(stored: &[u8]) -> Option<u8> {
 }
 
 /// Appends a stored block, which the caller has checked, bound to another file and place.
-pub fn rebind(stored: &[u8], file_uid: u64, offset: u64, out: &mut Vec<u8>) {
+/// Returns the hash, as [`seal`] does.
+pub fn rebind(stored: &[u8], file_uid: u64, offset: u64, out: &mut Vec<u8>) -> u64 {
     let covered = &stored[..stored.len() - CHECKSUM_BYTES];
     out.extend_from_slice(covered);
-    out.extend_from_slice(&checksum(file_uid, offset, covered).to_le_bytes());
+    let hash = hash(file_uid, offset, covered);
+    out.extend_from_slice(&(hash as u32).to_le_bytes());
+    hash
 }
 
 fn compress(raw: &[u8], compression: Compression, out: &mut Vec<u8>) -> Option<u8> {
@@ -146,7 +150,7 @@ pub fn open_in<B: DerefMut<Target = [u8]>>(
         stored.len().checked_sub(CHECKSUM_BYTES).ok_or("block shorter than its trailer")?;
     let sum = u32_at(stored, body_and_kind).ok_or("block shorter than its trailer")?;
     let covered = &stored[..body_and_kind];
-    if checksum(file_uid, offset, covered) != sum && !seeded!(BlocksUnchecked) {
+    if hash(file_uid, offset, covered) as u32 != sum && !seeded!(BlocksUnchecked) {
         return Err("block checksum does not match");
     }
     let (kind, body) = covered.split_last().ok_or("block shorter than its trailer")?;

@@ -105,6 +105,8 @@ pub struct TableBuilder {
     /// Sealed bytes not yet handed to the file; they start at `written_bytes`.
     out: Vec<u8>,
     written_bytes: u64,
+    /// The hashes of all frames so far, each of which has its place in its seed.
+    content: u64,
     write_back: WriteBack,
     /// How much of the table's inputs was in memory; empty if that does not matter.
     inputs: Vec<Arc<Warmth>>,
@@ -164,6 +166,7 @@ impl TableBuilder {
             raw: Vec::new(),
             out: Vec::with_capacity(WRITE_BUFFER_BYTES + (64 << 10)),
             written_bytes: 0,
+            content: 0,
             write_back: WriteBack::default(),
             inputs: Vec::new(),
         }
@@ -246,7 +249,7 @@ impl TableBuilder {
         }
         summary.hashes.iter().for_each(|hash| self.properties.sketch.add(*hash));
         let offset = self.position();
-        frame::rebind(block.stored, self.uid, offset, &mut self.out);
+        self.content ^= frame::rebind(block.stored, self.uid, offset, &mut self.out);
         if self.out.len() >= WRITE_BUFFER_BYTES {
             self.write_out()?;
         }
@@ -340,11 +343,12 @@ impl TableBuilder {
 
     fn seal(&mut self, compression: Compression) -> Result<(u64, u64)> {
         let offset = self.position();
-        let len = frame::seal(&self.raw, compression, self.uid, offset, &mut self.out);
+        self.content ^= frame::seal(&self.raw, compression, self.uid, offset, &mut self.out);
+        let len = self.position() - offset;
         if self.out.len() >= WRITE_BUFFER_BYTES {
             self.write_out()?;
         }
-        Ok((offset, len as u64))
+        Ok((offset, len))
     }
 
     /// Names the table's inputs. If most of them were not in memory, the table need not be either.
@@ -454,8 +458,8 @@ impl TableBuilder {
         })
     }
 
-    /// `root offset u64 | root len u32 | properties offset u64 | len u32 | uid u64 | format u32
-    /// | checksum u32 | magic u64`
+    /// `root offset u64 | root len u32 | properties offset u64 | len u32 | uid u64 | content u64
+    /// | format u32 | checksum u32 | magic u64`
     fn put_footer(&mut self, root: (u64, u64), properties: (u64, u64)) {
         let start = self.out.len();
         for (offset, len) in [root, properties] {
@@ -463,6 +467,7 @@ impl TableBuilder {
             self.out.extend_from_slice(&(len as u32).to_le_bytes());
         }
         self.out.extend_from_slice(&self.uid.to_le_bytes());
+        self.out.extend_from_slice(&self.content.to_le_bytes());
         self.out.extend_from_slice(&TABLE_FORMAT.to_le_bytes());
         let sum = xxhash_rust::xxh3::xxh3_64(&self.out[start..]) as u32;
         self.out.extend_from_slice(&sum.to_le_bytes());

@@ -5,7 +5,8 @@
 //! ```
 //!
 //! Every part but the footer is framed (`frame`): compressed and checksummed with the file's uid
-//! and its own offset. Nothing here knows levels or policies.
+//! and its own offset. The footer has a hash of all that is before it. Nothing here knows levels or
+//! policies.
 
 pub(crate) mod behind;
 pub mod builder;
@@ -19,7 +20,7 @@ pub const TABLE_FORMAT: u32 = 1;
 /// Last eight bytes of every table file.
 pub const TABLE_MAGIC: u64 = u64::from_le_bytes(*b"RunTable");
 /// Bytes of the footer.
-pub const FOOTER_BYTES: usize = 48;
+pub const FOOTER_BYTES: usize = 56;
 
 /// File name of a table.
 pub fn table_name(id: u64) -> String {

@@ -627,13 +627,13 @@ fn read_footer(name: &str, file: &dyn StorageFile, file_len: u64, uid: u64) -> R
     let bad = |what: &str| Error::corruption(name, at, what);
     let word = |at: usize| u64_at(&bytes, at).ok_or_else(|| bad("footer is short"));
     let half = |at: usize| u32_at(&bytes, at).ok_or_else(|| bad("footer is short"));
-    if word(40)? != TABLE_MAGIC {
+    if word(48)? != TABLE_MAGIC {
         return Err(bad("not a table: the last eight bytes are not its magic number"));
     }
-    if half(36)? != xxhash_rust::xxh3::xxh3_64(&bytes[..36]) as u32 {
+    if half(44)? != xxhash_rust::xxh3::xxh3_64(&bytes[..44]) as u32 {
         return Err(bad("footer checksum does not match"));
     }
-    let format = half(32)?;
+    let format = half(40)?;
     if format != TABLE_FORMAT {
         return Err(Error::NewerFormat {
             file: name.to_string(),

@@ -3,6 +3,9 @@
 //! A power loss may take the end of the log, and the store then uses its numbers again. So each
 //! open that replays a log begins a new history, and the manifest says up to which number the two
 //! are the same. A number means something only with its history.
+//!
+//! A copy of the directory that was made by hand goes on with the same numbers. Its lock file is
+//! another file than the one whose number the manifest has, so its first open begins a new history.
 
 use runstone_random::Random;
 
@@ -19,12 +22,14 @@ pub struct History {
     /// Earlier histories, the oldest first, and the last number that each has in common with the
     /// next one.
     pub forks: Vec<(u64, SeqNo)>,
+    /// The number of the lock file under which it is written; 0 where files have no numbers.
+    pub lock_file: u64,
 }
 
 impl History {
-    /// The history of a new store.
+    /// The history of a new store. Its first open notes the lock file.
     pub(crate) fn first(id: u64) -> History {
-        History { id, forks: Vec::new() }
+        History { id, ..History::default() }
     }
 
     /// Begins another history after `last_seq`.

@@ -23,7 +23,7 @@ use super::parts::put_file;
 const UNCHECKED: u8 = 1;
 const HASH_INDEX: u8 = 2;
 const ZSTD: u8 = 4;
-const FOOTER_BYTES: usize = 48;
+const FOOTER_BYTES: usize = 56;
 /// A file of made-up partitions can list its blocks many times, so reading stops here.
 const MOST_ENTRIES: usize = 5_000;
 
@@ -45,8 +45,8 @@ pub fn judge(data: &[u8]) {
 /// The footer's checksum is rewritten.
 fn seal_footer(file: &mut [u8]) {
     let Some(footer) = file.last_chunk_mut::<FOOTER_BYTES>() else { return };
-    let sum = xxhash_rust::xxh3::xxh3_64(&footer[..36]) as u32;
-    footer[36..40].copy_from_slice(&sum.to_le_bytes());
+    let sum = xxhash_rust::xxh3::xxh3_64(&footer[..44]) as u32;
+    footer[44..48].copy_from_slice(&sum.to_le_bytes());
 }
 
 fn look(file: &[u8], flags: u8) {

@@ -103,7 +103,7 @@ fn a_file_that_is_damaged_anywhere_is_named() {
     write(&path, 0..2000);
     let store = store();
     let bytes = std::fs::read(&path).expect("reads");
-    for at in (0..bytes.len()).step_by(bytes.len() / 100).chain(bytes.len() - 48..bytes.len()) {
+    for at in (0..bytes.len()).step_by(bytes.len() / 100).chain(bytes.len() - 56..bytes.len()) {
         let mut damaged = bytes.clone();
         damaged[at] ^= 0x10;
         std::fs::write(&bad, damaged).expect("writes");
@@ -142,10 +142,10 @@ fn a_newer_format_asks_for_a_newer_release() {
     let path = dir.path().join("new");
     write(&path, 0..10);
     let mut bytes = std::fs::read(&path).expect("reads");
-    let footer = bytes.len() - 48;
-    bytes[footer + 32] += 1;
-    let sum = xxhash_rust::xxh3::xxh3_64(&bytes[footer..footer + 36]) as u32;
-    bytes[footer + 36..footer + 40].copy_from_slice(&sum.to_le_bytes());
+    let footer = bytes.len() - 56;
+    bytes[footer + 40] += 1;
+    let sum = xxhash_rust::xxh3::xxh3_64(&bytes[footer..footer + 44]) as u32;
+    bytes[footer + 44..footer + 48].copy_from_slice(&sum.to_le_bytes());
     std::fs::write(&path, bytes).expect("writes");
     match refused(&store(), &[&path]) {
         Error::NewerFormat { file, .. } => assert_eq!(file, path.display().to_string()),

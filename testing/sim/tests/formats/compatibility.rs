@@ -216,10 +216,10 @@ fn count_up(name: &str, bytes: &mut [u8]) -> Option<&'static str> {
             Some("values")
         }
         "table" => {
-            let footer = bytes.len() - 48;
-            bytes[footer + 32] += 1;
-            let sum = xxh3_64(&bytes[footer..footer + 36]) as u32;
-            bytes[footer + 36..footer + 40].copy_from_slice(&sum.to_le_bytes());
+            let footer = bytes.len() - 56;
+            bytes[footer + 40] += 1;
+            let sum = xxh3_64(&bytes[footer..footer + 44]) as u32;
+            bytes[footer + 44..footer + 48].copy_from_slice(&sum.to_le_bytes());
             Some("table")
         }
         "flash" => {

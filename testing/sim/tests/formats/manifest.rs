@@ -146,6 +146,7 @@ impl Store {
                     let (_earlier, last_common) = (body.u64(), body.varint());
                     assert!(last_common < 1 << 56);
                 }
+                assert_eq!(body.u64(), 0, "files in memory have no numbers");
             }
             12 => {}
             _ => panic!("tag {tag}"),

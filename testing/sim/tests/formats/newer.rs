@@ -62,7 +62,7 @@ fn append(files: &mut Files, name: &str, magic: &[u8; 8], record: &[u8]) {
 
 /// Rewrites the checksum of a frame of a table.
 fn reseal(table: &mut [u8], offset: usize, len: usize) {
-    let uid = at(table, table.len() as u64 - 24).u64();
+    let uid = at(table, table.len() as u64 - 32).u64();
     let seed = uid ^ (offset as u64).wrapping_mul(PHI);
     let sum = low32(xxh3_seeded(&table[offset..offset + len - 4], seed));
     table[offset + len - 4..offset + len].copy_from_slice(&sum.to_le_bytes());
@@ -84,10 +84,10 @@ fn a_later_format_number_is_refused() {
     let name = name_of(&files, "table");
     let mut newer = files.clone();
     let table = newer.get_mut(&name).expect("listed");
-    let footer = table.len() - 48;
-    table[footer + 32] += 1;
-    let sum = low32(xxh3(&table[footer..footer + 36]));
-    table[footer + 36..footer + 40].copy_from_slice(&sum.to_le_bytes());
+    let footer = table.len() - 56;
+    table[footer + 40] += 1;
+    let sum = low32(xxh3(&table[footer..footer + 44]));
+    table[footer + 44..footer + 48].copy_from_slice(&sum.to_le_bytes());
     refused(&newer, &name, 1);
 
     let mut newer = sample("hash-grouped");
@@ -133,7 +133,7 @@ fn later_properties_are_refused_or_passed_over() {
     let files = sample("plain");
     let whole = read(&files).expect("sound");
     let name = name_of(&files, "table");
-    let mut footer = at(&files[&name], files[&name].len() as u64 - 36);
+    let mut footer = at(&files[&name], files[&name].len() as u64 - 44);
     let (offset, len) = (footer.u64() as usize, footer.u32() as usize);
     let raw = &files[&name][offset..offset + len];
     // Tag 5 with its 8 bytes; then tag 128, of two bytes as 131 is.
@@ -157,7 +157,7 @@ fn later_codecs_and_kinds_are_refused() {
     let name = name_of(&files, "table");
     let mut newer = files.clone();
     let table = newer.get_mut(&name).expect("listed");
-    let mut footer = at(table, table.len() as u64 - 48);
+    let mut footer = at(table, table.len() as u64 - 56);
     let (root, len) = (footer.u64() as usize, footer.u32() as usize);
     table[root + len - 5] = 3;
     reseal(table, root, len);

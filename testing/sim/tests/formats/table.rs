@@ -1,5 +1,6 @@
 //! Table files: section 7 of docs/formats.md.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 
 use super::bytes::{Bytes, PHI, at, common_prefix, head, low32, xxh3, xxh3_seeded};
@@ -28,19 +29,22 @@ pub struct Seen {
 struct File<'a> {
     bytes: &'a [u8],
     uid: u64,
+    /// The hashes of the frames that were read.
+    content: Cell<u64>,
 }
 
 /// All entries of a file, in its order; everything in it is checked.
 pub fn read(bytes: &[u8], store_uid: u64, table: &Table, seen: &mut Seen) -> Vec<Entry> {
     assert_eq!(bytes.len() as u64, table.bytes);
     let uid = xxh3_seeded(&table.id.to_le_bytes(), store_uid);
-    let file = File { bytes, uid };
-    let footer_at = bytes.len() as u64 - 48;
+    let file = File { bytes, uid, content: Cell::new(0) };
+    let footer_at = bytes.len() as u64 - 56;
     let mut footer = at(bytes, footer_at);
     let root = (footer.u64(), u64::from(footer.u32()));
     let properties = (footer.u64(), u64::from(footer.u32()));
-    assert_eq!((footer.u64(), footer.u32()), (uid, 1));
-    assert_eq!(footer.u32(), low32(xxh3(&bytes[footer_at as usize..][..36])));
+    let (own_uid, content) = (footer.u64(), footer.u64());
+    assert_eq!((own_uid, footer.u32()), (uid, 1));
+    assert_eq!(footer.u32(), low32(xxh3(&bytes[footer_at as usize..][..44])));
     assert_eq!(footer.0, b"RunTable");
     assert_eq!((root.0 + root.1, properties.0 + properties.1), (properties.0, footer_at));
 
@@ -76,6 +80,7 @@ pub fn read(bytes: &[u8], store_uid: u64, table: &Table, seen: &mut Seen) -> Vec
     check_order(&entries);
     assert_eq!(filter_bits, table.filter_bits);
     let properties = file.frame(properties, seen);
+    assert_eq!(file.content.get(), content, "the footer has a hash of all frames");
     let is_loaded =
         check_properties(&properties, &entries, table, (blocks, filter_bits, store_uid));
     if is_loaded {
@@ -91,8 +96,9 @@ impl File<'_> {
     fn frame(&self, (offset, len): (u64, u64), seen: &mut Seen) -> Vec<u8> {
         let stored = &self.bytes[offset as usize..(offset + len) as usize];
         let (covered, checksum) = stored.split_at(stored.len() - 4);
-        let sum = low32(xxh3_seeded(covered, self.uid ^ offset.wrapping_mul(PHI)));
-        assert_eq!(checksum, sum.to_le_bytes(), "frame at {offset}");
+        let hash = xxh3_seeded(covered, self.uid ^ offset.wrapping_mul(PHI));
+        assert_eq!(checksum, low32(hash).to_le_bytes(), "frame at {offset}");
+        self.content.set(self.content.get() ^ hash);
         let (kind, body) = covered.split_last().expect("a kind");
         seen.frame_kinds.insert(*kind);
         if *kind == 0 {

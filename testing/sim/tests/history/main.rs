@@ -3,6 +3,7 @@
 mod archives;
 mod attacks;
 mod bridged;
+mod copied;
 mod cut_short;
 mod eras;
 mod faults;

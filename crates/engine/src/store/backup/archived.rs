@@ -125,7 +125,7 @@ fn put_history(out: &mut Vec<u8>, history: &History) {
 fn take_history(reader: &mut Reader<'_>) -> Decoded<History> {
     let id = reader.take_u64()?;
     let forks = take_list(reader, |reader| Ok((reader.take_u64()?, take_number(reader)?)))?;
-    Ok(History { id, forks })
+    Ok(History { id, forks, ..History::default() })
 }
 
 fn take_batch(reader: &mut Reader<'_>) -> Decoded<Batch> {
@@ -200,7 +200,7 @@ impl Chain {
         common.is_some_and(|common| seq <= *common) && self.from <= seq && seq <= self.through.seq()
     }
 
-    fn begin(number: u64, history: History, from: SeqNo) -> Chain {
+    pub(super) fn begin(number: u64, history: History, from: SeqNo) -> Chain {
         let mut chain = Chain {
             from,
             through: Position::new(history.id, from),

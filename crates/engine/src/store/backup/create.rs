@@ -14,7 +14,7 @@ use super::{BackupInfo, Backups, MARKER, backup_name, pack_name};
 use crate::error::{Error, Result};
 use crate::log::number_in;
 use crate::store::follow::cut::{self, Cut, Piece, copy_range, piece_of};
-use crate::table::table_name;
+use crate::table::{FOOTER_BYTES, table_name};
 use crate::values::file::values_name;
 use crate::wal::segments::segment_name;
 
@@ -84,19 +84,14 @@ impl Backups {
         (number, time_ms): (u64, u64),
         earlier: &BTreeMap<u64, Description>,
     ) -> Result<Description> {
-        let known: BTreeMap<u64, (TableFile, bool)> = earlier
-            .values()
-            .flat_map(|one| {
-                let is_ours = shares_history(cut, one);
-                one.tables.iter().map(move |table| (table.id, (*table, is_ours)))
-            })
-            .collect();
+        let known: BTreeMap<u64, TableFile> =
+            earlier.values().flat_map(|one| &one.tables).map(|table| (table.id, *table)).collect();
         let mut added_bytes = 0;
         let mut tables = Vec::new();
         for (id, bytes) in cut.tables() {
             tables.push(match known.get(&id) {
-                Some((table, is_ours)) => {
-                    self.check_same(cut, table, *is_ours)?;
+                Some(table) => {
+                    self.check_same(cut, table)?;
                     *table
                 }
                 None => self.add_table(cut, id, bytes, &mut added_bytes)?,
@@ -115,22 +110,22 @@ impl Backups {
         Ok(Description { number, time_ms, last_seq, added_bytes, tables, segments, log, state })
     }
 
-    /// Refuses a table that differs from the one that an earlier backup has: after a power loss a
-    /// store may have lost its last edits, and may have used their numbers again.
-    fn check_same(&self, cut: &Cut, table: &TableFile, is_ours: bool) -> Result<()> {
-        let (name, bytes) = (table_name(table.id), END_BYTES.min(table.bytes));
+    /// Refuses a table that differs from the one that an earlier backup has: a store may have used
+    /// its number again after a power loss, and a copy of the store that was made by hand uses it
+    /// too. The footers differ if anything does.
+    fn check_same(&self, cut: &Cut, table: &TableFile) -> Result<()> {
+        let (name, bytes) = (table_name(table.id), FOOTER_BYTES.min(table.bytes as usize));
         let from = cut.storage.open(&name, Category::Table)?;
-        let is_as_long = from.len()? == table.bytes;
-        let end = |file: &dyn StorageFile| file.read_vec(table.bytes - bytes, bytes as usize);
-        if is_as_long
+        let end = |file: &dyn StorageFile| file.read_vec(table.bytes - bytes as u64, bytes);
+        if from.len()? == table.bytes
             && end(&*from)? == end(&*self.storage.open(&name, Category::Table)?)?
-            && (is_ours || self.hash_of(&*from, 0, table.bytes)? == table.hash)
         {
             return Ok(());
         }
         Err(Error::invalid(
             format!("{name} is not the file that earlier backups have under this name"),
-            "the store has lost writes that they hold: begin another directory of backups",
+            "the store has lost writes that they hold, or they are of a copy of it: begin another \
+             directory of backups",
         ))
     }
 
@@ -290,9 +285,9 @@ fn add_segments(
     Ok(all)
 }
 
-/// Whether all that a backup has is of the history of the cut. Then a file of one name is the same
-/// file if it ends the same. Else two stores may have gone on from one state, and may have made
-/// files that differ in their middle alone: those are read as a whole.
+/// Whether all that a backup has is of the history of the cut. Then a segment of one name is the
+/// same segment if it ends the same. Else two stores may have gone on from one state, and may have
+/// made segments that differ in their middle alone: those are read as a whole.
 fn shares_history(cut: &Cut, earlier: &Description) -> bool {
     let common = cut.state.history.last_common(earlier.state.history.id);
     common.is_some_and(|common| earlier.last_seq <= common)

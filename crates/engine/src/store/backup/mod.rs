@@ -17,10 +17,10 @@
 //!    file does. A crash leaves earlier backups as they were, and the next backup uses the files
 //!    that it finds.
 //!
-//! Tables never change, and their file numbers are never used again, so the file number identifies
-//! a table. Segments of values grow, and slots are used again: a segment is the same as an earlier
-//! one if its description and its last bytes are equal. Files of a backup of another history are
-//! compared as a whole.
+//! A table is that of an earlier backup if its number and its footer are, because the footer has a
+//! hash of all of it. Segments of values grow, and slots are used again: a segment is the same as
+//! an earlier one if its description and its last bytes are equal. Segments of a backup of another
+//! history are compared as a whole.
 
 pub(crate) mod archive;
 mod archived;

@@ -1,0 +1,131 @@
+//! Two copies of a closed store that were made by hand, both written to. They have one past, and go
+//! on with the same numbers of files and of writes.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use runstone::{
+    Background, Changes, ChangesFrom, Compression, Error, Moment, Options, Store, ValuePlacement,
+};
+use runstone_fault_storage::SimStorage;
+use runstone_sim::workload::{options, placed};
+
+use crate::attacks::{archiver, backups, contents, differ, mirror, restored};
+
+const PLACEMENTS: [ValuePlacement; 3] =
+    [ValuePlacement::Inline, ValuePlacement::HashGrouped, ValuePlacement::Vlog];
+
+fn options_of(placement: ValuePlacement) -> Options {
+    let mut options = placed(options(1, Background::Manual), placement).keep_log_bytes(1 << 30);
+    options.keyspace.get_or_insert_default().compression = vec![Compression::None];
+    options
+}
+
+/// A closed store, and a mirror and an archive of it.
+fn closed(options: &Options, target: &SimStorage, disk: &SimStorage) -> SimStorage {
+    let source = SimStorage::new(1);
+    let store = Store::open_on(Arc::new(source.clone()), options.clone()).expect("opens");
+    store.put("before", "").expect("no faults");
+    store.sync().expect("no faults");
+    mirror(&source, target, options).expect("it begins").close().expect("no faults");
+    archiver(disk, &source).expect("begins").advance(Duration::ZERO).expect("no faults");
+    store.close().expect("no faults");
+    source
+}
+
+/// Writes what differs between two copies in the middle of a file alone.
+fn write(store: &Store, byte: u8) {
+    for i in 0..40 {
+        let value = vec![if i == 3 { byte } else { 0 }; 4000];
+        store.put(format!("key{i:02}"), value).expect("no faults");
+    }
+    store.flush().expect("no faults");
+}
+
+/// The footer of a table has a hash of all of it. Where only the last 4 KiB were compared, a backup
+/// of one copy took a table of the other for its own.
+#[test]
+fn a_backup_tells_tables_apart_whose_histories_cannot_be_told_apart() {
+    let (disk, options) = (SimStorage::new(2), options_of(ValuePlacement::Inline));
+    let source = closed(&options, &SimStorage::new(3), &SimStorage::new(4));
+    for byte in [1, 2] {
+        // As a copy of the whole disk.
+        let copy = source.process_crash();
+        let store = Store::open_on(Arc::new(copy.clone()), options.clone()).expect("opens");
+        write(&store, byte);
+        let made = backups(&disk).create_on(Arc::new(copy));
+        assert_eq!(made.is_ok(), byte == 1, "{made:?}");
+    }
+}
+
+/// The copy begins a history of its own, because its lock file is another. So its values are
+/// compared as a whole, and old mirrors and archives take it for what it is.
+#[test]
+fn copies_by_hand_have_histories_of_their_own() {
+    for placement in PLACEMENTS {
+        let options = options_of(placement);
+        let (target, disk, archive) = (SimStorage::new(2), SimStorage::new(3), SimStorage::new(4));
+        let source = closed(&options, &target, &archive);
+        let copy = source.copy_by_hand(7);
+        let first = Store::open_on(Arc::new(source.clone()), options.clone()).expect("opens");
+        write(&first, 1);
+        backups(&disk).create_on(Arc::new(source.clone())).expect("the first");
+        // The same history, after a close: both go on.
+        let mut mirrored = mirror(&source, &target, &options).expect("goes on");
+        mirrored.advance(Duration::ZERO).expect("no faults");
+        assert_eq!(contents(mirrored.store()), contents(&first), "{placement:?}");
+        mirrored.close().expect("no faults");
+        archiver(&archive, &source).expect("goes on").advance(Duration::ZERO).expect("no faults");
+
+        let second = Store::open_on(Arc::new(copy.clone()), options.clone()).expect("opens");
+        write(&second, 2);
+        second.put("more", "").expect("no faults");
+        second.sync().expect("no faults");
+        if let Ok(made) = backups(&disk).create_on(Arc::new(copy.clone())) {
+            let to = SimStorage::new(9);
+            backups(&disk).restore_on(made.number, &(Arc::new(to.clone()) as _)).expect("restores");
+            let found = contents(&Store::open_on(Arc::new(to), options.clone()).expect("opens"));
+            assert!(found == contents(&second), "{placement:?}: the backup has the other's values");
+        }
+        let found = mirror(&copy, &target, &options).map(drop);
+        assert!(matches!(found, Err(Error::HistoryForked { .. })), "{placement:?}: {found:?}");
+        archiver(&archive, &copy).expect("forks").advance(Duration::ZERO).expect("no faults");
+        let (found, state) =
+            (restored(&archive, Moment::End, &options).expect("it is there"), contents(&second));
+        assert_eq!(found, state, "{placement:?}: {}", differ(&found, Some(&state)));
+    }
+}
+
+fn copy_files(from: &Path, to: &Path) {
+    fs::create_dir(to).expect("it is new");
+    for file in fs::read_dir(from).expect("a directory") {
+        let file = file.expect("listed");
+        fs::copy(file.path(), to.join(file.file_name())).expect("copied");
+    }
+}
+
+/// In directories: a copy is noticed, and a directory that was moved is not taken for one.
+#[test]
+fn a_reader_goes_on_in_a_moved_directory_but_not_in_a_copy() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let [path, copy, moved] = ["store", "copy", "moved"].map(|name| dir.path().join(name));
+    let open = |path: &Path| {
+        let store = Store::open(path, options_of(ValuePlacement::Inline)).expect("opens");
+        store.put("key", "value").expect("no faults");
+        store.sync().expect("no faults");
+        store
+    };
+    open(&path).close().expect("no faults");
+    copy_files(&path, &copy);
+    let store = open(&path);
+    let position = Changes::open(&path, ChangesFrom::Now).expect("begins").position();
+    store.close().expect("no faults");
+    fs::rename(&path, &moved).expect("on one file system");
+    let (_moved, _copy) = (open(&moved), open(&copy));
+    let after = |path: &Path| Changes::open(path, ChangesFrom::After(position))?.next();
+    assert!(matches!(after(&moved), Ok(Some(_))));
+    let found = after(&copy);
+    assert!(matches!(found, Err(Error::HistoryForked { .. })), "{found:?}");
+}
