@@ -94,11 +94,13 @@ impl Repairing {
         let (Some(state), Ok(()), Some(uid)) = (state, decide(&facts), basis.uid) else {
             return Ok(Err(decide(&facts).err().unwrap_or(Why::TreeNotKnown)));
         };
-        let mut unlike = unlike_tables(source, uid, &state.shape, verified);
-        if seeded!(RepairTrustsContent) {
-            let opened: BTreeSet<_> =
-                tables.inputs.iter().filter_map(|input| input.table).collect();
-            unlike.retain(|id| !opened.contains(id));
+        // What could not be opened is reported as lost, and what it hides is not known. So it is
+        // not carried over, even if it can be read by now.
+        let opened: BTreeSet<_> = tables.inputs.iter().filter_map(|input| input.table).collect();
+        let of_tree = state.shape.tables().map(|(_, table)| table.id);
+        let mut unlike: BTreeSet<_> = of_tree.filter(|id| !opened.contains(id)).collect();
+        if !seeded!(RepairTrustsContent) {
+            unlike.extend(unlike_tables(source, uid, &state.shape, verified));
         }
         facts.unlike_tables = unlike.len();
         if facts.values == ValueFiles::Unread && decide(&facts).is_ok() {

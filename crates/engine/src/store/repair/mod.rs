@@ -283,7 +283,7 @@ fn rebuild(
     let cache = Arc::new(Cache::new(0));
     let context_of = |uid| Arc::new(TableContext::new(Arc::clone(target), Arc::clone(&cache), uid));
     let passing = context_of(random.draw());
-    let values = FoundValues::open(source, &basis);
+    let values = FoundValues::open(source, &basis)?;
     let mut scratch = Scratch::new(Arc::clone(&passing), first_free_file(&**source, &basis)?);
     let log = LogScan::new(&**source, &basis, &values, &mut scratch).read_log()?;
     let mut aside = Scratch::new(Arc::clone(&passing), scratch.next_file());

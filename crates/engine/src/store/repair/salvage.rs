@@ -2,7 +2,8 @@
 //!
 //! 1. A block that cannot be read, or whose entries do not ascend, is passed. Its keys lie between
 //!    the separators before and after it. The walk notes that range.
-//! 2. The same with a partition: its blocks cannot be found, so all of them are passed.
+//! 2. The same with a partition, after two attempts: its blocks cannot be found, so all of them are
+//!    passed.
 //! 3. Blocks are read in large pieces. If a piece cannot be read, its blocks are tried one by one:
 //!    a bad sector should cost a block.
 
@@ -183,7 +184,8 @@ impl Salvage {
             return false;
         }
         self.next_part += 1;
-        match self.table.partition(part).map(|found| Arc::clone(&*found)) {
+        let read = || self.table.partition(part).map(|found| Arc::clone(&*found));
+        match read().or_else(|_| read()) {
             Ok(partition) => (self.partition, self.next_block) = (Some(partition), 0),
             Err(error) => {
                 let to = self.table.last_separator(part);

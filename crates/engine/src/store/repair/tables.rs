@@ -54,9 +54,12 @@ struct Said {
     range_deletes: Result<Vec<RangeDelete>>,
 }
 
+/// Tries twice: a table that cannot be opened is lost, and the next read may succeed.
 fn ask(storage: &dyn Storage, cache: &Arc<Cache>, id: u64) -> Result<Said> {
-    let reader = TableReader::inspect(storage, id, Arc::clone(cache))?;
-    let (uid, range_deletes) = (reader.uid(), reader.range_deletes());
+    let open = || TableReader::inspect(storage, id, Arc::clone(cache));
+    let reader = open().or_else(|_| open())?;
+    let range_deletes = reader.range_deletes().or_else(|_| reader.range_deletes());
+    let uid = reader.uid();
     Ok(Said { uid, properties: reader.properties().clone(), range_deletes })
 }
 

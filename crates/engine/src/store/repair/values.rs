@@ -42,7 +42,7 @@ pub(super) struct FoundValues {
 
 impl FoundValues {
     /// Opens what is there.
-    pub(super) fn open(storage: &Arc<dyn Storage>, basis: &Basis) -> FoundValues {
+    pub(super) fn open(storage: &Arc<dyn Storage>, basis: &Basis) -> Result<FoundValues> {
         let cache = Arc::new(Cache::new(CACHE_BYTES));
         let context = TableContext::new(Arc::clone(storage), cache, basis.uid.unwrap_or(0));
         let mut found = FoundValues {
@@ -65,14 +65,14 @@ impl FoundValues {
                 }
             }
         }
-        let files = storage.list().unwrap_or_default();
+        let files = storage.list()?;
         for number in files.iter().filter_map(|file| number_in(&file.name, "values")) {
             match Slots::open(&**storage, number, known.get(&number).copied()) {
                 Ok(slots) => _ = found.slots.insert(number, slots),
                 Err(error) => found.lost.push((values_name(number), error.to_string())),
             }
         }
-        found
+        Ok(found)
     }
 
     /// The value of a version that points to it, or why it cannot be read.
