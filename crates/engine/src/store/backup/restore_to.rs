@@ -247,38 +247,85 @@ fn find(chains: &[Chain], moment: Moment) -> Result<(&Chain, End)> {
 }
 
 fn find_time(chains: &[Chain], ms: u64) -> Result<Option<(&Chain, End)>> {
-    // A part begins with a backup, and with its first time.
-    let begun = |chain: &&Chain| chain.times.first().is_some_and(|(_, first)| *first <= ms);
-    let Some(at) = chains.iter().rposition(|chain| begun(&chain)) else { return Ok(None) };
-    let chain = &chains[at];
-    if let (Some((seq, last)), Some(next)) = (chain.times.last(), chains.get(at + 1))
-        && *last < ms
-    {
-        return Err(Error::invalid(
-            format!(
-                "the archive has nothing of that time: one part ends at number {seq}, and the next \
-                 one begins with number {}",
-                next.from
-            ),
-            "restore to one of these numbers",
-        ));
-    }
-    // Where the clock passes the time: more than once if it went back.
+    // A part begins with a backup, and with its first time. It has earlier times if the clock went
+    // back in it.
+    let begun = |chain: &Chain| chain.times.first().is_some_and(|(_, first)| *first <= ms);
+    let has_any = |chain: &Chain| chain.times.iter().any(|(_, told)| *told <= ms);
+    let at = chains.iter().rposition(begun).or_else(|| chains.iter().rposition(has_any));
+    let Some(at) = at else { return Ok(None) };
+    let (chain, next) = (&chains[at], chains.get(at + 1));
+    // Where the clock passes the time: more than once if it went back. What is behind the end of a
+    // part is known of the last part only.
     let times = &chain.times;
     let passes = |i: usize| {
         let (_, told) = times[i];
-        told <= ms && times.get(i + 1).is_none_or(|(_, next)| *next > ms)
+        told <= ms && times.get(i + 1).map_or(next.is_none(), |(_, next)| *next > ms)
     };
     let ends: Vec<usize> = (0..times.len()).filter(|i| passes(*i)).collect();
-    match ends[..] {
-        [] => Ok(None),
-        [end] => Ok(Some((chain, End { seq: times[end].0, times: end + 1 }))),
-        _ => {
+    let (what, hint) = match (&ends[..], next) {
+        ([end], _) => return Ok(Some((chain, End { seq: times[*end].0, times: end + 1 }))),
+        ([], Some(next)) => {
+            let seq = times.last().map_or(chain.from, |(seq, _)| *seq);
+            let what = format!(
+                "the archive has nothing of that time: one part ends at number {seq}, and the next \
+                 one begins with number {}",
+                next.from
+            );
+            (what, "restore to one of these numbers")
+        }
+        ([], None) => return Ok(None),
+        (ends, _) => {
             let numbers: Vec<String> = ends.iter().map(|end| times[*end].0.to_string()).collect();
-            Err(Error::invalid(
-                format!("the clock went back: that time was at numbers {}", numbers.join(" and ")),
-                "restore to one of these numbers",
-            ))
+            let numbers = numbers.join(" and ");
+            let what = format!("the clock went back: that time was at numbers {numbers}");
+            (what, "restore to one of these numbers")
+        }
+    };
+    Err(Error::invalid(what, hint))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tree::history::History;
+
+    /// Parts of an archive with these times. Each time is at ten times its place.
+    fn chains(parts: &[&[u64]]) -> Vec<Chain> {
+        let mut seq = 0;
+        let mut of_part = |times: &&[u64]| {
+            let mut chain = Chain::begin(1, History::first(7), seq);
+            for ms in *times {
+                seq += 10;
+                chain.times.push((seq, *ms));
+            }
+            chain.through = Position::new(7, seq);
+            chain
+        };
+        parts.iter().map(&mut of_part).collect()
+    }
+
+    #[test]
+    fn a_time_is_found_wherever_the_clock_passed_it() {
+        // In a part that is not the last one, a time that the clock passed once was refused if the
+        // clock went back before the end. One before the first time of the archive was, too.
+        let cases: [(&[&[u64]], u64, &str); 9] = [
+            (&[&[10, 20, 30]], 20, "20"),
+            (&[&[10, 20, 30]], 99, "30"),
+            (&[&[10, 20, 30]], 9, "None"),
+            (&[&[10, 100, 50]], 75, "10 and 30"),
+            (&[&[10, 100, 50], &[200]], 75, "10"),
+            (&[&[10, 100, 50], &[200]], 150, "ends at number 30"),
+            (&[&[2000, 10, 100]], 50, "20"),
+            (&[&[10, 20], &[40, 50]], 30, "ends at number 20"),
+            (&[&[10, 20], &[40, 50]], 60, "40"),
+        ];
+        for (parts, ms, wanted) in cases {
+            let chains = chains(parts);
+            let found = match find_time(&chains, ms) {
+                Ok(found) => format!("{:?}", found.map(|(_, end)| end.seq)),
+                Err(error) => error.to_string(),
+            };
+            assert!(found.contains(wanted), "{parts:?} at {ms}: {found}");
         }
     }
 }
