@@ -58,11 +58,7 @@ impl Ftl {
                 owner: u64::from(logical),
                 index: 0,
             };
-            let programmed = match stream {
-                Stream::Host => self.nand.queued(|nand| nand.program_shared(ppa, data, tag)),
-                _ => self.nand.program_shared(ppa, data, tag),
-            };
-            match programmed {
+            match self.nand.queued(|nand| nand.program_shared(ppa, data, tag)) {
                 Ok(()) => {
                     self.advance(stream, ppa);
                     self.map.assign(logical, ppa);
@@ -210,20 +206,29 @@ impl Ftl {
         self.erase(block).map(|_| ())
     }
 
+    /// As many pages at a time as requests may be queued: their reads run side by side, and then
+    /// their programs.
     fn move_valid(&mut self, block: u32, stream: Stream) -> Result<()> {
-        for page in 0..self.nand.geometry().block_pages {
-            let ppa = Ppa { block, page };
-            let Some(logical) = self.map.owner(ppa) else { continue };
-            self.counters.gc_reads += 1;
-            match self.nand.read_shared(ppa) {
-                Ok((data, _)) => {
-                    self.place(logical, &data, stream)?;
-                    self.counters.gc_programs += 1;
+        let pages = (0..self.nand.geometry().block_pages).map(|page| Ppa { block, page });
+        let valid: Vec<(u32, Ppa)> =
+            pages.filter_map(|ppa| Some((self.map.owner(ppa)?, ppa))).collect();
+        for some in valid.chunks(self.nand.queue_depth()) {
+            let (mut read, mut last_ns) = (Vec::with_capacity(some.len()), 0);
+            for &(logical, ppa) in some {
+                self.counters.gc_reads += 1;
+                match self.nand.queued(|nand| nand.read_shared(ppa)) {
+                    Ok((data, _)) => read.push((logical, data)),
+                    Err(Error::Uncorrectable(_) | Error::PageDamaged(..)) => {
+                        self.counters.unreadable_pages += 1;
+                    }
+                    Err(other) => return Err(other),
                 }
-                Err(Error::Uncorrectable(_) | Error::PageDamaged(..)) => {
-                    self.counters.unreadable_pages += 1;
-                }
-                Err(other) => return Err(other),
+                last_ns = self.nand.last_arrival_ns().max(last_ns);
+            }
+            self.nand.wait_until(last_ns);
+            for (logical, data) in read {
+                self.place(logical, &data, stream)?;
+                self.counters.gc_programs += 1;
             }
         }
         Ok(())

@@ -327,6 +327,11 @@ impl Nand {
         self.clock.set_queue_depth(depth as usize);
     }
 
+    /// The same; 1 without a queue.
+    pub(crate) fn queue_depth(&self) -> usize {
+        self.clock.queue_depth()
+    }
+
     /// Runs `f`, whose requests are queued: it waits for places in the queue only.
     pub(crate) fn queued<T>(&mut self, f: impl FnOnce(&mut Nand) -> T) -> T {
         self.clock.set_queued(true);

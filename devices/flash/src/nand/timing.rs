@@ -111,6 +111,10 @@ impl Clock {
         self.queue.depth = depth;
     }
 
+    pub(super) fn queue_depth(&self) -> usize {
+        self.queue.depth.max(1)
+    }
+
     /// Queues the requests that follow, or waits for each of them again.
     pub(super) fn set_queued(&mut self, is_on: bool) {
         self.queue.is_on = is_on && self.queue.depth > 1;
