@@ -259,8 +259,8 @@ impl Volume {
 
     // Content.
 
-    /// Fills `buf`, which lies inside the file. All extents are asked for before the first is waited
-    /// for, as a block layer does: the values of a group lie in many short ones.
+    /// Fills `buf`, which lies inside the file. Like a block layer, it sends the requests for all
+    /// extents before it waits for the first: the values of a group lie in many short extents.
     pub(super) fn read(&mut self, id: u64, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         let (mut done, mut last_ns) = (0, 0);
         while done < buf.len() {
