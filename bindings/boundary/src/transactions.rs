@@ -30,7 +30,7 @@ struct State {
 }
 
 impl SharedTransaction {
-    /// Begins one.
+    /// Begins a transaction.
     pub fn begin(store: &Store, options: TransactionOptions) -> Result<SharedTransaction> {
         let transaction = Some(store.begin(options)?);
         Ok(SharedTransaction(Arc::new(Alone::new(State { transaction, writes: 0 }))))
@@ -51,13 +51,13 @@ impl SharedTransaction {
         Ok(work(state.transaction.as_mut().ok_or_else(ended)?)?)
     }
 
-    /// Commits it, or ends it with an error and without its writes.
+    /// Commits the transaction. After an error it has ended, and none of its writes happen.
     pub fn commit(&self, options: WriteOptions) -> Result<()> {
         let transaction = self.0.lock()?.transaction.take().ok_or_else(ended)?;
         Ok(transaction.commit(options)?)
     }
 
-    /// Ends it without its writes.
+    /// Ends the transaction without its writes.
     pub fn rollback(&self) -> Result<()> {
         self.0.lock()?.transaction.take().ok_or_else(ended).map(Transaction::rollback)
     }
@@ -95,9 +95,9 @@ pub struct PagedCursor {
     is_upward: bool,
     /// The current one; the cursor is on none if this is beyond the page.
     at: usize,
-    /// Whether the page ends before an error, which the next move from its end meets again.
+    /// Whether the page ends because of an error. A move beyond its end meets the error again.
     is_cut: bool,
-    /// The writes of the transaction when the page was read.
+    /// How often the transaction had written when the page was read.
     writes: u64,
 }
 
@@ -105,7 +105,7 @@ impl PagedCursor {
     /// A cursor on no entry.
     ///
     /// # Errors
-    /// If the transaction has ended, or the options are not for it.
+    /// If the transaction has ended, or the options do not apply to transactions.
     pub fn new(
         transaction: SharedTransaction,
         keyspace: Keyspace,
@@ -161,7 +161,7 @@ impl PagedCursor {
     }
 }
 
-/// Moves a new cursor, as from `key`.
+/// Moves a new cursor as if it had stood on `key`.
 fn position(cursor: &mut TransactionCursor<'_>, to: Move<'_>, key: &[u8]) -> runstone::Result<()> {
     match to {
         Move::First => cursor.seek_to_first(),

@@ -1,4 +1,4 @@
-"""The store from Python: what it is for, and what is done wrong with it."""
+"""The store from Python: its use, and its misuse."""
 
 from __future__ import annotations
 

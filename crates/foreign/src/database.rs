@@ -177,8 +177,8 @@ impl Placed {
         Ok(Placed { table: table.clone(), unopened })
     }
 
-    /// The range deletes of the table, no wider than its bounds: beyond them the keys below may be
-    /// newer and have lost their numbers.
+    /// The range deletes of the table, cut at its bounds. Beyond the bounds, entries of deeper
+    /// levels may be newer, and may have lost the sequence numbers that would show it.
     fn tombstones(&self, dialect: Dialect) -> Result<Vec<Tombstone>> {
         let table = self.unopened.open(dialect)?;
         if let Some(name) = table.comparator()
@@ -213,7 +213,7 @@ fn user(key: &[u8]) -> &[u8] {
     parts(key).map_or(key, |parts| parts.user)
 }
 
-/// By key, as the tables of a level follow one another.
+/// Sorts tables by key, the order that the tables of a level have.
 fn sort(tables: &mut [Placed]) {
     tables.sort_by(|one, two| user(&one.table.smallest).cmp(user(&two.table.smallest)));
 }
@@ -264,7 +264,8 @@ fn read_logs(directory: &Directory, version: &Version, dialect: Dialect) -> Resu
     let mut bytes = BTreeMap::new();
     let oldest = version.families.values().map(|family| family.log_number).min().unwrap_or(0);
     let oldest = oldest.max(version.oldest_log);
-    // The log that was cut short, and the number that the next entry must have, if one was read.
+    // The log that was cut short. If it had an entry, also the number that the next entry must
+    // have.
     let mut torn: Option<(PathBuf, Option<u64>)> = None;
     for (number, path) in &directory.logs {
         let is_previous = *number != 0 && *number == version.previous_log;

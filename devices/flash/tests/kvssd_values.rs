@@ -107,8 +107,8 @@ fn uniform(random: &mut Random, keys: u64) -> u64 {
     random.below(keys)
 }
 
-/// Room comes back, and collection writes each value of a group no more than twice again. A group
-/// that is read knows of garbage before compactions do: it writes less than the log.
+/// Room comes back, and collection writes each value of a group at most two more times. Reading a
+/// group finds garbage before compactions do, so groups write less than the log.
 #[test]
 fn ten_times_the_device_in_updates_finds_room_and_writes_little() {
     let [log, groups] = [ValuePlacement::Log, ValuePlacement::Groups].map(|values| {
@@ -136,7 +136,7 @@ fn cold_values_among_hot_ones_are_moved_and_not_lost() {
     }
 }
 
-/// A full device takes deletes, and their values leave it.
+/// A full device accepts deletes, and frees the space of the deleted values.
 #[test]
 fn deletes_give_the_room_of_values_back() {
     for (values, form) in [
@@ -252,7 +252,7 @@ fn values_are_counted_once_after_a_restart_and_not_before_they_must_be() {
     device.verify().unwrap();
 }
 
-/// The newest checkpoint, whole or not, says a format.
+/// The formats of all checkpoints on the flash, whether or not they are whole.
 fn formats(images: &Images) -> BTreeSet<u8> {
     use runstone_flash::nand::Image as _;
     let mut bytes = vec![0; images.flash.len_bytes().unwrap() as usize];

@@ -1,11 +1,11 @@
 //! Levels of several runs on a tree that has one run in each of its levels: what the flash firmware
 //! and its simulator share.
 //!
-//! A policy's level is a *band* of the tree's levels, as many as it may hold runs; older runs are
-//! deeper. So the tree keeps its one rule, that deeper data is older: look-ups, scans, commits and
-//! recovery know no runs, and nothing on flash says which run a table is in. A policy of one run
-//! has bands of one level. A device may be opened with other bands: its order stays, and so do runs
-//! that a leveled policy finds deeper than it needs, until a full compaction.
+//! Each level of a policy is a *band* of levels of the tree: one for each run that it may hold, the
+//! older runs deeper. So the tree keeps its one rule, that deeper data is older: look-ups, scans,
+//! commits and recovery know no runs, and nothing on flash says which run a table is in. A policy
+//! of one run has bands of one level. A device may be opened with other bands: its order stays, and
+//! so do runs that a leveled policy finds deeper than it needs, until a full compaction.
 //!
 //! Rejected: the number of a run in each table of the tree. Every reader would order tables by two
 //! numbers, and devices would have another format.
@@ -75,8 +75,8 @@ impl Bands {
         level.div_ceil(self.width)
     }
 
-    /// The tree's levels of a policy's level, newest first; of the last band if the tree is not
-    /// that deep. Level 0 is a band of itself, and holds a stack.
+    /// The levels of the tree that form a level of the policy, newest first. If the tree is not
+    /// that deep, those of its last band. Level 0 is a band of its own, and holds a stack.
     pub fn levels(&self, band: u32) -> Range<u32> {
         if band == 0 {
             return 0..1;
@@ -88,9 +88,9 @@ impl Bands {
     /// Where a compaction puts what the policy wants in a band. `inputs` are the levels of its
     /// inputs; `meets` tells whether a level has tables that lie across them.
     ///
-    /// If runs of the band are inputs, the oldest of them. Otherwise as deep as it can go without
-    /// passing anything that it meets, so parts of one plan gather in one run. If even the newest
-    /// level of the band meets the inputs, they are compacted into that level.
+    /// If runs of the band are inputs, the result goes to the oldest of them. Otherwise it goes as
+    /// deep as it can without passing anything that it meets, so parts of a plan gather in one run.
+    /// If even the newest level of the band meets the inputs, they are compacted into that level.
     pub fn target(
         &self,
         band: u32,
@@ -115,8 +115,8 @@ impl Bands {
         (from + 1..levels.end).find(|level| meets(*level)).unwrap_or(levels.end) - 1
     }
 
-    /// The levels that the policy sees. `stack` is the tree's level 0, newest first, and `runs` the
-    /// tables of its others.
+    /// The levels that the policy sees. `stack` is the tree's level 0, newest first, and `runs` are
+    /// the tables of its other levels.
     pub fn seen(
         &self,
         stack: impl Iterator<Item = Arc<Table>>,

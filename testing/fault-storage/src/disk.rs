@@ -39,7 +39,7 @@ pub(super) struct State {
     /// Makes the choices of each boot different.
     pub(super) salt: u64,
     pub(super) is_crashed: bool,
-    /// The number of its lock files, which copies by hand do not share.
+    /// The identity of its lock files. A copy made by hand has another one.
     pub(super) lock_number: u64,
     pub(super) random: Random,
     pub(super) faults: Faults,

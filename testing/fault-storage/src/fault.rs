@@ -5,8 +5,8 @@ use runstone_storage::Category;
 
 /// One fault to inject.
 ///
-/// It fires at the first operation that is numbered `at_op` or higher, that its kind can apply to,
-/// and that has the category asked for. Operations are numbered from 0: the next one has the number
+/// It fires at the first operation, from number `at_op` on, that its kind can apply to and that has
+/// the category asked for. Operations are numbered from 0: the next one has the number
 /// `SimStorage::ops()`. Faults of reads go by `SimStorage::reads()` instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
@@ -26,7 +26,7 @@ pub enum FaultKind {
     /// The machine stops in the middle: a write or an entry change counts as pending, a sync as not
     /// done. This operation and every later one fail, until `power_cut` or `process_crash`.
     Crash,
-    /// `EIO` without effect; on a file sync the same as [`FaultKind::FailedSync`].
+    /// `EIO` without any effect. On a file sync it is the same as [`FaultKind::FailedSync`].
     Eio,
     /// The disk is full. A write leaves a prefix behind, of a length chosen by the seed. Applies to
     /// operations that take space: create, write, `set_len`, `allocate`, rename, link.

@@ -5,9 +5,9 @@
 //! * [`oracle`]: the history of writes, and which prefixes of it a crash may leave.
 //! * [`changes`]: the same with options that change on the way.
 //! * [`crash`]: runs a workload into a fault and judges what a reopen shows.
-//! * `found`: whether a check fails, also with a bug seeded; with the feature `fuzz`.
-//! * `fuzz`: the bodies of the fuzz targets; with the same feature.
-//! * `samples`: small stores of each format; with the same feature.
+//! * `found` (feature `fuzz`): whether a check fails, with or without a seeded bug.
+//! * `fuzz` (feature `fuzz`): the bodies of the fuzz targets.
+//! * `samples` (feature `fuzz`): small stores of each format.
 //! * [`soak`]: random work in a child process that is killed, for as long as one likes.
 
 #![forbid(unsafe_code)]

@@ -197,7 +197,7 @@ fn same(told: &[String], expected: &[f64]) -> Result<(), String> {
     }
 }
 
-/// Whether a number is the other one, rounded to its own last significant digit.
+/// Whether a number is the exact one, rounded to the last significant digit that it shows.
 fn is_rounded(text: &str, exact: f64) -> bool {
     let whole = text.replace(',', "");
     let last = match whole.split_once('.') {

@@ -45,13 +45,13 @@ extern "system" fn Java_org_runstone_Native_closeMirror<'l>(
     call(env, |_| {
         let open = MIRRORS.get(handle(mirror))?;
         MIRRORS.close(handle(mirror))?;
-        // A round that runs ends first.
+        // This waits for the end of a round that is running.
         let ended = open.lock().take();
         Ok(ended.map_or(Ok(()), Mirror::close)?)
     });
 }
 
-/// Java waits by short calls, so that others get at the mirror between them.
+/// Java waits in short calls, so that others can use the mirror between them.
 #[unsafe(no_mangle)]
 extern "system" fn Java_org_runstone_Native_advanceMirror<'l>(
     env: EnvUnowned<'l>,

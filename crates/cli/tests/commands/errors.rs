@@ -1,5 +1,5 @@
-//! What users do wrong: paths, options, names, a store in use. Each is reported with what, where
-//! and what to do, under the documented exit code.
+//! What users do wrong: paths, options, names, a store in use. Each report says what is wrong,
+//! where, and what to do, and the exit code is the documented one.
 
 use std::process::Stdio;
 
@@ -31,7 +31,7 @@ fn reading_makes_no_store() {
     assert_eq!(ran.code, 4);
 }
 
-/// They were reported as errors of "flash", with a hint at its documentation, and without a place.
+/// These errors were attributed to "flash", with a hint at its documentation, and without a place.
 #[test]
 fn images_that_cannot_be_opened_are_told_with_a_place() {
     let place = Place::new();
@@ -66,7 +66,7 @@ fn a_file_of_options_that_is_wrong_is_named() {
     }
 }
 
-/// Options of a store that is made or changed were ignored by a shell that does neither.
+/// A shell that neither makes nor changes a store ignored the options for doing so.
 #[test]
 fn a_shell_that_only_reads_takes_no_options() {
     let place = Place::new();
@@ -223,7 +223,8 @@ fn every_error_says_where_under_json() {
     }
 }
 
-/// What a keyspace keeps for ever is reported with the store that has it, and what to do instead.
+/// Some options of a keyspace can never change. The error names the store, and says what to do
+/// instead.
 #[test]
 fn options_that_a_store_cannot_take_name_the_store() {
     let place = Place::new();

@@ -6,7 +6,7 @@ fn options(place: &Place, store: &str) -> serde_json::Value {
     place.json(&["options", store])["options"].clone()
 }
 
-/// Nothing printed them but `stats --json`, in a form that `--options` does not take.
+/// Only `stats --json` printed the options of a store, in a form that `--options` does not take.
 #[test]
 fn options_are_printed_as_they_are_given() {
     let place = Place::new();
@@ -66,7 +66,7 @@ fn options_that_there_are_not_are_told() {
         ("l0_trigger=0", "l0_trigger"),
         ("memory_budget_bytes=1G", "is not kept in it"),
     ] {
-        // The first is right, and is not changed alone.
+        // The first of the two is right, but it is not set unless both are.
         let ran = place.run(&["set", "s", "ttl_seconds=5", option]);
         assert_eq!(ran.code, 3, "{option}: {}", ran.stderr);
         assert!(ran.stderr.contains(word) && ran.stderr.contains("hint: "), "{}", ran.stderr);
@@ -74,7 +74,7 @@ fn options_that_there_are_not_are_told() {
     assert_eq!(place.ok(&["options", "s"]), before);
 }
 
-/// A preset names no merge operator, so a keyspace that has one took none of them.
+/// No preset names a merge operator, so a keyspace that has one could not take any preset.
 #[test]
 fn a_preset_leaves_what_says_what_entries_are() {
     let place = Place::new();

@@ -1,5 +1,5 @@
-//! The command in a terminal, as people use it: `script` gives it one of 70 columns, or as many as
-//! asked for.
+//! The command in a terminal, as people use it: `script` gives it a terminal of 70 columns, or
+//! of as many as a test asks for.
 
 use std::io::{Read, Write};
 use std::process::{Child, ChildStdin, Stdio};
@@ -175,7 +175,7 @@ fn an_import_that_is_ended_goes_on() {
     assert_eq!(place.ok(&["count", "s"]), "1000000\n");
 }
 
-/// Lines without their colours; what a progress bar overwrote ends with its last carriage return.
+/// Lines without their colours. Each state of a progress bar is a line of its own.
 pub fn lines(seen: &str) -> Vec<String> {
     let mut text = String::new();
     let mut rest = seen.chars();

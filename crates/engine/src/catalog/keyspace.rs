@@ -112,12 +112,12 @@ pub(crate) struct KeyspaceCore {
     pub(crate) merging: ArcSwap<Merging>,
     /// The compaction filter of its entries.
     pub(crate) filtering: ArcSwap<Filtering>,
-    /// How long writes without a time to live of their own last, in milliseconds; 0 for ever.
+    /// How long writes without a time to live of their own last, in milliseconds. 0 means for ever.
     pub(crate) ttl_ms: AtomicU64,
     /// The files that hold its values.
     pub(crate) values: ArcSwap<ValueFiles>,
-    /// The least size of a value that goes to its file before its write is logged; the largest
-    /// number if none does.
+    /// The least size of a value that goes to its file before its write is logged. It is the
+    /// largest number if no value does.
     pub(crate) early_at: AtomicU64,
     /// Held by the plan that is installed part by part: the tree records one such plan at most.
     pub(crate) parting: Mutex<rank::Parting, ()>,
@@ -127,12 +127,12 @@ pub(crate) struct KeyspaceCore {
     samples: AtomicU64,
 }
 
-/// A cursor samples one entry in about as many bytes, as LevelDB's do.
+/// A cursor samples one entry for about this many bytes that it shows, as in LevelDB.
 const SAMPLE_BYTES: u64 = 1 << 20;
 
 impl KeyspaceCore {
-    /// The keyspace that the manifest describes, with an empty memtable. What its options name is
-    /// looked up among what is registered with the store.
+    /// The keyspace that the manifest describes, with an empty memtable. The operator, filter
+    /// and prefix rule that its options name are looked up among those registered with the store.
     pub(crate) fn open(
         id: KeyspaceId,
         state: &KeyspaceState,

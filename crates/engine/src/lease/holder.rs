@@ -82,7 +82,7 @@ impl Lease {
         Ok(self.file.write_at(0, &oldest.encode(self.id))?)
     }
 
-    /// The error for a read that failed because the lease was revoked; else `error`.
+    /// Turns the error of a read into [`Error::LeaseRevoked`] if the lease was revoked.
     pub(crate) fn explain(&self, error: Error) -> Error {
         match self.is_revoked() {
             true => Error::LeaseRevoked { path: self.storage.location() },

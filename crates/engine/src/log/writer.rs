@@ -47,7 +47,7 @@ impl LogWriter {
         self.position
     }
 
-    /// Most bytes that a record of `len` bytes takes, wherever it starts.
+    /// The most bytes that a record of `len` bytes can take, wherever it starts.
     pub fn max_stored_bytes(len: usize) -> u64 {
         let payload = FRAME_BYTES - FRAGMENT_HEADER_BYTES as u64;
         let fragments = len as u64 / payload + 2;
@@ -99,7 +99,7 @@ impl LogWriter {
     }
 }
 
-/// Where a record of this length from `offset` on ends.
+/// Where a record of this length ends if it begins at `offset`.
 fn end_of(mut offset: u64, bytes: usize) -> u64 {
     let (mut left, mut is_first) = (bytes as u64, true);
     while left > 0 || is_first {

@@ -104,8 +104,8 @@ impl Store {
     ///
     /// # Errors
     /// Those of [`Store::begin`] and of the commit, and those of `work`, which roll the transaction
-    /// back. The last conflict, if no attempt succeeded. [`Error::LockTimeout`] at once: the
-    /// transaction has waited already.
+    /// back. The last conflict, if no attempt succeeded. [`Error::LockTimeout`] is returned at
+    /// once, because the transaction has waited already.
     pub fn transact<T>(
         &self,
         options: TransactionOptions,
@@ -128,8 +128,8 @@ impl Store {
     }
 }
 
-/// How often work is tried if others interfere, and the pauses in between. The first pause is as
-/// long as a commit or two, and later pauses grow with the square.
+/// How often the work is tried if others interfere, and the pauses in between. The first pause is
+/// as long as a commit or two, and later pauses grow with the square.
 const MOST_ATTEMPTS: u32 = 100;
 const FIRST_PAUSE: Duration = Duration::from_micros(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(10);
@@ -151,7 +151,7 @@ impl Transaction {
             TransactionMode::Pessimistic => {
                 let mut locks = Locks::new(&store.locks, options.max_locks, options.lock_timeout);
                 locks.begin_use();
-                // After this, all commits are visible that did not see that somebody uses locks.
+                // After this, every commit that did not see that locks are in use is visible.
                 store.committer.wait_for_writers();
                 Some(locks)
             }

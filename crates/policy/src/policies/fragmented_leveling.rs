@@ -20,7 +20,7 @@
 //! 3. The level with the highest score sinks first; one that is blocked yields to the next one.
 //! 4. If nothing else can sink and level 0 has [`L0_PATIENCE`] times the trigger of idle runs, the
 //!    newest of them compact into one run of level 0, to keep reads bounded while level 1 is busy.
-//!    Last, with `seek_compaction`, come tables that reads asked in vain (`seeks`).
+//!    Last, with `seek_compaction`, come tables that reads searched in vain (`seeks`).
 //!
 //! Age order (I1). Level-0 runs sink from the oldest on, without gaps. In deeper levels, versions
 //! of a key never overtake each other: tables of a level are disjoint, and the job holds (or waits
@@ -71,8 +71,8 @@ pub(super) fn compact_inside_l0(job: &Job) -> Option<Plan> {
 }
 
 impl Job<'_> {
-    /// Rule 1. The range check is against jobs that are not this policy's (a range compaction, a
-    /// policy that was switched away from): its own always show as busy tables as well.
+    /// Rule 1. The range check looks for jobs of others: a range compaction, or a policy that was
+    /// switched away from. The jobs of this policy always show as busy tables as well.
     fn sink_runs(&self, over: &Over) -> Option<Plan> {
         let groups = self.runs_job()?;
         let [source_bytes, met_bytes] =
@@ -269,7 +269,8 @@ fn hull<'a>(a: &'a [Arc<Table>], b: &'a [Arc<Table>]) -> Option<(&'a [u8], &'a [
     bounds([a.first(), a.last(), b.first(), b.last()].into_iter().flatten())
 }
 
-/// The groups that have tables of the level: a table below that overlaps none takes no part.
+/// The groups that have tables of the level. A table below that overlaps none of these is in a
+/// group of its own, and left out.
 fn sinking(level: u32, rows: Vec<Row<'_>>) -> Vec<Group<'_>> {
     let mut groups = connect(rows);
     groups.retain(|group| group.rows().iter().any(|row| row.level == level));

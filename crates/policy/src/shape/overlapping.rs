@@ -50,10 +50,10 @@ pub fn obsolete_permille(entries: u64, distinct_keys: u64) -> u64 {
     (u128::from(hidden) * 1000 / u128::from(entries.max(1))) as u64
 }
 
-/// Splits tables, sorted by smallest key, into as few sublevels as possible, each by
-/// their places: as many as overlap at the deepest point. Each table joins the row that ended
-/// first; if even that row overlaps it, all rows do, so a new one is needed (interval
-/// partitioning). The order among rows says nothing about age. O(n log rows).
+/// Splits tables, sorted by smallest key, into as few sublevels as possible: as many as the tables
+/// that overlap at the deepest point. A sublevel is a list of places in the input. Each table joins
+/// the row that ended first; if even that row overlaps it, all rows do, so a new one is needed
+/// (interval partitioning). The order among rows says nothing about age. O(n log rows).
 pub fn sublevels<'a>(tables: impl IntoIterator<Item = &'a Table>) -> Vec<Vec<u32>> {
     let mut rows: Vec<Vec<u32>> = Vec::new();
     let mut ends: BinaryHeap<Reverse<(&[u8], usize)>> = BinaryHeap::new();

@@ -4,10 +4,10 @@
 //! The host opens a block only while `RESERVED_BLOCKS` more stay free, so that a collection, which
 //! fills at most one new block, always finds one even if a program fails meanwhile.
 //!
-//! Progress: logical pages fill at most all blocks except `MIN_SPARE_BLOCKS`. Of those, at most two
-//! are frontiers, and at most `RESERVED_BLOCKS` are free when a collection runs. So the garbage of
-//! at least one more block lies in sealed blocks, and the victim with the fewest valid pages has
-//! some of it. Each collection therefore gains at least one page.
+//! Progress: the logical pages fit into all blocks but `MIN_SPARE_BLOCKS`. Of these spare blocks,
+//! at most two are frontiers, and at most `RESERVED_BLOCKS` are free when a collection runs. So the
+//! garbage of at least one more block lies in sealed blocks, and the victim with the fewest valid
+//! pages has some of it. Each collection therefore gains at least one page.
 
 use super::{Ftl, GcFrontier};
 use crate::error::{Error, Result};
@@ -17,7 +17,7 @@ use crate::nand::{PageTag, PageType, Ppa, SharedBytes};
 pub(super) const RECOVERY_SLOT: usize = 2;
 pub(super) const RESERVED_BLOCKS: usize = 2;
 pub(super) const MIN_SPARE_BLOCKS: u32 = 5;
-/// The difference of erase counts from which cold blocks are moved.
+/// Cold blocks are moved once erase counts differ by this much.
 pub(super) const WEAR_GAP: u64 = 100;
 
 /// Who writes.

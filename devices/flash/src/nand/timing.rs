@@ -8,8 +8,8 @@
 //! 4. Requests may be queued, up to a depth: the caller then waits for a place in the queue, and
 //!    not for the request. A program leaves the queue when its page is sent.
 //!
-//! A block lies on one die, or is striped: its pages go round all of them, and an erase occupies
-//! all. Firmware that writes one block at a time needs stripes to use more than one die.
+//! A block lies on one die, or it is striped: its pages go round all dies, and an erase occupies
+//! all dies. Firmware that writes one block at a time needs stripes to use more than one die.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -84,11 +84,11 @@ pub(super) struct Clock {
 /// Requests that the caller does not wait for.
 #[derive(Clone, Debug)]
 struct Queue {
-    /// The most requests under way; one stands for no queue.
+    /// The most requests that may be under way. One means that there is no queue.
     depth: usize,
     /// Whether the requests that follow are queued.
     is_on: bool,
-    /// When those under way end.
+    /// When the requests under way end.
     ends_ns: BinaryHeap<Reverse<u64>>,
 }
 
@@ -115,7 +115,7 @@ impl Clock {
         self.queue.depth.max(1)
     }
 
-    /// Queues the requests that follow, or waits for each of them again.
+    /// From now on, queues each request, or waits for each.
     pub(super) fn set_queued(&mut self, is_on: bool) {
         self.queue.is_on = is_on && self.queue.depth > 1;
     }

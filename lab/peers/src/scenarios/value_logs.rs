@@ -1,8 +1,8 @@
-//! What a tree of pointers writes if values are separated, as in HashKV's experiment 1: values are
-//! only counted, by the papers' rules, and each store keeps their pointers with the settings of
+//! What a tree of pointers writes if values are separated, as in HashKV's experiment 1. Values are
+//! only counted, by the papers' rules. Each store keeps their pointers with the settings of
 //! LevelDB's library: no filter, a write buffer of 4 MiB, a cache of 8 MiB. WiscKey's log looks up
-//! every record that it collects, and LevelDB compacts tables that look-ups ask in vain; the same
-//! log without look-ups shows what these cost.
+//! every record that it collects, and LevelDB compacts tables that look-ups searched in vain. The
+//! same log without look-ups shows what these cost.
 
 use std::collections::BTreeSet;
 

@@ -8,7 +8,7 @@ use super::FlashError;
 
 /// Bytes of a host block.
 pub(super) const BLOCK_BYTES: u64 = 4096;
-/// The most host blocks of a request.
+/// The most host blocks in a request.
 const REQUEST_BLOCKS: u64 = 16;
 /// Host blocks that the file system writes when a file is created, including those of the store's
 /// own log of edits.

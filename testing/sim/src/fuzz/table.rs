@@ -1,4 +1,4 @@
-//! Table files: any bytes as a file, with or without checks of checksums.
+//! Table files: any bytes as a file, read with or without checking its checksums.
 //!
 //! 1. The table is opened, walked in both directions, sought and asked for each key. Each step
 //!    gives an answer or an error.
@@ -19,7 +19,7 @@ use runstone_policy::shape::Shape;
 
 use super::parts::put_file;
 
-/// Flags: checksums are not checked; how the entries are written again.
+/// Flags of an input: one turns checksums off, the others say how entries are written again.
 const UNCHECKED: u8 = 1;
 const HASH_INDEX: u8 = 2;
 const ZSTD: u8 = 4;

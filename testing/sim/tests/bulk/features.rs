@@ -148,8 +148,8 @@ fn a_load_lies_above_what_came_before() {
     });
 }
 
-/// Writers with later sequence numbers wait until that of a load is published. Earlier writes are
-/// durable by then: a power loss at that moment loses none of them.
+/// Writers with later sequence numbers wait until the load's number is published. Earlier writes
+/// are durable by then: a power loss at that moment loses none of them.
 #[test]
 fn what_lies_before_a_load_is_synced_before_it_has_its_number() {
     let disk = SimStorage::new(1);
@@ -171,8 +171,8 @@ fn what_lies_before_a_load_is_synced_before_it_has_its_number() {
     assert_eq!(other.iter().expect("opens").count(), 100);
 }
 
-/// A snapshot that is taken between the sequence number of a load and its edit shows the same
-/// before and after the edit (P5).
+/// A snapshot that is taken after a load has its sequence number, but before its edit, shows the
+/// same before and after the edit (P5).
 #[test]
 fn a_snapshot_inside_a_load_does_not_change() {
     holds_and_trips(Bug::LoadsPublishedFirst, "visible before it is in the tree", || {
@@ -369,9 +369,8 @@ fn loads_between(keyspace: &Keyspace, place: Waypoint) -> mpsc::Sender<()> {
 }
 
 /// A reader without a snapshot compared its view with the last load that had a sequence number.
-/// While a second load was under way, that number was too large to be visible. The reader then took
-/// a view from before the first load for complete: it saw the write after the load, but not the
-/// load.
+/// While a second load was under way, that number was too large to be visible. The reader then
+/// accepted a view from before the first load: it saw the write after the load, but not the load.
 fn readers_see_a_moment_beside_two_loads() {
     let fresh = || {
         let store = open(&MemoryStorage::new());

@@ -1,6 +1,6 @@
-//! docs/formats.md describes what is on disk. A reader that was written from that page alone, and
-//! shares no code with the store, reads the files of a store under each placement and on each
-//! device, and finds the entries that were put. It compares everything in the files with the page.
+//! docs/formats.md describes what is on disk. The reader here was written from that page alone, and
+//! shares no code with the store. It reads the files of a store under each placement and on each
+//! device, finds the entries that were put, and compares everything in the files with the page.
 
 mod bytes;
 mod compatibility;
@@ -114,7 +114,7 @@ fn visible<'a>(versions: &'a [Entry], ranges: &[&Entry]) -> (Vec<&'a Entry>, Opt
     (operands, None)
 }
 
-/// Whether an entry has expired: in the samples, entries with an expiry in 1970 have.
+/// Whether an entry has expired. In the samples, those that have expired did so in 1970.
 fn is_past(entry: &Entry) -> bool {
     bytes::at(&entry.value, entry.value.len() as u64 - 8).u64() < 365 * 24 * 3600 * 1000
 }

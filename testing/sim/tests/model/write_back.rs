@@ -32,7 +32,7 @@ fn fresh() -> Store {
     open(&MemoryStorage::new(), &options(|_| ()))
 }
 
-/// Makes `numbers` fields of the value of a key.
+/// Sets a field in the value of a key to each of `numbers` in turn, by one operand each.
 fn patch(keyspace: &Keyspace, key: &str, numbers: std::ops::Range<u32>) {
     for number in numbers {
         keyspace.merge(key, format!(r#"{{"n":{number}}}"#)).expect("merges");

@@ -52,8 +52,8 @@ impl Store {
     /// Watches the store in a directory, whether or not another process writes to it.
     ///
     /// # Errors
-    /// [`Error::NotAStore`], [`Error::NewerFormat`], [`Error::Corruption`], if 64 others follow the
-    /// store, or a storage error.
+    /// [`Error::NotAStore`], [`Error::NewerFormat`], [`Error::Corruption`], or a storage error.
+    /// Also an error if 64 others follow the store already.
     pub fn watch(path: impl AsRef<Path>) -> Result<Watch> {
         Watch::begin(cut::open(path.as_ref())?)
     }
@@ -98,7 +98,7 @@ impl Watch {
     /// report comes from a process that has ended or that hangs: see [`LiveState::is_current`].
     ///
     /// # Errors
-    /// If 64 others follow the store, or a storage error.
+    /// A storage error, or an error if 64 others follow the store already.
     pub fn live(&self) -> Result<Option<LiveState>> {
         self.ask()?;
         read(&*self.storages.0)

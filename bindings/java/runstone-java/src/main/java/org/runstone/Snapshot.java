@@ -8,7 +8,7 @@ public final class Snapshot extends Handle {
         super("snapshot", handle, Native::closeSnapshot, store);
     }
 
-    /** The handle of a snapshot, or 0 for now. */
+    /** The handle of a snapshot, or 0 for the present state. */
     static long of(Snapshot snapshot) {
         return snapshot == null ? 0 : snapshot.handle();
     }

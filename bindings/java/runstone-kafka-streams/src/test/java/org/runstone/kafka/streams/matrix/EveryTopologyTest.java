@@ -75,7 +75,7 @@ class EveryTopologyTest {
         assertEquals(theirs, ours);
     }
 
-    /** The results that one gives and the other does not, or less often. */
+    /** The results that one gives more often than the other, which may not give them at all. */
     private static Map<String, List<Driven.Result>> less(
             Map<String, List<Driven.Result>> one, Map<String, List<Driven.Result>> other) {
         Map<String, List<Driven.Result>> less = new HashMap<>();
