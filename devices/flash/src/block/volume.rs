@@ -548,7 +548,11 @@ impl Volume {
             let mut block = vec![0; BLOCK as usize].into_boxed_slice();
             match inode.extents.find(file_block) {
                 Some(run) if !is_whole => {
-                    self.ftl.read(run.start, &mut block).map_err(as_io)?;
+                    // With a queue nobody waits: an operating system has the block of a log that is
+                    // used again, or the end of a file, in its page cache.
+                    let mut arrives = |_, _| {};
+                    let read = self.ftl.read_queued(run.start, &mut block, &mut arrives);
+                    read.map_err(as_io)?;
                     let inside = inode.len_bytes.saturating_sub(file_block * BLOCK);
                     if inside < BLOCK && inode.dirty_ends.contains(&file_block) {
                         block[inside as usize..].fill(0);
