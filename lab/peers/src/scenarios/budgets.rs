@@ -1,5 +1,6 @@
 //! Peak memory under one small budget: threads, workload, block size and placement of values, so
-//! that each pair of two of these occurs once. Run it under all allocators:
+//! that each pair of two of these occurs once. The peak before the store opens is that of this
+//! program, which carries the libraries of all peers. Run it under all allocators:
 //! `--engines runstone@glibc,runstone@jemalloc,runstone@mimalloc`.
 
 use std::thread;
@@ -62,6 +63,7 @@ pub fn run(bench: &Bench<'_>) -> Result<Figures> {
         runstone_toml: Some(toml),
         ..bench.setup.clone()
     };
+    let program_peak = process::peak_resident_bytes();
     let store = (bench.peer.open)(&bench.path.join("store"), &setup)?;
     let (data, loaded) = (Data::of_sizes(KEY_BYTES, VALUE_BYTES), bench.scaled(LOADED));
     let mut key = Vec::new();
@@ -82,6 +84,7 @@ pub fn run(bench: &Bench<'_>) -> Result<Figures> {
     })?;
     let mut figures = Figures::default();
     let case = format!("{threads} threads, {work:?}, {block_kib} KiB, {placement}");
+    figures.add(format!("{case}: peak MiB of the program"), mebibytes(program_peak));
     figures.add(format!("{case}: peak MiB of the load"), mebibytes(loaded_peak));
     figures.add(format!("{case}: peak MiB"), mebibytes(process::peak_resident_bytes()));
     Ok(figures)
