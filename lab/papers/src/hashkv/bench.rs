@@ -186,13 +186,30 @@ pub(super) struct Bench {
 const MOST_RUNS: usize = 12;
 
 /// One thread that does all compactions, as LevelDB's. The client and it take turns on the device:
-/// it begins the next one when the client has had the device for as long as the last one took.
+/// it begins the next one when the client has had the device for as long as the last one took, and
+/// the thread has done with its bytes.
 #[derive(Debug, Default)]
 struct Lane {
     /// How long it has had the device.
     took: Duration,
     /// When it is done, by the time of the client alone.
     free_at: Duration,
+    /// Table bytes that the thread reads and writes in a microsecond, beside what the device takes.
+    /// `None`: its own work takes no time.
+    bytes_per_us: Option<u64>,
+    /// The thread's own time for the last compaction.
+    worked: Duration,
+    /// How long writers waited for the thread while the device did nothing for it.
+    waited: Duration,
+}
+
+impl Lane {
+    /// What compactions with these counters took of the thread's own time.
+    fn work(&self, before: &CounterValues, after: &CounterValues) -> Duration {
+        let bytes = |of: &CounterValues| of.compaction_bytes_read + of.compaction_bytes_written;
+        let ns = |rate: u64| (bytes(after) - bytes(before)) * 1000 / rate;
+        Duration::from_nanos(self.bytes_per_us.map_or(0, ns))
+    }
 }
 
 impl Bench {
@@ -247,7 +264,11 @@ impl Bench {
 
     fn look(&self) -> (CounterValues, Vec<IoCounters>, Duration) {
         let metrics = self.store.metrics();
-        (metrics.counters, metrics.io, self.clock.now())
+        (metrics.counters, metrics.io, self.now())
+    }
+
+    fn now(&self) -> Duration {
+        self.clock.now() + self.lane.as_ref().map_or(Duration::ZERO, |lane| lane.waited)
     }
 
     fn put(&mut self, record: u64) -> Result<()> {
@@ -267,29 +288,40 @@ impl Bench {
         loop {
             let shape = unstable::shape(self.store.default_keyspace());
             let (begun, is_stopped) = (self.clock.now(), shape.level(0).runs().len() >= MOST_RUNS);
-            let of_client = begun - lane.took;
+            let of_client = begun + lane.waited - lane.took;
             if of_client < lane.free_at && !is_stopped {
                 match unstable::run_flush_or_housekeeping(&self.store)? {
                     true => continue,
                     false => return Ok(()),
                 }
             }
-            let compactions = || self.store.metrics().counters.compactions;
-            let before = compactions();
+            let before = self.store.metrics().counters;
             if !self.store.run_one_job()? {
                 return Ok(());
             }
-            if compactions() > before {
-                let took = self.clock.now() - begun;
+            let after = self.store.metrics().counters;
+            if after.compactions > before.compactions {
+                let (took, worked) = (self.clock.now() - begun, lane.work(&before, &after));
+                if is_stopped {
+                    // The device has done its part of the compaction before; the thread has not.
+                    lane.waited += lane.free_at.saturating_sub(of_client).min(lane.worked) + worked;
+                }
                 lane.took += took;
-                lane.free_at = if is_stopped { of_client } else { of_client + took };
+                lane.free_at = self.clock.now() + lane.waited - lane.took
+                    + if is_stopped { Duration::ZERO } else { took + worked };
+                lane.worked = worked;
             }
         }
     }
 
     /// With one lane for all compactions.
     pub(super) fn in_one_lane(self) -> Bench {
-        Bench { lane: Some(Lane::default()), ..self }
+        self.in_lane_of(None)
+    }
+
+    /// The same. The thread of the lane reads and writes this many table bytes in a microsecond.
+    pub(super) fn in_lane_of(self, bytes_per_us: Option<u64>) -> Bench {
+        Bench { lane: Some(Lane { bytes_per_us, ..Lane::default() }), ..self }
     }
 
     /// P0.

@@ -16,6 +16,7 @@
 //! * `timed`: experiments 2, 4 to 7 and 9 on that SSD.
 //! * `threads`: section 3.8's threads and batches on that SSD.
 //! * `seeks`: experiment 1 with LevelDB's seek compaction.
+//! * `one_thread`: the same with the time of LevelDB's one thread.
 //! * `reckoned`: experiments 1 and 2 at the paper's 40 GiB, by counts alone.
 //! * `designs`, `bench`: what is compared, and how it is driven.
 //!
@@ -27,6 +28,7 @@ mod bench;
 mod designs;
 mod device;
 mod files;
+mod one_thread;
 mod overall;
 mod parameters;
 mod reckoned;
@@ -47,9 +49,10 @@ pub fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
          throughput is per second of processor time on files in memory",
     );
     report.note("bytes are per byte of keys and values written by the user");
-    let parts: [Part<Context<'_>>; 19] = [
+    let parts: [Part<Context<'_>>; 20] = [
         ("overall", overall::run),
         ("seeks", seeks::run),
+        ("one-thread", one_thread::run),
         ("updates", files::updates),
         ("device", device::updates),
         ("reserve", parameters::reserve),
