@@ -39,7 +39,7 @@ pub enum Error {
         path: String,
     },
     /// The directory holds other files; a store is not made among them.
-    #[error("{path} holds files that are not of a store, such as {example}")]
+    #[error("{path} holds files that are not expected there, such as {example}")]
     ForeignFiles {
         /// The path as given.
         path: String,
