@@ -264,6 +264,8 @@ def test_ends(tmp_path: Path) -> None:
 
 def test_a_wait_ends_with_a_signal(tmp_path: Path) -> None:
     """Ctrl-C comes through while the archiver waits."""
+    # A shell lets its background jobs ignore the signal, and Python takes that over.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     runstone.open(tmp_path / "db").close()
     with runstone.Backups(tmp_path / "backups") as backups:
         with backups.archive(tmp_path / "db") as archiver:
