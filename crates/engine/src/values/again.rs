@@ -24,16 +24,19 @@ pub(crate) struct ReadAgain {
 
 impl ReadAgain {
     /// The first of some records of a segment, which are in the order of their offsets. The others
-    /// are those that will be asked for next.
-    pub(crate) fn record<'a>(
-        &mut self,
+    /// are those that will be asked for next. If the scan holds the segment, nothing is read.
+    pub(crate) fn record<'w, 'a>(
+        &'w mut self,
         store: &ValueFile,
-        segment: &Segment,
+        (segment, held): (&Segment, Option<&'w [u8]>),
         mut records: impl Iterator<Item = &'a RecordEntry>,
-    ) -> Result<Record<'_>> {
+    ) -> Result<Record<'w>> {
         let first = records.next().expect("a record is asked for");
         let (start, mut end) = (u64::from(first.offset), first.end());
         let place = store.position(segment) + start;
+        if let Some(bytes) = held {
+            return first.checked(bytes).map_err(|what| store.corrupt(place, what));
+        }
         let is_there = self.generation == segment.generation
             && (self.offset..=self.offset + self.bytes.len() as u64).contains(&start)
             && end <= self.offset + self.bytes.len() as u64;

@@ -100,12 +100,7 @@ impl ValueFile {
                 left = &left[outcome?..];
                 continue;
             }
-            let record = match held {
-                Some(bytes) => first.checked(bytes).map_err(|what| {
-                    self.corrupt(self.position(segment) + u64::from(first.offset), what)
-                })?,
-                None => again.record(self, segment, left.iter())?,
-            };
+            let record = again.record(self, (segment, held), left.iter())?;
             writer.add(&record, first)?;
             left = &left[1..];
         }

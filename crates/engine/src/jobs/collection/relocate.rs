@@ -222,16 +222,10 @@ impl Collector {
                 continue;
             }
             let segment = &emptied.segments[entry.segment as usize];
-            let record = match &emptied.scanned.held[entry.segment as usize] {
-                Some(bytes) => entry.checked(bytes).map_err(|what| {
-                    store.corrupt(store.position(segment) + u64::from(entry.offset), what)
-                })?,
-                None => {
-                    let of_segment = live[i..].iter().map(|one| one.entry);
-                    let of_segment = of_segment.take_while(|one| one.segment == entry.segment);
-                    again.record(store, segment, of_segment)?
-                }
-            };
+            let held = emptied.scanned.held[entry.segment as usize].as_deref();
+            let of_segment = live[i..].iter().map(|one| one.entry);
+            let of_segment = of_segment.take_while(|one| one.segment == entry.segment);
+            let record = again.record(store, (segment, held), of_segment)?;
             let pointer = match store.cold.filter(|_| entry.cools) {
                 None => appender.append(record.key, record.seq, record.value)?,
                 Some(cold) => {
