@@ -548,8 +548,8 @@ runstone_status runstone_backups_verify(const runstone_backups *backups,
 runstone_status runstone_backups_verify_archives(const runstone_backups *backups,
                                                  runstone_bytes *report);
 
-// Makes a store from a backup in a new or empty directory, and checks every byte on the way.
-// `number` 0 is the newest backup.
+// Restores a backup to a new or empty directory, and checks every byte. `number` 0 is the newest
+// backup.
 runstone_status runstone_backups_restore(const runstone_backups *backups,
                                          uint64_t number,
                                          const char *path);
@@ -648,8 +648,8 @@ runstone_status runstone_changes_next(runstone_changes *changes,
                                       uint64_t wait_ms,
                                       runstone_change *change);
 
-// Moves to the next write of the change, in order. Its kind is RUNSTONE_WRITE_NONE after the last
-// write, and for a change without writes. The writes of a load are read a megabyte at a time.
+// Moves to the next write of the change. After the last write, and if the change has none, the
+// kind is RUNSTONE_WRITE_NONE. The writes of a load are read a megabyte at a time.
 runstone_status runstone_changes_next_write(runstone_changes *changes,
                                             runstone_change_write *write);
 

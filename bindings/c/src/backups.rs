@@ -282,8 +282,8 @@ fn told(damage: &[Damage], place: Place<runstone_bytes>) -> Result<()> {
     }
 }
 
-/// Makes a store from a backup in a new or empty directory, and checks every byte on the way.
-/// `number` 0 is the newest backup.
+/// Restores a backup to a new or empty directory, and checks every byte. `number` 0 is the newest
+/// backup.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_backups_restore(
     backups: *const runstone_backups,

@@ -238,8 +238,8 @@ pub unsafe extern "C" fn runstone_changes_next(
     })
 }
 
-/// Moves to the next write of the change, in order. Its kind is RUNSTONE_WRITE_NONE after the last
-/// write, and for a change without writes. The writes of a load are read a megabyte at a time.
+/// Moves to the next write of the change. After the last write, and if the change has none, the
+/// kind is RUNSTONE_WRITE_NONE. The writes of a load are read a megabyte at a time.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_changes_next_write(
     changes: *mut runstone_changes,

@@ -110,8 +110,8 @@ pub enum Error {
         /// Its message.
         what: String,
     },
-    /// Since the transaction began, somebody else wrote a key that it wrote or read; or others
-    /// wrote too fast for sixteen checks to keep up. Nothing was written.
+    /// Another writer changed a key that the transaction wrote or read, or other writers were too
+    /// fast for sixteen checks to keep up. Nothing was written.
     #[error("another write of key \"{}\" of keyspace {keyspace:?} came first", key.escape_ascii())]
     Conflict {
         /// The keyspace of the key.

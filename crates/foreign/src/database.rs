@@ -213,7 +213,7 @@ fn user(key: &[u8]) -> &[u8] {
     parts(key).map_or(key, |parts| parts.user)
 }
 
-/// Sorts tables by key, the order that the tables of a level have.
+/// Sorts the tables of a level by key.
 fn sort(tables: &mut [Placed]) {
     tables.sort_by(|one, two| user(&one.table.smallest).cmp(user(&two.table.smallest)));
 }

@@ -132,9 +132,9 @@ pub trait Storage: Send + Sync + Debug {
         capacity_bytes: u64,
     ) -> Result<Arc<dyn StorageFile>>;
 
-    /// Opens an existing file. If the implementation can do so safely, a `write_at` inside the
-    /// present length of the file is a memory copy; otherwise this is [`Storage::open`]. A recycled
-    /// log segment is opened in this way.
+    /// Opens an existing file for writes within its length. An implementation that can safely map
+    /// the file makes such a `write_at` a memory copy; any other calls [`Storage::open`]. The store
+    /// opens recycled log segments with it.
     fn open_mapped(&self, name: &str, category: Category) -> Result<Arc<dyn StorageFile>> {
         self.open(name, category)
     }

@@ -7,7 +7,7 @@
 //! * [`crash`]: runs a workload into a fault and judges what a reopen shows.
 //! * `found` (feature `fuzz`): whether a check fails, with or without a seeded bug.
 //! * `fuzz` (feature `fuzz`): the bodies of the fuzz targets.
-//! * `samples` (feature `fuzz`): small stores of each format.
+//! * `samples` (feature `fuzz`): makes small stores in each format.
 //! * [`soak`]: random work in a child process that is killed, for as long as one likes.
 
 #![forbid(unsafe_code)]
