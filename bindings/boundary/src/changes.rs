@@ -121,6 +121,8 @@ pub struct OneWrite {
     pub value: Option<Vec<u8>>,
     /// When the value expires, in milliseconds since 1970.
     pub expires_ms: Option<u64>,
+    /// Whether nobody asked for this put: a get stored what it had made of many operands.
+    pub is_folded: bool,
 }
 
 impl ChangeReader {
@@ -308,6 +310,7 @@ impl WriteReader {
             key: one.key.to_vec(),
             value: (!is_none).then(|| value.to_vec()),
             expires_ms: one.expires_ms(),
+            is_folded: one.is_folded,
         }
     }
 }

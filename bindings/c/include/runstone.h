@@ -339,6 +339,9 @@ typedef struct {
     size_t value_size;
     // When the value expires, in milliseconds since 1970; 0 if it does not.
     uint64_t expires_ms;
+    // Whether nobody asked for this put: a get stored the value that it had made of many operands
+    // of the key. The put does not change what the key reads as.
+    bool is_folded;
 } runstone_change_write;
 
 // How a cursor reads. All zero means: everything, as of now.

@@ -159,6 +159,9 @@ pub struct runstone_change_write {
     pub value_size: usize,
     /// When the value expires, in milliseconds since 1970; 0 if it does not.
     pub expires_ms: u64,
+    /// Whether nobody asked for this put: a get stored the value that it had made of many operands
+    /// of the key. The put does not change what the key reads as.
+    pub is_folded: bool,
 }
 
 impl runstone_change_write {
@@ -170,6 +173,7 @@ impl runstone_change_write {
         value: ptr::null(),
         value_size: 0,
         expires_ms: 0,
+        is_folded: false,
     };
 }
 
@@ -341,6 +345,7 @@ impl Reader {
             value: value.map_or(ptr::null(), |value| value.as_ptr().cast()),
             value_size: value.map_or(0, <[u8]>::len),
             expires_ms: write.expires_ms.unwrap_or(0),
+            is_folded: write.is_folded,
         })
     }
 

@@ -371,6 +371,38 @@ static void a_gap_of_operands(void) {
     gone(path);
 }
 
+/* A get stores what it made of many operands. That is told from the puts that somebody asked for. */
+static void a_folded_put(void) {
+    enum { OPERANDS = 100 };
+    runstone_store *store;
+    runstone_options *options;
+    runstone_keyspace *keyspace;
+    runstone_changes *changes;
+    runstone_bytes value;
+    const char *path = place("folded");
+    WORKS(runstone_options_create("[keyspace]\nmerge_operator = 'add-i64'", &options));
+    WORKS(runstone_open(path, options, &store));
+    WORKS(runstone_changes_open(path, NULL, &changes));
+    WORKS(runstone_default_keyspace(store, &keyspace));
+    for (int at = 0; at < OPERANDS; at++)
+        WORKS(runstone_merge(keyspace, "m", 1, "\1\0\0\0\0\0\0\0", 8, 0));
+    WORKS(runstone_get(keyspace, NULL, "m", 1, &value));
+    CHECK(value.size == 8 && *(const char *)value.data == OPERANDS);
+    runstone_bytes_free(&value);
+    for (int at = 0; at <= OPERANDS; at++) {
+        CHECK(next(changes).kind == RUNSTONE_CHANGE_WRITES);
+        runstone_change_write write = write_of(changes);
+        CHECK(write.is_folded == (at == OPERANDS));
+        CHECK((write.kind == RUNSTONE_WRITE_PUT) == (at == OPERANDS));
+    }
+    CHECK(next(changes).kind == RUNSTONE_CHANGE_NONE);
+    WORKS(runstone_changes_close(changes));
+    WORKS(runstone_keyspace_close(keyspace));
+    WORKS(runstone_close(store));
+    WORKS(runstone_options_close(options));
+    gone(path);
+}
+
 static void wrong_calls(void) {
     runstone_changes *changes;
     runstone_mirror *mirror;
@@ -565,6 +597,7 @@ int main(int argc, char **argv) {
     exactly_once();
     a_gap();
     a_gap_of_operands();
+    a_folded_put();
     wrong_calls();
     mirrors();
     archives_say_whether_there_is_more();

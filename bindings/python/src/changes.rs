@@ -49,6 +49,8 @@ pub struct Write {
     stop: Option<Py<PyBytes>>,
     /// In seconds since 1970.
     expires: Option<f64>,
+    /// A get stored what it had made of many operands.
+    folded: bool,
 }
 
 /// A position, or its text.
@@ -278,6 +280,7 @@ impl Writes {
             value,
             stop,
             expires: one.expires_ms.map(seconds),
+            folded: one.is_folded,
         }))
     }
 }

@@ -61,6 +61,18 @@ def test_all_kinds(tmp_path: Path) -> None:
             assert kinds(again) == ["dropped"]
 
 
+def test_a_folded_put(tmp_path: Path) -> None:
+    with runstone.open(tmp_path / "db") as db:
+        sums = db.keyspace("sums", {"merge_operator": "add-i64"})
+        with runstone.Changes(db, now=True) as changes:
+            for _ in range(100):
+                sums.merge(b"m", (1).to_bytes(8, "little"))
+            assert sums.get(b"m") == (100).to_bytes(8, "little")
+            sums.put(b"k", b"v")
+            told = [(write.kind, write.folded) for change in changes for write in change]
+            assert told == [("merge", False)] * 100 + [("put", True), ("put", False)]
+
+
 def test_exactly_once(tmp_path: Path, writer: Writer) -> None:
     """A copy that is killed at any moment has each change once: its position is in each batch."""
     counts = {"add": lambda key, base, operands: b"%d" % (int(base or 0) + len(operands))}

@@ -105,6 +105,7 @@ fn page(answer: Answer, writes: Option<Vec<OneWrite>>) -> Answer {
             .bytes(one.key)
             .optional(one.value, Answer::bytes)
             .optional(one.expires_ms, Answer::number)
+            .number(u64::from(one.is_folded))
     })
 }
 

@@ -729,6 +729,12 @@ class Write:
     @property
     def expires(self) -> Optional[float]:
         """When the value expires, in seconds since 1970."""
+    @property
+    def folded(self) -> bool:
+        """Whether nobody asked for this put: a get stored what it made of many operands of the key.
+
+        The put does not change what the key reads as.
+        """
 
 class Writes(typing.Iterator[Write]):
     """The writes of a change, in order."""

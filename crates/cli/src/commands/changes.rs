@@ -165,6 +165,9 @@ impl Printer<'_> {
         if is_state {
             object["state"] = json!(true);
         }
+        if one.is_folded {
+            object["folded"] = json!(true);
+        }
         if let (Value::Object(own), Value::Object(entry)) =
             (&mut object, self.encoding.object(one.key, value, one.expires_ms()))
         {

@@ -207,8 +207,9 @@ fn dump_wal_record(bytes: &[u8], entries: bool) -> String {
         };
         let _ = writeln!(
             out,
-            "  {:?} keyspace {} {} {}",
+            "  {:?}{} keyspace {} {} {}",
             operation.kind,
+            if operation.is_folded { " (folded by a get)" } else { "" },
             operation.keyspace,
             text(operation.key),
             entry(operation.kind == Kind::ExpiringPut, operation.value)

@@ -22,7 +22,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::catalog::keyspace::KeyspaceCore;
-use crate::keys::Kind;
 use crate::metrics::Counter;
 use crate::read::fold::Folded;
 use crate::store::engine::Engine;
@@ -37,7 +36,7 @@ impl Engine {
     pub(crate) fn write_back(&self, keyspace: &Arc<KeyspaceCore>, key: &[u8], folded: &Folded) {
         reached!(ValueFolded);
         let mut batch = Batch::new();
-        if batch.push(Kind::Put, keyspace.id, key, folded.value).is_err() {
+        if batch.push_folded(keyspace.id, key, folded.value).is_err() {
             return;
         }
         let mut locks = Locks::new(&self.locks, 1, Duration::ZERO);

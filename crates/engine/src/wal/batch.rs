@@ -3,6 +3,7 @@
 //! ```text
 //! operation := kind u8 | keyspace varint | key bytes | value bytes (not for deletes of one key)
 //!              | place bytes, if the value is a pointer that no collection wrote
+//! kind      := of the entry ([`Kind`]); 129 for a put that stores what a get has folded
 //! value     := ... | expiry u64, in milliseconds since 1970, if the kind says that it expires
 //! place     := where the record of the value lies in its file (`values/early.rs`)
 //! ```
@@ -17,6 +18,9 @@ use crate::error::{Error, Result};
 use crate::keys::codec::{Decoded, Reader, Truncated, put_bytes, put_varint};
 use crate::keys::expiry::{self, EXPIRY_BYTES};
 use crate::keys::{KeyspaceId, Kind, MAX_KEY_BYTES, MAX_VALUE_BYTES, SeqNo, range_delete};
+
+/// The kind of a put that a get made, not a user. Only readers of the history tell it from others.
+const FOLDED_PUT: u8 = 1 << 7 | Kind::Put as u8;
 
 /// Writes that happen together or not at all (P3), in order. A batch names keyspaces by id, so it
 /// is valid only for the open store whose handles made it; any other store refuses it.
@@ -47,6 +51,9 @@ pub struct Operation<'a> {
     pub key: &'a [u8],
     /// The value; empty for a delete. For a range, the least key after it; empty if it has no end.
     pub value: &'a [u8],
+    /// Whether nobody asked for this put: a get stored the value that it had made of many operands
+    /// of the key. The put does not change what the key reads as.
+    pub is_folded: bool,
     /// The encoded place of the record to which the value points. Empty if the value is no such
     /// pointer.
     pub(crate) place: &'a [u8],
@@ -142,9 +149,26 @@ impl Batch {
         self.user_bytes += (key.len() + value_bytes) as u64;
     }
 
+    /// Adds a put of the value that a get has folded.
+    pub(crate) fn push_folded(
+        &mut self,
+        keyspace: KeyspaceId,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<()> {
+        let at = self.bytes.len();
+        self.push(Kind::Put, keyspace, key, value)?;
+        self.bytes[at] = FOLDED_PUT;
+        Ok(())
+    }
+
     /// Adds one write of another batch as it is.
     pub(crate) fn push_same(&mut self, operation: &Operation<'_>) {
+        let at = self.bytes.len();
         self.push_key(operation.kind, operation.keyspace, operation.key);
+        if operation.is_folded {
+            self.bytes[at] = FOLDED_PUT;
+        }
         if operation.kind != Kind::Delete {
             put_bytes(&mut self.bytes, operation.value);
         }
@@ -169,7 +193,7 @@ impl Batch {
         if self.count != 1 {
             return None;
         }
-        let kind = Kind::from_u8(self.bytes[0])?;
+        let (kind, _) = decode_kind(self.bytes[0])?;
         Some((kind, &self.bytes[self.key.clone()], &self.bytes[self.value.clone()]))
     }
 
@@ -297,9 +321,18 @@ pub(crate) fn check_sizes(key_bytes: usize, value_bytes: usize) -> Result<()> {
     Ok(())
 }
 
+/// The kind of an operation, and whether a get has folded its value.
+#[inline]
+fn decode_kind(byte: u8) -> Option<(Kind, bool)> {
+    match byte {
+        FOLDED_PUT => Some((Kind::Put, true)),
+        _ => Some((Kind::from_u8(byte)?, false)),
+    }
+}
+
 /// Decodes one operation of a log record.
 pub(crate) fn take_operation<'a>(reader: &mut Reader<'a>) -> Decoded<Operation<'a>> {
-    let kind = Kind::from_u8(reader.take_u8()?).ok_or(Truncated)?;
+    let (kind, is_folded) = decode_kind(reader.take_u8()?).ok_or(Truncated)?;
     let keyspace = KeyspaceId::try_from(reader.take_varint()?).map_err(|_| Truncated)?;
     let key = reader.take_bytes()?;
     let mut place: &[u8] = &[];
@@ -320,7 +353,7 @@ pub(crate) fn take_operation<'a>(reader: &mut Reader<'a>) -> Decoded<Operation<'
         }
         Kind::ExpiringPointer => return Err(Truncated),
     };
-    Ok(Operation { kind, keyspace, key, value, place })
+    Ok(Operation { kind, keyspace, key, value, is_folded, place })
 }
 
 #[cfg(test)]
@@ -330,12 +363,13 @@ mod tests {
     /// Checks that the log decodes the only write as the batch describes it.
     #[test]
     fn the_only_write_is_known_as_it_was_encoded() {
-        let fill: [fn(&mut Batch) -> Result<()>; 5] = [
+        let fill: [fn(&mut Batch) -> Result<()>; 6] = [
             |batch| batch.push(Kind::Put, 300, b"key", b"value"),
             |batch| batch.push(Kind::Delete, 0, b"key", b""),
             |batch| batch.push(Kind::RangeDelete, 7, b"a", b""),
             |batch| batch.push(Kind::Merge, 1, &[9; 200], &[8; 70_000]),
             |batch| batch.push_expiring(2, b"", b"v", u64::MAX),
+            |batch| batch.push_folded(3, b"key", b"value"),
         ];
         for fill in fill {
             let mut batch = Batch::new();
@@ -349,6 +383,9 @@ mod tests {
                     let only = batch.only().expect("one");
                     assert_eq!(only, (decoded.kind, decoded.key, decoded.value));
                 }
+                let mut copy = Batch::new();
+                batch.operations().for_each(|one| copy.push_same(&one));
+                assert_eq!(copy.encoded(), batch.encoded());
                 joined.append(&batch).expect("is of no store");
                 assert!(joined.only().is_none());
                 batch.clear();

@@ -14,6 +14,9 @@ use super::parts::{Part, parts, put_file, put_varint};
 /// Flag: records under checksums.
 const SEALED: u8 = 1;
 
+/// The kind of a put that a get has made.
+const FOLDED_PUT: u8 = 129;
+
 /// An operation with its number.
 type Replayed = (u64, u8, u32, Vec<u8>, Vec<u8>);
 
@@ -53,7 +56,8 @@ fn read(storage: &dyn Storage) -> Said {
         |_, _, _| Ok(true),
         |_, seq, op| {
             let (key, value) = (op.key.to_vec(), op.value.to_vec());
-            operations.push((seq, op.kind as u8, op.keyspace, key, value));
+            let kind = if op.is_folded { FOLDED_PUT } else { op.kind as u8 };
+            operations.push((seq, kind, op.keyspace, key, value));
             Ok(())
         },
     );
@@ -90,9 +94,10 @@ fn write_again(storage: &dyn Storage, operations: &[Replayed]) {
     let mut log = segment(storage, 1);
     for (seq, kind, keyspace, key, value) in operations {
         let mut record = Vec::new();
-        for number in [*seq, 0, 1, u64::from(*kind), u64::from(*keyspace), key.len() as u64] {
-            put_varint(&mut record, number);
-        }
+        [*seq, 0, 1].into_iter().for_each(|number| put_varint(&mut record, number));
+        record.push(*kind);
+        put_varint(&mut record, u64::from(*keyspace));
+        put_varint(&mut record, key.len() as u64);
         record.extend_from_slice(key);
         if *kind != Kind::Delete as u8 {
             put_varint(&mut record, value.len() as u64);
@@ -154,7 +159,7 @@ fn operation(rest: &mut &[u8], seq: u64) -> Option<Replayed> {
     let key = byte_string(rest)?;
     let value = match kind {
         0 => Vec::new(),
-        1 | 2 | 3 | 5 => byte_string(rest)?,
+        1 | 2 | 3 | 5 | FOLDED_PUT => byte_string(rest)?,
         _ => return None,
     };
     Some((seq, kind, keyspace, key, value))

@@ -138,6 +138,8 @@ pub fn operations(segments: &[(u64, &[u8])], start_seq: u64) -> Vec<Operation> {
             }
             for seq in first..first + count {
                 let (kind, keyspace) = (reader.u8(), reader.varint());
+                // 129 is a put that a get has made.
+                let kind = if kind == 129 { 1 } else { kind };
                 assert!(matches!(kind, 0..=6), "kind {kind}");
                 let key = reader.bytes().to_vec();
                 let value = if kind == 0 { Vec::new() } else { reader.bytes().to_vec() };

@@ -11,8 +11,8 @@ use runstone::seeded::{self, Bug, Waypoint};
 use runstone::storage::{Category, MemoryStorage, Storage};
 use runstone::unstable;
 use runstone::{
-    Background, Clock, Expiry, Keyspace, KeyspaceOptions, Options, ReadOptions, Store,
-    TransactionOptions, ValuePlacement, WalMode, WriteOptions,
+    Background, Change, Changes, ChangesFrom, Clock, Expiry, Keyspace, KeyspaceOptions, Kind,
+    Mirror, Options, ReadOptions, Store, TransactionOptions, ValuePlacement, WalMode, WriteOptions,
 };
 use runstone_fault_storage::{Fault, FaultKind, SimStorage};
 use runstone_sim::found::holds_and_finds;
@@ -403,4 +403,44 @@ fn a_write_back_that_fails_is_not_told() {
         let store = open(&storage.process_crash(), &options);
         assert_eq!(get(store.default_keyspace(), "k").as_deref(), Some(last), "{kind:?}");
     }
+}
+
+/// The writes of a store's log: their kinds and values, and whether a get made them.
+fn logged(storage: &MemoryStorage) -> Vec<(Kind, Vec<u8>, bool)> {
+    let mut changes =
+        Changes::open_on(Arc::new(storage.clone()), ChangesFrom::Oldest).expect("opens");
+    let mut writes = Vec::new();
+    while let Some(changed) = changes.next().expect("reads") {
+        if let Change::Writes(batch) = changed.change {
+            let own = batch.operations();
+            writes.extend(own.map(|one| (one.kind, one.value.to_vec(), one.is_folded)));
+        }
+    }
+    writes
+}
+
+/// A consumer that counts what users write can leave these puts out. A mirror that applies them
+/// logs them as what they are.
+#[test]
+fn readers_of_the_history_learn_that_nobody_asked_for_the_put() {
+    let (source, target) = (MemoryStorage::new(), MemoryStorage::new());
+    let store = open(&source, &options(|_| ()));
+    let (from, to) = (Arc::new(source.clone()), Arc::new(target.clone()));
+    let mut mirror = Mirror::open_on(from, to, options(|_| ())).expect("opens");
+    let keyspace = store.default_keyspace();
+    patch(keyspace, "k", 0..100);
+    let value = get(keyspace, "k").expect("there");
+    keyspace.put("k", value.as_bytes()).expect("puts");
+
+    let writes = logged(&source);
+    let mut expected = vec![(Kind::Merge, false); 100];
+    expected.extend([(Kind::Put, true), (Kind::Put, false)]);
+    let how = writes.iter().map(|(kind, _, is_folded)| (*kind, *is_folded));
+    assert_eq!(how.collect::<Vec<_>>(), expected);
+    assert!(writes[100..].iter().all(|(_, put, _)| put == value.as_bytes()));
+
+    while !mirror.advance(Duration::ZERO).expect("advances").is_drained {}
+    let mirrored = logged(&target);
+    assert_eq!(mirrored.iter().filter(|(.., is_folded)| *is_folded).count(), 1);
+    assert_eq!(get(mirror.store().default_keyspace(), "k"), Some(value));
 }

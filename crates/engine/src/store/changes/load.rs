@@ -69,7 +69,8 @@ impl Load {
                     Error::corruption("a table", 0, "an entry of a load is of unknown kind")
                 })?;
                 let (keyspace, key, value) = (self.keyspace, entry.key(), entry.value());
-                batch.push_same(&Operation { kind, keyspace, key, value, place: &[] });
+                let (is_folded, place) = (false, &[][..]);
+                batch.push_same(&Operation { kind, keyspace, key, value, is_folded, place });
                 if batch.encoded().len() >= BATCH_BYTES {
                     see(&batch)?;
                     batch.clear();

@@ -79,13 +79,16 @@ public final class Change implements Iterable<Change.Write> {
      * @param value the value or operand; for a range, the key before which it ends; null for a
      *     delete, and for a range without an end
      * @param expires when the value expires, or null
+     * @param folded whether nobody asked for this put: a get stored the value that it had made of
+     *     many operands of the key; the put does not change what the key reads as
      */
     public record Write(WriteKind kind, String keyspace, byte[] key, byte[] value,
-            Instant expires) {
+            Instant expires, boolean folded) {
         private static Write of(Answer answer) {
             return new Write(WriteKind.values()[(int) answer.number()], answer.text(),
                     answer.bytes(), answer.optional(Answer::bytes),
-                    answer.optional(expiry -> Instant.ofEpochMilli(expiry.number())));
+                    answer.optional(expiry -> Instant.ofEpochMilli(expiry.number())),
+                    answer.number() != 0);
         }
     }
 

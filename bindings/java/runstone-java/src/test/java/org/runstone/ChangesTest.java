@@ -97,6 +97,27 @@ class ChangesTest {
         }
     }
 
+    /** A get stores what it made of many operands. That is told from the puts that users make. */
+    @Test
+    void aFoldedPut() {
+        String options = "[keyspace]\nmerge_operator = \"add-i64\"";
+        try (Store store = Store.open(path, options); Changes changes = Changes.now(path)) {
+            byte[] one = {1, 0, 0, 0, 0, 0, 0, 0};
+            for (int at = 0; at < 100; at++) {
+                store.write(new WriteBatch().merge(store.defaultKeyspace(), bytes("m"), one));
+            }
+            assertEquals(100, store.defaultKeyspace().get(bytes("m"))[0]);
+            store.defaultKeyspace().put(bytes("k"), bytes("v"));
+            List<Change.Write> writes = new ArrayList<>();
+            all(changes).forEach(change -> change.forEach(writes::add));
+            assertEquals(102, writes.size());
+            for (int at = 0; at < 102; at++) {
+                assertEquals(at == 100, writes.get(at).folded());
+                assertEquals(at < 100, writes.get(at).kind() == Change.WriteKind.MERGE);
+            }
+        }
+    }
+
     /** A change that an iterator looked at is not lost, and counts only once it is returned. */
     @Test
     void anIteratorThatLooksAheadLosesNothing() {
