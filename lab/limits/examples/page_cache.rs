@@ -1,6 +1,6 @@
-//! Measures how much of the page cache of others a compaction leaves: how much of a neighbour's
-//! file, which was in memory before, still is afterwards. First limit the memory so that a
-//! compaction cannot fit, for example by
+//! Measures how much of the page cache of others a compaction leaves, or a collection of values:
+//! how much of a neighbour's file, which was in memory before, still is afterwards. First limit the
+//! memory so that neither can fit, for example by
 //!
 //! ```text
 //! mkdir /sys/fs/cgroup/memory/bound; cd /sys/fs/cgroup/memory/bound
@@ -8,9 +8,9 @@
 //! ```
 //!
 //! and then run, in a directory on the disk to be measured: `cargo run --release -p runstone-limits
-//! --example page_cache [MEBIBYTES]`. It compacts in turn as the store does now, and as it did
-//! before, on a storage that does not tell what is in memory. The neighbour's file is read before
-//! and after each compaction: the second read gets from the disk what the compaction pushed out.
+//! --example page_cache [MEBIBYTES] [collection]`. It works in turn as the store does now, and as
+//! it did before, on a storage that does not tell what is in memory. The neighbour's file is read
+//! before and after the work: the second read gets from the disk what the work pushed out.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use runstone::storage::{
     Access, Category, Counters, FileInfo, LockMode, PosixStorage, Result, Storage, StorageFile,
     StorageLock,
 };
-use runstone::{Background, KeyspaceOptions, Options, Store};
+use runstone::{Background, KeyspaceOptions, Options, Store, ValuePlacement};
 
 /// What the neighbour reads.
 const NEIGHBOUR_BYTES: u64 = 64 << 20;
@@ -120,27 +120,45 @@ fn cached(file: &dyn StorageFile) -> Option<u64> {
     Some(file.cached_bytes(0, NEIGHBOUR_BYTES)? * 1000 / NEIGHBOUR_BYTES)
 }
 
-fn options() -> Options {
+#[derive(Clone, Copy, PartialEq)]
+enum Work {
+    Compaction,
+    Collection,
+}
+
+fn options(work: Work) -> Options {
     let mut keyspace = KeyspaceOptions::default();
     keyspace.write_buffer_bytes = 8 << 20;
     custom::options_mut(&mut keyspace).table_bytes = 16 << 20;
+    if work == Work::Collection {
+        keyspace.values.placement = ValuePlacement::HashGrouped;
+        keyspace.values.separate_at = 100;
+        // Enough room that no collection runs before it is asked for.
+        keyspace.values.reserve = 2.0.into();
+    }
     Options::default()
         .memory_budget_bytes(32 << 20)
         .keyspace(keyspace)
         .background(Background::Threads(1))
 }
 
-fn fill(path: &Path, mebibytes: u64) {
-    let store = Store::open(path, options()).expect("an open");
+/// For a compaction, random keys; for a collection, each key twice.
+fn fill(path: &Path, mebibytes: u64, work: Work) {
+    let store = Store::open(path, options(work)).expect("an open");
     store.set_live("compactions", "paused").expect("paused");
     let mut word = 7u64;
     let mut draw = || {
         word = word.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
         word >> 33
     };
-    for _ in 0..mebibytes << 20 >> 10 {
+    let count = mebibytes << 20 >> 10;
+    for number in 0..count {
         let value: Vec<u8> = (0..VALUE_BYTES).map(|_| draw() as u8).collect();
-        store.put(draw().to_be_bytes(), value).expect("a put");
+        let key = match work {
+            Work::Compaction => draw(),
+            Work::Collection => number * 7919 % (count / 2),
+        };
+        store.put(key.to_be_bytes(), value).expect("a put");
     }
     store.close().expect("a close");
     // As if it had been written long ago.
@@ -152,7 +170,13 @@ fn fill(path: &Path, mebibytes: u64) {
 }
 
 fn main() {
-    let mebibytes = std::env::args().nth(1).map_or(600, |text| text.parse().expect("a number"));
+    let given: Vec<String> = std::env::args().skip(1).collect();
+    let mebibytes = given.first().map_or(600, |text| text.parse().expect("a number"));
+    let work = match given.get(1).map(String::as_str) {
+        None => Work::Compaction,
+        Some("collection") => Work::Collection,
+        Some(other) => panic!("{other} is not known; \"collection\" is"),
+    };
     let place = tempfile::tempdir_in(".").expect("a directory");
     let beside = PosixStorage::open(place.path(), Access::CreateIfMissing).expect("a directory");
     let neighbour = beside.create("neighbour", Category::Other).expect("a file");
@@ -160,10 +184,10 @@ fn main() {
         neighbour.write_at(offset, &vec![7; 1 << 20]).expect("written");
     }
     neighbour.sync().expect("synced");
-    println!("compaction   of MiB  seconds  neighbour in memory: before, after   read again");
+    println!("work         of MiB  seconds  neighbour in memory: before, after   read again");
     for round in 0..2 * ROUNDS {
         let path = place.path().join(format!("store{round}"));
-        fill(&path, mebibytes);
+        fill(&path, mebibytes, work);
         read(&*neighbour, NEIGHBOUR_BYTES);
         read(&*neighbour, NEIGHBOUR_BYTES);
         let before = cached(&*neighbour);
@@ -172,9 +196,12 @@ fn main() {
             0 => ("as before", Arc::new(Silent(directory))),
             _ => ("now", Arc::new(directory)),
         };
-        let store = Store::open_on(storage, options()).expect("an open");
+        let store = Store::open_on(storage, options(work)).expect("an open");
         let began = Instant::now();
-        store.compact().expect("a compaction");
+        match work {
+            Work::Compaction => store.compact().expect("a compaction"),
+            Work::Collection => store.collect_values().expect("a collection"),
+        }
         let seconds = began.elapsed().as_secs_f64();
         let (after, again) = (cached(&*neighbour), read(&*neighbour, NEIGHBOUR_BYTES));
         let share = |one: Option<u64>| {

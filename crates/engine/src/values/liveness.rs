@@ -79,6 +79,8 @@ pub(crate) struct Scanned {
     pub(crate) held: Vec<Option<HeldSegment>>,
     /// Whether some segments are not held, because they are too many.
     pub(crate) is_too_large: bool,
+    /// Whether the system had most of the segments not in memory.
+    pub(crate) is_cold: bool,
     /// Spreads the hashes of keys. Nobody outside knows this value, so nobody can choose keys whose
     /// hashes collide.
     pub(crate) mix: u64,

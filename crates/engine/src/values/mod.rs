@@ -10,6 +10,7 @@
 //!   by the log.
 //! - `separation`: where a flush or compaction puts each value.
 //! - `again`: reads records again that a scan could not hold.
+//! - `behind`: what a collection leaves in the system's page cache.
 //! - `scan`: reads all records of segments, for collection and verification.
 //! - `liveness`: which records and segments a collection keeps.
 //! - `copy`: copies survivors to fresh slots, and cold ones to the cold stream.
@@ -18,6 +19,7 @@
 
 pub(crate) mod again;
 pub(crate) mod appender;
+mod behind;
 pub(crate) mod copy;
 pub(crate) mod early;
 pub(crate) mod file;

@@ -46,7 +46,9 @@ impl ValueFile {
         segments: &[Segment],
         cancelled: &dyn Fn() -> Result<()>,
     ) -> Result<Scanned> {
-        let mut scanned = Scanned { mix: self.uid, ..Scanned::default() };
+        // Asked of all segments before the first is read: the kernel reads ahead.
+        let is_cold = self.is_cold(segments);
+        let mut scanned = Scanned { mix: self.uid, is_cold, ..Scanned::default() };
         let records = |one: &Segment| u64::from(one.records).min(one.bytes / HEADER_BYTES as u64);
         let records = segments.iter().map(records).sum::<u64>() as usize;
         scanned.charge = Some(self.cache.pin((records * size_of::<RecordEntry>()) as u64));

@@ -257,6 +257,27 @@ impl ValueFile {
         })
     }
 
+    /// Notes the outcome of a collection: the bytes kept only for snapshots, and the segment
+    /// that may take appends again.
+    fn note_collected(
+        &self,
+        group: u32,
+        pinned: (u64, Vec<SeqNo>),
+        freed_slots: i64,
+        reopened: Option<Segment>,
+    ) {
+        let mut state = self.state.lock();
+        state.pinned.insert(group, pinned);
+        if self.cold == Some(group) && freed_slots <= 0 {
+            // Its records cannot be packed closer. The next try waits for a change.
+            state.cold_settled.set(state.layout.groups[group as usize].fingerprint());
+        }
+        if let Some(open) = reopened {
+            // An appender may have opened another segment meanwhile; then this one stays closed.
+            state.open.entry(group).or_insert(open);
+        }
+    }
+
     /// Bytes of the cold stream after segments have come and gone.
     fn cold_bytes_after(&self, removed: &[Segment], placed: &[Segment]) -> u64 {
         let state = self.state.lock();
@@ -304,23 +325,16 @@ impl Collector {
         let slots = |segments: &[Segment]| -> i64 {
             segments.iter().map(|segment| i64::from(segment.slots)).sum()
         };
-        let removed = &closed.segments[copied.leaving.clone()];
+        let segments = Arc::clone(&closed.segments);
+        let removed = &segments[copied.leaving.clone()];
         let freed_slots = slots(removed) - slots(&copied.outputs);
         let edit = store.edit_of(closed, kept, &copied);
         self.install_collection(keyspace, store, edit, &mut copied)?;
-        {
-            let mut state = store.state.lock();
-            state.pinned.insert(group, (pinned_bytes, snapshots_of(&points)));
-            if store.cold == Some(group) && freed_slots <= 0 {
-                // Its records cannot be packed closer. The next try waits for a change.
-                state.cold_settled.set(state.layout.groups[group as usize].fingerprint());
-            }
-            if let Some(open) = reopened {
-                // An appender may have opened another segment meanwhile; then this one stays
-                // closed.
-                state.open.entry(group).or_insert(open);
-            }
+        if scanned.is_cold {
+            store.drop_cached(removed);
+            store.drop_cached(&copied.outputs);
         }
+        store.note_collected(group, (pinned_bytes, snapshots_of(&points)), freed_slots, reopened);
         self.env.metrics.add_all(&[
             (Counter::value_collections, 1),
             (Counter::value_gc_bytes_read, read),

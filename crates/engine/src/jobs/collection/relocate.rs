@@ -184,6 +184,9 @@ impl Collector {
             pass.dead_bytes += read - written.min(read);
         }
         drop(state);
+        if emptied.scanned.is_cold {
+            store.drop_cached(segments);
+        }
         if !is_flushed {
             let active = Arc::clone(&keyspace.view.load().active);
             self.committer.rotate_if_active(keyspace, &active);
@@ -243,6 +246,9 @@ impl Collector {
         }
         let mut edit = appender.finish()?;
         let written = appender.bytes;
+        if emptied.scanned.is_cold {
+            edit.groups.iter().for_each(|copies| store.drop_cached(&copies.place));
+        }
         if let Some(keys) = &emptied.left {
             let bytes = (written - cooled, cooled);
             edit.groups = store.groups_collected(emptied, keys, bytes, edit.groups);
