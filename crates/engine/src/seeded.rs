@@ -39,6 +39,8 @@ pub enum Bug {
     CoveredBlocksCopied,
     /// A covered table is dropped although a snapshot from before the range delete sees it.
     CoveredTablesDroppedUnderSnapshots,
+    /// On a full disk, tables leave the tree before the range delete that covers them is durable.
+    TablesFreedBeforeTheLog,
     /// A collection that writes pointers does not ask whether a range delete hides the record.
     RelocationsIgnoreRangeDeletes,
     /// Collection of values keeps only the newest version of each key, whatever snapshots see.

@@ -1,6 +1,8 @@
 //! Finds tables that a range delete covers. Nobody sees any of their entries, so they leave the
 //! tree without being read. Pure.
 
+use std::sync::Arc;
+
 use runstone_policy::plan::{Busy, Plan};
 use runstone_policy::shape::Table;
 
@@ -8,16 +10,24 @@ use crate::keys::SeqNo;
 use crate::ranges::RangeDeletes;
 use crate::tree::version::Version;
 
-/// A plan that drops all covered tables that no job uses. `points` are the sequence numbers that
-/// readers look from, ascending. O(tables).
-pub(super) fn covered_tables(version: &Version, points: &[SeqNo], busy: &Busy) -> Option<Plan> {
-    let ranges = version.range_deletes.as_ref()?;
+/// A plan that drops all covered tables that no job uses. `newer` are range deletes of memtables.
+/// `points` are the sequence numbers that readers look from, ascending. O(tables).
+pub(super) fn covered_tables(
+    version: &Version,
+    newer: &[Arc<RangeDeletes>],
+    points: &[SeqNo],
+    busy: &Busy,
+) -> Option<Plan> {
+    let ranges: Vec<_> = version.range_deletes.iter().chain(newer).collect();
+    if ranges.is_empty() {
+        return None;
+    }
     let tables = version.shape.tables().map(|(_, table)| table);
     // The range deletes of a table may reach beyond its keys.
     let covered = tables.filter(|table| {
         table.range_deletes == 0
             && !busy.tables.contains(&table.id)
-            && is_covered(table, ranges, points)
+            && ranges.iter().any(|ranges| is_covered(table, ranges, points))
     });
     let drops: Vec<u64> = covered.map(|table| table.id).collect();
     let why = format!("{} tables hold only what range deletes hide", drops.len());

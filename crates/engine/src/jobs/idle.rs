@@ -80,8 +80,8 @@ impl Runner {
                 continue;
             }
             let version = Arc::clone(&keyspace.view.load().version);
-            let past = Past::now(&self.env, &self.visibility);
-            if let Some(plan) = self.unread_drops(keyspace, &version, &Busy::default(), past) {
+            let (past, busy) = (Past::now(&self.env, &self.visibility), Busy::default());
+            if let Some(plan) = self.unread_drops(keyspace, (&version, &[]), &busy, past) {
                 return Some(Job::Compaction(Arc::clone(keyspace), version, plan));
             }
             // Entries that expire while the store is idle add garbage to the same tables.
@@ -91,7 +91,7 @@ impl Runner {
             let litter = Litter { entries, tombstones, oldest_seq };
             let is_same = claims.tidied.get(&id) == Some(&litter);
             let options = keyspace.options.load();
-            let (busy, least) = (Busy::default(), LEAST_TOMBSTONES);
+            let least = LEAST_TOMBSTONES;
             let plan = options
                 .compaction_policy()
                 .ok()

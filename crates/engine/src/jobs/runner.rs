@@ -23,6 +23,8 @@ use crate::jobs::install::Installer;
 use crate::jobs::liveness::Past;
 use crate::jobs::prepare::{Preparation, Preparer};
 use crate::jobs::supervisor::Supervisor;
+use crate::keys::KeyspaceId;
+use crate::ranges::RangeDeletes;
 use crate::schedule::{CORES, Claim, Claims, Relief, Schedule};
 use crate::sync::threads;
 use crate::tree::version::Version;
@@ -37,6 +39,8 @@ pub(crate) const MOST_FLUSHES: usize = 32;
 pub(super) enum Job {
     Flush(Vec<Arc<KeyspaceCore>>),
     Compaction(Arc<KeyspaceCore>, Arc<Version>, Plan),
+    /// Drops tables on a full disk.
+    Free(Arc<KeyspaceCore>, Arc<Version>, Plan),
     Collect(Arc<KeyspaceCore>),
     Prepare(Preparation),
     Purge,
@@ -53,7 +57,9 @@ impl Job {
             Job::Flush(keyspaces) => {
                 Claim::Flush(keyspaces.iter().map(|keyspace| keyspace.id).collect())
             }
-            Job::Compaction(keyspace, _, plan) => Claim::Compaction(keyspace.id, plan.clone()),
+            Job::Compaction(keyspace, _, plan) | Job::Free(keyspace, _, plan) => {
+                Claim::Compaction(keyspace.id, plan.clone())
+            }
             Job::Collect(keyspace) => Claim::Collect(keyspace.id),
             Job::Prepare(preparation) => preparation.claim(),
             Job::Purge => Claim::Single("purge"),
@@ -119,9 +125,12 @@ impl Runner {
         }
         let purge_is_due =
             !self.catalog.tables.purge.lock().is_empty() && !claims.is_single_running("purge");
-        if purge_is_due && self.env.is_out_of_space() {
-            // This comes before the flushes, which fail until there is space.
-            return Some(Job::Purge);
+        if self.env.is_out_of_space() {
+            // These come before the flushes, which fail until there is space.
+            let freeing = purge_is_due.then_some(Job::Purge);
+            if let Some(job) = freeing.or_else(|| self.freeing_job(claims)) {
+                return Some(job);
+            }
         }
         let flushes = self.due_flushes(claims);
         if !flushes.is_empty() {
@@ -268,6 +277,36 @@ impl Runner {
         None
     }
 
+    /// On a full disk: a job that drops tables and needs no space for it. O(keyspaces that have a
+    /// memtable or whose tree is not settled).
+    fn freeing_job(&self, claims: &mut Claims) -> Option<Job> {
+        if !self.env.is_disk_full() || self.is_paused() {
+            return None;
+        }
+        self.stir_expired(claims);
+        let unflushed = self.catalog.unflushed.all();
+        let ids = unflushed.iter().map(|keyspace| keyspace.id);
+        let ids: BTreeSet<KeyspaceId> = ids.chain(claims.unsettled.iter().copied()).collect();
+        let keyspaces = self.catalog.keyspaces.read();
+        ids.iter().filter_map(|id| keyspaces.get(id)).find_map(|keyspace| {
+            let view = keyspace.view.load();
+            let is_held = claims.exclusive.contains(&keyspace.id)
+                || claims.running.iter().any(|(_, claim)| claim.is_of(keyspace.id))
+                || view.version.shape.pending.is_some()
+                || keyspace.dropped.load(Relaxed);
+            if is_held {
+                return None;
+            }
+            // Without a log, a crash loses the range deletes of memtables.
+            let memtables = view.memtables().filter(|_| self.env.options.has_log());
+            let newer: Vec<_> = memtables.filter_map(|one| one.range_deletes()).collect();
+            let past = Past::now(&self.env, &self.visibility);
+            let trees = (&*view.version, &newer[..]);
+            let plan = self.unread_drops(keyspace, trees, &Busy::default(), past)?;
+            Some(Job::Free(Arc::clone(keyspace), Arc::clone(&view.version), plan))
+        })
+    }
+
     fn compaction_of(&self, claims: &Claims, keyspace: &Arc<KeyspaceCore>) -> Option<Job> {
         let options = keyspace.options.load();
         let version = Arc::clone(&keyspace.view.load().version);
@@ -286,7 +325,7 @@ impl Runner {
             }
         }
         let past = Past::now(&self.env, &self.visibility);
-        if let Some(plan) = self.unread_drops(keyspace, &version, &busy, past) {
+        if let Some(plan) = self.unread_drops(keyspace, (&version, &[]), &busy, past) {
             return Some(Job::Compaction(Arc::clone(keyspace), version, plan));
         }
         let policy = options.compaction_policy().ok()?;
@@ -302,11 +341,12 @@ impl Runner {
     }
 
     /// The tables that leave the tree without being read, because nobody sees any of their entries.
-    /// Separated values die with their pointers, so tables with such pointers must be read.
+    /// Separated values die with their pointers, so tables with such pointers must be read. `newer`
+    /// are range deletes of memtables that count too.
     pub(super) fn unread_drops(
         &self,
         keyspace: &KeyspaceCore,
-        version: &Version,
+        (version, newer): (&Version, &[Arc<RangeDeletes>]),
         busy: &Busy,
         past: Past,
     ) -> Option<Plan> {
@@ -314,7 +354,7 @@ impl Runner {
             return None;
         }
         let points = self.visibility.points();
-        covered_tables(version, &points, busy)
+        covered_tables(version, newer, &points, busy)
             .or_else(|| expired_plan(&version.shape, busy, |seq| past.end_ms(seq)))
     }
 
@@ -342,12 +382,16 @@ impl Runner {
             self.release_held();
         }
         // These succeed on a full disk too.
-        let shows_space = !matches!(job, Job::Prepare(Preparation::Chunk) | Job::Purge | Job::Sync);
+        let shows_space = !matches!(
+            job,
+            Job::Free(..) | Job::Prepare(Preparation::Chunk) | Job::Purge | Job::Sync
+        );
         let outcome = match job {
             Job::Flush(keyspaces) => self.flusher.flush_oldest(&keyspaces).map(drop),
             Job::Compaction(keyspace, version, plan) => {
                 self.compactor.run(&keyspace, version, &plan)
             }
+            Job::Free(keyspace, version, plan) => self.free(&keyspace, &version, &plan),
             Job::Collect(keyspace) => {
                 self.preparer.keep_rate(|| keyspace.check_exists().is_ok());
                 let outcome = match &keyspace.values.load_full().current {
@@ -369,6 +413,25 @@ impl Runner {
         };
         let outcome = outcome.and_then(|()| self.catalog.rotate_manifest_if_due());
         self.supervisor.note(outcome, shows_space)
+    }
+
+    /// Drops tables on a full disk. The range deletes that cover them may be in memtables alone. So
+    /// the log is synced first: a power loss must not take a range delete and leave its effect. The
+    /// edit of the manifest may use the reserve.
+    fn free(
+        &self,
+        keyspace: &Arc<KeyspaceCore>,
+        version: &Arc<Version>,
+        plan: &Plan,
+    ) -> Result<()> {
+        if self.env.options.has_log() && !seeded!(TablesFreedBeforeTheLog) {
+            self.committer.sync_through(self.visibility.now())?;
+        }
+        let run = || self.compactor.run(keyspace, Arc::clone(version), plan);
+        match run() {
+            Err(error) if error.is_no_space() && self.committer.spend_reserve() => run(),
+            outcome => outcome,
+        }
     }
 
     /// Removes the files of tables that no reader needs any more.

@@ -1,6 +1,7 @@
 //! Reserved disk space for a full disk: a file of zeros, `RESERVE`. It is removed to make room for
-//! the manifest that an open writes, and for writes that free space: deletes, and the drop of a
-//! keyspace. Nothing else may take it, or it would be gone when it is needed.
+//! the manifest that an open writes, and for what frees space: deletes, and the drop of a keyspace
+//! or of tables that range deletes cover. Nothing else may take it, or it would be gone when it is
+//! needed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::*};

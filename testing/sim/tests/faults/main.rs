@@ -4,5 +4,6 @@
 mod any_operation;
 mod full_at_open;
 mod full_by_hand;
+mod full_deletes;
 mod full_disk;
 mod open_files;
