@@ -1,8 +1,9 @@
 //! Measures readers of a store's history: `cargo run --release -p runstone-limits --example changes
-//! -- [MILLIONS]`, in a directory of the working directory's disk. A process writes this many
-//! million entries and is killed. Then all changes are read from its log, and its log is replayed
-//! by an open, in turns. Last, the puts of a process are counted in turns: alone, with a log that
-//! is kept, and beside an archiver in another process that appends every half second.
+//! -- [MILLIONS] [PUTS_PER_SECOND]`, in a directory of the working directory's disk. A process
+//! writes this many million entries and is killed. Then all changes are read from its log, and its
+//! log is replayed by an open, in turns. Last, the puts of a process are counted in turns: alone,
+//! with a log that is kept, and beside an archiver in another process that appends every half
+//! second. The process writes at this rate, or as fast as it can (0).
 
 use std::env::{args, current_exe};
 use std::path::Path;
@@ -29,8 +30,8 @@ fn fill(path: &Path, entries: u64) -> Result<()> {
     std::process::abort()
 }
 
-/// Writes as fast as it can, and prints how many puts it made in a second.
-fn write(path: &Path, keeps: u64) -> Result<()> {
+/// Writes at a rate, and prints how many puts it made in a second.
+fn write(path: &Path, keeps: u64, rate: u64) -> Result<()> {
     let store = Store::open(path, Options::default().keep_log_bytes(keeps))?;
     let (began, mut number) = (Instant::now(), 0u64);
     while began.elapsed() < Duration::from_secs(SECONDS) {
@@ -38,6 +39,8 @@ fn write(path: &Path, keeps: u64) -> Result<()> {
             store.put(key(number), VALUE)?;
             number += 1;
         }
+        let due = (number * 1_000_000).checked_div(rate).map(Duration::from_micros);
+        sleep(due.unwrap_or_default().saturating_sub(began.elapsed()));
     }
     println!("{}", number * 1000 / u64::try_from(began.elapsed().as_millis()).expect("short"));
     store.close()
@@ -80,7 +83,7 @@ fn main() -> Result<()> {
     };
     match given.first().map(String::as_str) {
         Some("--fill") => return fill(Path::new(&given[1]), number(2, 1)),
-        Some("--write") => return write(Path::new(&given[1]), number(2, 0)),
+        Some("--write") => return write(Path::new(&given[1]), number(2, 0), number(3, 0)),
         _ => {}
     }
     let entries = number(0, 4) * 1_000_000;
@@ -103,12 +106,13 @@ fn main() -> Result<()> {
         );
         std::fs::remove_dir_all(path).expect("a directory");
     }
+    let rate = number(1, 0).to_string();
     for turn in 0..3 {
         let mut rates = Vec::new();
         for how in ["alone", "kept", "archived"] {
             let (path, backups) = (place.path().join(how), place.path().join("backups"));
             let keeps = if how == "alone" { "0" } else { "1073741824" };
-            let mut child = start(&["--write", &path.display().to_string(), keeps]);
+            let mut child = start(&["--write", &path.display().to_string(), keeps, &rate]);
             if how == "archived" {
                 archive(&path, &backups, &mut child)?;
                 std::fs::remove_dir_all(backups).expect("a directory");

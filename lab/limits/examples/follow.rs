@@ -1,9 +1,10 @@
-//! Measures a follower beside a writer in another process: `cargo run --release -p
-//! runstone-limits --example follow -- [SECONDS] [PUTS_PER_SECOND]`, in a directory of the working
-//! directory's disk. The writer puts at a steady rate, or as fast as it can (0), and notes the time
-//! in one key. The follower refreshes every 50 ms and says how far behind it was, just before each
-//! refresh. Then the writer runs as fast as it can: alone, beside a follower that only holds its
-//! lease, and beside one that refreshes. Last, a store of 10,000 tables is followed.
+//! Measures a follower beside a writer in another process: `cargo run --release -p runstone-limits
+//! --example follow -- [SECONDS] [PUTS_PER_SECOND] [PUTS_PER_SECOND_IN_TURNS]`, in a directory of
+//! the working directory's disk. The writer puts at a steady rate, or as fast as it can (0), and
+//! notes the time in one key. The follower refreshes every 50 ms and says how far behind it was,
+//! just before each refresh. Then the writer runs in turns, as fast as it can unless a rate is
+//! given: alone, beside a follower that only holds its lease, and beside one that refreshes. Last,
+//! a store of 10,000 tables is followed.
 
 use std::env::{args, current_exe};
 use std::path::Path;
@@ -121,7 +122,7 @@ fn main() -> Result<()> {
         let mut rates = Vec::new();
         for how in ["alone", "held", "followed"] {
             let path = place.path().join(how);
-            let mut child = start(&path, seconds / 6, 0);
+            let mut child = start(&path, seconds / 6, number(2, 0));
             if how != "alone" {
                 follow(&path, &mut child, how == "followed")?;
             }
