@@ -24,11 +24,11 @@ pub enum Field {
 pub struct Told {
     /// What happened, such as `log_end_lost`.
     pub kind: &'static str,
-    /// Whether somebody should look at it. The others report ordinary work.
+    /// Whether it reports something that somebody should look at, and not ordinary work.
     pub is_warning: bool,
     /// What happened, for people.
     pub message: String,
-    /// More of it.
+    /// The details by name, such as `keyspace`.
     pub fields: Vec<(&'static str, Field)>,
 }
 
@@ -141,7 +141,7 @@ fn work(event: &Event) -> Option<Told> {
             keyspace: keyspace, tables: *tables, entries: *entries, bytes: *bytes, took_us: *took
         ),
         Event::Pressure { keyspace, level, cause } => {
-            // Only relief is 0.
+            // Rounded up, so that only relief is 0.
             let percent = level.parts().div_ceil(10);
             told!(
                 "pressure", false, format!("writers are at {percent}% of a stop by {cause}");

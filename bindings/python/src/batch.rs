@@ -16,7 +16,7 @@ use crate::keyspace::{Keyspace, bounds, write_options};
 /// the block raises.
 #[pyclass(frozen, module = "runstone")]
 pub struct WriteBatch {
-    /// Writes that name no keyspace go to its default one.
+    /// The store. Writes that name no keyspace go to its default keyspace.
     family: Arc<Family>,
     batch: Alone<Batch>,
     sync: Option<bool>,

@@ -19,7 +19,7 @@ use crate::walk::{Range, Shows, Walk};
 /// of the block, and rolls back if the block raises.
 #[pyclass(frozen, module = "runstone")]
 pub struct Transaction {
-    /// With the keyspace for calls that name none.
+    /// The transaction, and the keyspace of calls that name none.
     held: Held<Shared<(SharedTransaction, runstone::Keyspace)>>,
     sync: Option<bool>,
 }
@@ -44,7 +44,7 @@ impl Transaction {
         Ok(Transaction { held, sync })
     }
 
-    /// Does something with the transaction, in a keyspace or the default one.
+    /// Does work with the transaction in this keyspace, or in the default keyspace.
     fn with<T: Send>(
         &self,
         py: Python<'_>,

@@ -97,7 +97,7 @@ fn three_hundred_stores_take_few_threads_and_descriptors() {
     assert_eq!(threads(0), 0);
 }
 
-/// As many followers take what one takes, and read what their writers write.
+/// Sixty followers share threads, descriptors and memory, and each reads what its writer writes.
 #[test]
 fn sixty_followers_take_few_threads_and_descriptors() {
     const COUNT: usize = 60;

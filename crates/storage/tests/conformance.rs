@@ -27,7 +27,7 @@ fn each(check: impl Fn(&dyn Storage, &Path)) {
 
 tests_of_checks!(each);
 
-/// What is in memory is shown as it is read, and uncounted; nothing else is.
+/// A file in memory is shown as reads return it, and this is not counted. No other file is shown.
 #[test]
 fn memory_is_shown() {
     each(|storage, _| {
@@ -221,7 +221,7 @@ fn posix_mapped_file_and_a_frugal_directory_need_no_descriptor() {
         let descriptors = std::fs::read_dir("/proc/self/fd").unwrap();
         let mut targets = descriptors.filter_map(|one| std::fs::read_link(one.ok()?.path()).ok());
         assert!(!targets.any(below));
-        // Another file under its name is not it.
+        // Another file has this name now. It is not read by mistake.
         storage.rename("w", "v").unwrap();
         storage.create("w", Category::Wal).unwrap();
         mapped.read_vec(5, 6).unwrap_err();

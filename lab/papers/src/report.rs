@@ -25,7 +25,7 @@ pub(super) struct Row {
     pub(super) claim: Cow<'static, str>,
     pub(super) paper: Cow<'static, str>,
     pub(super) rule: Rule,
-    /// Whether it stands among the claims.
+    /// Whether the row counts as a claim.
     pub(super) is_claim: bool,
 }
 
@@ -36,7 +36,7 @@ impl Row {
         Row { is_claim: false, ..self }
     }
 
-    /// The row with a text for each `{}`, in their order.
+    /// The row with its texts in place of each `{}`, in order.
     pub(super) fn of(mut self, texts: &[&dyn Display]) -> Row {
         let mut texts = texts.iter();
         for part in [&mut self.claim, &mut self.paper] {
@@ -179,7 +179,8 @@ impl PaperReport {
         section.push(PaperRow { claim, paper, here, judged_by, sides, verdict });
     }
 
-    /// Adds what cannot be compared with the paper, or stands beside its claims.
+    /// Adds a measurement that cannot be compared with the paper, or about which the paper claims
+    /// nothing.
     pub(super) fn show(&mut self, row: Row, here: impl Into<String>) {
         let is_shown = matches!(row.rule, Rule::NotComparable(_) | Rule::Beside(_));
         assert!(is_shown, "{}: nothing was measured", row.claim);

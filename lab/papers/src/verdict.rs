@@ -70,7 +70,7 @@ pub(super) enum Rule {
     Exactly(&'static [f64]),
     /// The paper gives an order but no size: each number is larger than the one before.
     Rises,
-    /// The same downward.
+    /// The same, and each number is smaller than the one before.
     Falls,
     /// The reason why the paper's number and ours cannot be compared.
     NotComparable(&'static str),
@@ -160,7 +160,7 @@ fn either(is_so: bool) -> Verdict {
     if is_so { Verdict::Reproduced } else { Verdict::Absent }
 }
 
-/// An order that only its ends keep is weaker.
+/// An order that only the first and last number keep is weaker.
 fn by_order(numbers: &[f64], is_before: fn(&f64, &f64) -> bool) -> Verdict {
     let ends = [numbers[0], numbers[numbers.len() - 1]];
     let is_ordered = |numbers: &[f64]| numbers.windows(2).all(|pair| is_before(&pair[0], &pair[1]));

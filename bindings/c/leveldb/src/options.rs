@@ -43,7 +43,7 @@ pub const leveldb_snappy_compression: c_int = 1;
 /// Memory for indexes, filters and the log, which LevelDB does not count.
 const SPARE_BYTES: u64 = 64 << 20;
 
-/// The options that were set. The others are those of the database, or Runstone's defaults.
+/// The options that were set. All others are those of the database, or Runstone's defaults.
 #[derive(Clone, Debug, Default)]
 pub struct OpenOptions {
     create_if_missing: bool,
@@ -260,7 +260,7 @@ pub extern "C" fn leveldb_options_set_block_size(options: *mut leveldb_options_t
     set(options, |options| options.block_bytes = Some(bytes));
 }
 
-/// Sets after how many keys a block stores a whole key again.
+/// Sets how often a block stores a whole key: once in this many keys.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_options_set_block_restart_interval(
     options: *mut leveldb_options_t,

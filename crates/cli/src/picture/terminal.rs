@@ -13,9 +13,9 @@ use crate::layout::{fold, plural};
 use crate::output::size;
 
 const LABEL_COLUMNS: usize = 22;
-/// More runs of a level are summed up in one line.
+/// If a level has more runs, one line sums them up.
 const MOST_RUNS: usize = 24;
-/// Labels of the axis, if all have room.
+/// Labels of the axis, if there is room for all.
 const MOST_TICKS: usize = 4;
 
 /// Draws the picture; each line takes at most `columns`, or 60 if that is less.

@@ -68,7 +68,7 @@ impl Place {
         command
     }
 
-    /// Runs the command in the directory; never with a panic.
+    /// Runs the command in the directory. It must not panic.
     fn run(&self, arguments: &[&str]) -> Ran {
         ran(self.command(arguments).stdin(Stdio::null()).output().expect("the command starts"))
     }

@@ -31,7 +31,7 @@ use list::{LEAF, Leaf, List};
 pub(crate) use skyline::Stretch;
 use skyline::{High, Skyline, Step, lay_all, steps_of};
 
-/// Blocks that become one.
+/// So many blocks of a level become one of the next.
 const FANOUT: usize = 16;
 
 /// Whether the number over a key deletes an entry of the key: one that is older.
@@ -40,7 +40,7 @@ pub(crate) fn deletes(over: SeqNo, entry: SeqNo) -> bool {
     over > entry || over > 0 && seeded!(RangeDeletesHideNewer)
 }
 
-/// Successive range deletes: 64, or those of smaller blocks.
+/// Successive range deletes: 64, or those of several smaller blocks.
 #[derive(Debug)]
 struct Block {
     skyline: Skyline,
@@ -48,7 +48,7 @@ struct Block {
     level: u32,
     /// Bytes taken, with the parts.
     bytes: usize,
-    /// Oldest first; empty if there are only 64.
+    /// The smaller blocks, oldest first; none if the block has only 64 range deletes.
     parts: Vec<Arc<Block>>,
 }
 
@@ -183,13 +183,13 @@ fn bytes_of(range: &RangeDelete) -> usize {
 /// A set of range deletes, by number: those in blocks, then those waiting, then the freshest.
 #[derive(Debug, Default)]
 pub struct RangeDeletes {
-    /// None is of a higher level than the one before.
+    /// Oldest first. No block has a higher level than the one before it.
     blocks: Arc<Vec<Arc<Block>>>,
     waiting: Arc<Vec<Arc<RangeDelete>>>,
-    /// A few, because each write copies them.
+    /// The newest ones. They are few, because each write copies them.
     fresh: Vec<Arc<RangeDelete>>,
     len: usize,
-    /// Bytes of those that are in no block.
+    /// Bytes of the range deletes that are in no block.
     loose_bytes: usize,
     /// Pieces that readers searched while `whole` was not there.
     searched: AtomicUsize,
@@ -503,7 +503,7 @@ impl RangeDeletes {
         is_hidden(over)
     }
 
-    /// All that delete anything, by number.
+    /// All range deletes that are the newest over some key, by number.
     pub fn iter(&self) -> impl Iterator<Item = RangeDelete> {
         let of_block = |block: &Arc<Block>| block.skyline.list().clone();
         let lists = self.blocks.iter().map(of_block);

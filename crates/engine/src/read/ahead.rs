@@ -14,11 +14,11 @@ use crate::values::separation::ValueFiles;
 pub(super) struct ReadAhead {
     /// Keys, one after another.
     keys: Vec<u8>,
-    /// The end of each key, and the rest of its entry.
+    /// The end of each key in `keys`, and the rest of its entry.
     entries: Vec<(usize, Next)>,
     /// Index of the current entry.
     at: usize,
-    /// What was found after the last of them.
+    /// The error that ended the reading ahead, after the last entry.
     pub(super) error: Option<Error>,
     /// The memory of a value that the walk has passed.
     spare: Spare,

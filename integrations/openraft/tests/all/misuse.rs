@@ -1,4 +1,4 @@
-//! Stores that are none of a node, and options that a node cannot have.
+//! Stores that do not belong to a node, and options that a node cannot have.
 
 use std::sync::Arc;
 

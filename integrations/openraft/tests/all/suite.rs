@@ -1,4 +1,4 @@
-//! The suite that openraft has for stores.
+//! The tests of stores that openraft provides.
 
 use std::sync::Arc;
 

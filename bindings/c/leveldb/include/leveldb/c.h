@@ -231,7 +231,7 @@ void leveldb_options_set_cache(leveldb_options_t *options, leveldb_cache_t *cach
 // Sets the size of blocks before compression.
 void leveldb_options_set_block_size(leveldb_options_t *options, size_t bytes);
 
-// Sets after how many keys a block stores a whole key again.
+// Sets how often a block stores a whole key: once in this many keys.
 void leveldb_options_set_block_restart_interval(leveldb_options_t *options, int keys);
 
 // Sets the size of tables.

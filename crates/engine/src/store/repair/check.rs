@@ -14,7 +14,7 @@ use crate::store::verify::verify_entries;
 use crate::table::handle::file_uid;
 use crate::table::reader::TableReader;
 
-/// Memory for partitions: those of a table stay until it was read.
+/// Memory for partitions: those of a table stay until the table was read.
 const CACHE_BYTES: u64 = 32 << 20;
 
 /// The tables of a tree that are missing or do not verify. What was read of them is not used. Those
