@@ -73,3 +73,29 @@ fn an_import_without_room_says_what_is_stored_and_goes_on() {
     assert_eq!(report["resumed_records"], stored);
     assert_eq!(place.ok(&["count", "s"]), "160000\n");
 }
+
+/// The close of the store found no room for a flush, and the command said so: a delete that was
+/// stored seemed to have failed.
+#[test]
+fn a_delete_on_a_full_disk_succeeds() {
+    let place = Place::new();
+    file(&place, "x.tsv", 0..160_000);
+    let runstone = env!("CARGO_BIN_EXE_runstone");
+    place.write("o.toml", "write_buffer_bytes = \"12M\"\n");
+    let limited = |arguments: &str| {
+        let line = format!("ulimit -f 20000; {runstone} {arguments}");
+        let mut command = std::process::Command::new("sh");
+        command.args(["-c", &line]).current_dir(place.path(".")).output().expect("a shell")
+    };
+    let imported = limited("import s x.tsv --batch 100 --options o.toml");
+    assert_eq!(imported.status.code(), Some(5));
+    let count = place.ok(&["count", "s"]);
+    let refused = limited("put s more value");
+    assert_eq!(refused.status.code(), Some(5), "{refused:?}");
+    for delete in ["delete s k00000001 k00000002", "delete s --from k00000100 --to k00000200"] {
+        let deleted = limited(delete);
+        assert_eq!(deleted.status.code(), Some(0), "{deleted:?}");
+    }
+    let count: u64 = count.trim().parse().expect("a number");
+    assert_eq!(place.ok(&["count", "s"]).trim(), (count - 102).to_string());
+}

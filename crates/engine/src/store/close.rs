@@ -65,6 +65,15 @@ impl Engine {
         Ok(())
     }
 
+    fn flush_all_for_close(&self, keyspaces: &[Arc<KeyspaceCore>]) -> Result<()> {
+        let has_log = self.env.options.has_log();
+        let at_once = if has_log { MOST_FLUSHES } else { keyspaces.len().max(1) };
+        for together in keyspaces.chunks(at_once) {
+            while self.flush_for_close(together)? {}
+        }
+        Ok(())
+    }
+
     /// Flushes the oldest memtables of these keyspaces. Without a log, one that is dropped
     /// meanwhile must not keep the others from their flush.
     fn flush_for_close(&self, keyspaces: &[Arc<KeyspaceCore>]) -> Result<bool> {
@@ -89,25 +98,24 @@ impl Engine {
             }
             self.committer.rotate(&keyspaces, |_| true);
             let has_log = self.env.options.has_log();
-            let at_once = if has_log { MOST_FLUSHES } else { keyspaces.len().max(1) };
-            for together in keyspaces.chunks(at_once) {
-                while self.flush_for_close(together)? {}
-            }
-            match self.pass_log() {
+            match self.flush_all_for_close(&keyspaces).and_then(|()| self.pass_log()) {
                 // A backup or a follower may be about to read the log. The next open removes it.
                 Ok(()) if self.catalog.tables.leases.are_held() => self.committer.drop_spares(),
                 // The next open keeps the log.
                 Ok(()) if self.committer.kept().keeps() => self.committer.leave_log()?,
                 Ok(()) => self.committer.remove_log(),
+                // Nothing is lost on a full disk: the log has all writes, and is synced.
                 Err(error) if error.is_no_space() && has_log => self.committer.leave_log()?,
                 Err(error) => return Err(error),
             }
         } else {
             self.committer.leave_log()?;
         }
-        match &mut self.catalog.manifest.lock().log {
+        let named = match &mut self.catalog.manifest.lock().log {
             Some(manifest) => manifest.prepare_current().and_then(|()| manifest.switch_current()),
             None => Ok(()),
-        }
+        };
+        // `CURRENT` names this manifest already, only with a smaller length.
+        named.or_else(|error| if error.is_no_space() { Ok(()) } else { Err(error) })
     }
 }

@@ -397,6 +397,12 @@ impl Store {
     /// Closes the store for all its handles: stops background work, flushes memtables and releases
     /// the lock. Other handles fail with [`Error::Closed`] from then on. If another handle closes
     /// the store, this call waits for it and returns the same result.
+    ///
+    /// On a full disk memtables are not flushed. The log is synced and stays, so nothing is lost.
+    ///
+    /// # Errors
+    /// The first failure of a write or a sync. [`Error::NoSpace`] only in a store without a log, whose
+    /// unflushed writes are lost then.
     pub fn close(self) -> Result<()> {
         self.opening.close_outside()
     }

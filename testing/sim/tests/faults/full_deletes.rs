@@ -133,3 +133,22 @@ fn a_power_loss_leaves_the_delete_or_not() {
         }
     });
 }
+
+/// A close that could not flush said that there was no space, though the log had all writes: a
+/// delete that was stored seemed to have failed.
+#[test]
+fn a_close_on_a_full_disk_leaves_the_log() {
+    for wal_mode in [WalMode::Mapped, WalMode::Write] {
+        let (disk, store, count) = full(wal_mode);
+        store.delete(3u32.to_be_bytes()).expect("a delete is taken");
+        store.close().expect("nothing is lost");
+        for seed in 0..4 {
+            let left = disk.power_cut(seed).0;
+            left.set_capacity_bytes(None);
+            let reopened = open(&left, &options(wal_mode));
+            let expected: Vec<u32> = (0..count).filter(|i| *i != 3).collect();
+            assert_eq!(keys(&reopened), expected, "{wal_mode:?}");
+            reopened.close().expect("there is space");
+        }
+    }
+}
