@@ -102,12 +102,6 @@ pub trait StorageLock: Send + Sync + Debug {
     fn check(&self) -> Result<()> {
         Ok(())
     }
-
-    /// A number of the lock file that stays when its directory is moved, and that a copy of the
-    /// file does not have. 0 where files have no such number.
-    fn number(&self) -> u64 {
-        0
-    }
 }
 
 /// A flat directory of named files.
@@ -150,6 +144,13 @@ pub trait Storage: Send + Sync + Debug {
 
     /// All files, sorted by name. Subdirectories are not listed.
     fn list(&self) -> Result<Vec<FileInfo>>;
+
+    /// A number of a file that stays when its directory is moved, and that a copy of the file does
+    /// not have. 0 if there is no such file, or where files have no such number.
+    fn file_number(&self, name: &str) -> u64 {
+        let _ = name;
+        0
+    }
 
     /// Makes all creates, renames and removes so far durable.
     fn sync_dir(&self) -> Result<()>;

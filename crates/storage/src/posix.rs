@@ -207,6 +207,10 @@ impl Storage for PosixStorage {
         list_files(&self.directory).map_err(|source| self.failed(Operation::List, "", source))
     }
 
+    fn file_number(&self, name: &str) -> u64 {
+        fs::metadata(self.directory.join(name)).map_or(0, |metadata| number_of(&metadata))
+    }
+
     fn sync_dir(&self) -> Result<()> {
         let synced = match &self.open_directory {
             Some(directory) => directory.sync_all(),
@@ -324,7 +328,6 @@ struct PosixLock {
     path: PathBuf,
     /// Device and number of the file.
     inode: (u64, u64),
-    number: u64,
     process: Process,
 }
 
@@ -334,10 +337,9 @@ fn boxed(lock: PosixLock) -> Option<Box<dyn StorageLock>> {
 
 impl PosixLock {
     fn new(file: File, path: PathBuf) -> io::Result<PosixLock> {
-        let metadata = file.metadata()?;
-        let (inode, number) = (inode_of(&metadata), number_of(&metadata));
+        let inode = inode_of(&file.metadata()?);
         let own = OwnLock::new(file.as_fd());
-        Ok(PosixLock { _own: own, file, path, inode, number, process: Process::current() })
+        Ok(PosixLock { _own: own, file, path, inode, process: Process::current() })
     }
 
     fn try_check(&self) -> io::Result<()> {
@@ -371,10 +373,6 @@ impl StorageLock for PosixLock {
     fn check(&self) -> Result<()> {
         let place = self.path.display().to_string();
         self.try_check().map_err(|source| Error::new(Operation::Lock, place, source))
-    }
-
-    fn number(&self) -> u64 {
-        self.number
     }
 }
 

@@ -39,8 +39,8 @@ pub(super) struct State {
     /// Makes the choices of each boot different.
     pub(super) salt: u64,
     pub(super) is_crashed: bool,
-    /// The identity of its lock files. A copy made by hand has another one.
-    pub(super) lock_number: u64,
+    /// The number of all its files. A copy made by hand has another one.
+    pub(super) copy_number: u64,
     pub(super) random: Random,
     pub(super) faults: Faults,
     pub(super) op_count: u64,
@@ -113,7 +113,7 @@ impl State {
         State {
             salt,
             is_crashed: false,
-            lock_number: 0,
+            copy_number: 0,
             random,
             faults: Faults::default(),
             op_count: 0,
@@ -133,7 +133,7 @@ impl State {
         let mut next = State::new(seed ^ self.salt);
         next.capacity_bytes = self.capacity_bytes;
         next.most_handles = self.most_handles;
-        next.lock_number = self.lock_number;
+        next.copy_number = self.copy_number;
         next.next_inode = self.next_inode;
         next
     }

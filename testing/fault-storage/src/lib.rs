@@ -129,11 +129,11 @@ impl SimStorage {
         Self::on(Self::all_of(&state), self.place.clone())
     }
 
-    /// Copies all files as `cp -r` does: into new files, while nobody writes. A simulated lock
-    /// shows that, see [`StorageLock::number`].
+    /// Copies all files as `cp -r` does: into new files, while nobody writes. All files of a copy
+    /// have this number, see [`Storage::file_number`].
     pub fn copy_by_hand(&self, number: u64) -> SimStorage {
         let mut next = Self::all_of(&self.disk.state.lock());
-        next.lock_number = number;
+        next.copy_number = number;
         Self::on(next, self.place.clone())
     }
 
@@ -390,13 +390,15 @@ impl Storage for SimStorage {
         self.run(Operation::SyncDir, "", |state| self.try_sync_dir(state))
     }
 
+    fn file_number(&self, _name: &str) -> u64 {
+        self.disk.state.lock().copy_number
+    }
+
     /// The lock is held in a table of the disk; no file appears.
     fn lock(&self, name: &str, mode: LockMode) -> Result<Option<Box<dyn StorageLock>>> {
         check_name(Operation::Lock, name)?;
-        let number = |state: &mut State| state.check_alive().map(|()| state.lock_number);
-        let number = self.run(Operation::Lock, name, number)?;
-        let lock = self.disk.locks.take(self.path_text(name), mode);
-        Ok(lock.map(|lock| Box::new(Numbered { lock, number }) as Box<dyn StorageLock>))
+        self.run(Operation::Lock, name, |state| state.check_alive())?;
+        Ok(self.disk.locks.take(self.path_text(name), mode))
     }
 
     /// The directory itself is durable at once, as `PosixStorage` makes it.
@@ -430,22 +432,5 @@ impl Storage for SimStorage {
 
     fn location(&self) -> String {
         self.path_text("")
-    }
-}
-
-/// A lock of a file that has a number.
-#[derive(Debug)]
-struct Numbered {
-    lock: Box<dyn StorageLock>,
-    number: u64,
-}
-
-impl StorageLock for Numbered {
-    fn check(&self) -> Result<()> {
-        self.lock.check()
-    }
-
-    fn number(&self) -> u64 {
-        self.number
     }
 }

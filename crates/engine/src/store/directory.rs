@@ -116,6 +116,10 @@ impl Storage for SharedDirectory {
         self.storage.list()
     }
 
+    fn file_number(&self, name: &str) -> u64 {
+        self.storage.file_number(name)
+    }
+
     fn lock(&self, name: &str, mode: LockMode) -> Result<Option<Box<dyn StorageLock>>> {
         let lock = self.storage.lock(name, mode)?;
         Ok(lock.map(|lock| match mode {

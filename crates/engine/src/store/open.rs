@@ -124,7 +124,7 @@ pub(super) fn open_on(
             let (state, valid_bytes) = read_manifest(&*storage, current)?;
             (state, Current { least_bytes: valid_bytes, ..current })
         }
-        None => (new_state(&mut random, lock.number()), Current::default()),
+        None => (new_state(&mut random), Current::default()),
     };
     let are_other = apply_options(&mut state, &options)?;
     let read = (&state, found);
@@ -235,9 +235,8 @@ pub(super) fn take_lock(storage: &dyn Storage, mode: LockMode) -> Result<Box<dyn
     lock.ok_or_else(in_use)
 }
 
-fn new_state(random: &mut Random, lock_file: u64) -> StoreState {
-    let (uid, id) = (random.draw(), random.draw());
-    let history = History { lock_file, ..History::first(id) };
+fn new_state(random: &mut Random) -> StoreState {
+    let (uid, history) = (random.draw(), History::first(random.draw()));
     StoreState { uid, history, next_file: 1, log_start_seq: 1, ..StoreState::default() }
 }
 

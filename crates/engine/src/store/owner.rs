@@ -41,8 +41,4 @@ impl StorageLock for Held {
     fn check(&self) -> Result<()> {
         self.0.check()
     }
-
-    fn number(&self) -> u64 {
-        self.0.number()
-    }
 }

@@ -159,17 +159,17 @@ pub(super) fn recover(inner: &Arc<Engine>, random: Random) -> Result<()> {
 }
 
 /// Begins another history if a log is there: the store was not closed, and writes that others have
-/// read since its last sync may be lost. Does so too if the directory is a copy, for the store that
-/// it was copied from goes on with the same numbers.
+/// read since its last sync may be lost. Does so too if the manifest is a copy: the store that it
+/// was copied from goes on with the same numbers, or did so before the copy was laid back over it.
 fn begin_history(inner: &Engine, last_seq: SeqNo, mut random: Random) -> Result<()> {
-    let lock_file = inner.lock.lock().as_ref().map_or(0, |lock| lock.number());
     let mut manifest = inner.catalog.manifest.lock();
-    let is_copy = manifest.history.lock_file != lock_file;
-    if is_copy || !recovery::segments(&*inner.env.storage, manifest.log_start.0)?.is_empty() {
+    let (storage, found) = (&*inner.env.storage, manifest.found.number);
+    let file = storage.file_number(&manifest_name(found));
+    let is_copy = found > 0 && manifest.history.file != file;
+    if is_copy || !recovery::segments(storage, manifest.log_start.0)?.is_empty() {
         // Also with a fixed seed, each history has an id of its own.
-        let id = mix64(random.draw() ^ HISTORY ^ inner.env.next_file.load(Relaxed) ^ lock_file);
+        let id = mix64(random.draw() ^ HISTORY ^ inner.env.next_file.load(Relaxed) ^ file);
         manifest.history.fork(id, last_seq);
-        manifest.history.lock_file = lock_file;
     }
     Ok(())
 }

@@ -4,8 +4,9 @@
 //! open that replays a log begins a new history, and the manifest says up to which number the two
 //! are the same. A number means something only with its history.
 //!
-//! A copy of the directory that was made by hand goes on with the same numbers. Its lock file is
-//! another file than the one whose number the manifest has, so its first open begins a new history.
+//! A copy of the directory that was made by hand goes on with the same numbers. Each manifest has
+//! the number of its own file. In a copy that is another file, so its first open begins a new
+//! history.
 
 use runstone_random::Random;
 
@@ -22,12 +23,14 @@ pub struct History {
     /// Earlier histories, the oldest first, and the last number that each has in common with the
     /// next one.
     pub forks: Vec<(u64, SeqNo)>,
-    /// The number of the lock file under which it is written; 0 where files have no numbers.
-    pub lock_file: u64,
+    /// The number of the manifest's file, see [`Storage::file_number`].
+    ///
+    /// [`Storage::file_number`]: runstone_storage::Storage::file_number
+    pub file: u64,
 }
 
 impl History {
-    /// The history of a new store. Its first open notes the lock file.
+    /// The history of a new store.
     pub(crate) fn first(id: u64) -> History {
         History { id, ..History::default() }
     }

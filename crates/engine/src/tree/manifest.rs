@@ -283,6 +283,12 @@ impl Manifest {
         state: &StoreState,
     ) -> Result<Manifest> {
         let number = header.number;
+        let mut changes = state.snapshot();
+        for change in &mut changes {
+            if let Change::History(history) = change {
+                history.file = storage.file_number(&manifest_name(number));
+            }
+        }
         let log = LogWriter::create(file, LogKind::Manifest, header)?;
         let mut manifest = Manifest {
             storage,
@@ -294,7 +300,7 @@ impl Manifest {
             named_bytes: 0,
             broken: false,
         };
-        manifest.try_append(&state.snapshot())?;
+        manifest.try_append(&changes)?;
         // The seal of the snapshot is synced too: the first record has no earlier copy.
         manifest.log.file().sync()?;
         manifest.rested_at = manifest.log.position();

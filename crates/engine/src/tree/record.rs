@@ -214,7 +214,7 @@ fn encode_change(change: &Change, out: &mut Vec<u8>) -> u64 {
                 out.extend(id.to_le_bytes());
                 put_varint(out, *last_common);
             }
-            out.extend(history.lock_file.to_le_bytes());
+            out.extend(history.file.to_le_bytes());
             11
         }
         Change::NoLog => 12,
@@ -374,7 +374,7 @@ fn decode_change(tag: u64, body: &mut Reader<'_>) -> Result<Change, BadRecord> {
         11 => Change::History(History {
             id: body.take_u64()?,
             forks: take_list(body, |body| Ok((body.take_u64()?, take_number(body)?)))?,
-            lock_file: body.take_u64()?,
+            file: body.take_u64()?,
         }),
         12 => Change::NoLog,
         _ => return Err(BadRecord::Newer),

@@ -129,3 +129,45 @@ fn a_reader_goes_on_in_a_moved_directory_but_not_in_a_copy() {
     let found = after(&copy);
     assert!(matches!(found, Err(Error::HistoryForked { .. })), "{found:?}");
 }
+
+/// A copy that was made before the last writes is laid back over its store: by `cp -r`, which
+/// writes into the files that are there, or by `rsync --delete`, which leaves the lock file alone.
+#[test]
+fn a_store_that_was_laid_back_begins_another_history() {
+    for is_emptied in [false, true] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let [path, copy] = ["store", "copy"].map(|name| dir.path().join(name));
+        let write = |keys: [&str; 2]| {
+            // A log that stayed would show that `CURRENT` is an old one.
+            let keep_bytes = if is_emptied { 1 << 30 } else { 0 };
+            let options = options_of(ValuePlacement::Inline).keep_log_bytes(keep_bytes);
+            let store = Store::open(&path, options).expect("opens");
+            keys.iter().for_each(|key| store.put(*key, *key).expect("no faults"));
+            store.sync().expect("no faults");
+            let position = Changes::open(&path, ChangesFrom::Now).expect("begins").position();
+            store.close().expect("no faults");
+            position
+        };
+        let before = write(["one", "two"]);
+        copy_files(&path, &copy);
+        let lost = write(["three", "four"]);
+        if is_emptied {
+            for file in fs::read_dir(&path).expect("a directory") {
+                let file = file.expect("listed");
+                if file.file_name() != "LOCK" {
+                    fs::remove_file(file.path()).expect("removed");
+                }
+            }
+        }
+        for file in fs::read_dir(&copy).expect("a directory") {
+            let file = file.expect("listed");
+            fs::copy(file.path(), path.join(file.file_name())).expect("copied");
+        }
+        write(["five", "six"]);
+        write(["seven", "eight"]);
+        let after = |position| Changes::open(&path, ChangesFrom::After(position))?.next();
+        assert_eq!(matches!(after(before), Ok(Some(_))), is_emptied, "it has nothing that is gone");
+        let found = after(lost);
+        assert!(matches!(found, Err(Error::HistoryForked { .. })), "{is_emptied}: {found:?}");
+    }
+}
