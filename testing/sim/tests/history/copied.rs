@@ -98,6 +98,30 @@ fn copies_by_hand_have_histories_of_their_own() {
     }
 }
 
+/// Neither store has a number of its own when the original is backed up. But the copy logs a small
+/// log again, under other numbers, which are in its records of values, before the last 4 KiB.
+#[test]
+fn values_of_a_copy_are_told_apart_before_either_store_goes_on() {
+    for placement in PLACEMENTS {
+        let (disk, source, options) =
+            (SimStorage::new(2), SimStorage::new(1), options_of(placement));
+        let open =
+            |at: &SimStorage| Store::open_on(Arc::new(at.clone()), options.clone()).expect("opens");
+        let first = open(&source);
+        (0..4).for_each(|i| first.put([i], vec![i; 5000]).expect("no faults"));
+        let copy = source.copy_by_hand(7);
+        first.flush().expect("no faults");
+        backups(&disk).create_on(Arc::new(source.clone())).expect("the first");
+        let second = open(&copy);
+        second.flush().expect("no faults");
+        let made = backups(&disk).create_on(Arc::new(copy.clone()));
+        let made = made.unwrap_or_else(|e| panic!("{placement:?}: {e}"));
+        let to = SimStorage::new(9);
+        backups(&disk).restore_on(made.number, &(Arc::new(to.clone()) as _)).expect("restores");
+        assert_eq!(contents(&open(&to)), contents(&second), "{placement:?}");
+    }
+}
+
 fn copy_files(from: &Path, to: &Path) {
     fs::create_dir(to).expect("it is new");
     for file in fs::read_dir(from).expect("a directory") {

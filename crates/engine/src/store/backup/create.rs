@@ -287,10 +287,12 @@ fn add_segments(
 
 /// Whether all that a backup has is of the history of the cut. Then a segment of one name is the
 /// same segment if it ends the same. Else two stores may have gone on from one state, and may have
-/// made segments that differ in their middle alone: those are read as a whole.
+/// made segments that differ in their middle alone: those are read as a whole. A backup that ends
+/// with the last number in common may be of either store, because flushes and collections make
+/// segments without a number.
 fn shares_history(cut: &Cut, earlier: &Description) -> bool {
     let common = cut.state.history.last_common(earlier.state.history.id);
-    common.is_some_and(|common| earlier.last_seq <= common)
+    common.is_some_and(|common| earlier.last_seq < common)
 }
 
 /// Whether a segment is that of an earlier copy, by its end if that is of the same history.
