@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use runstone::storage::Category;
 use runstone::{
     Archiver, Background, Backups, Changes, ChangesFrom, Error, KeyspaceOptions, MIRROR_KEYSPACE,
-    Mirror, Moment, Options, Result, SortedWriter, Store, ValuePlacement, WalMode,
+    Mirror, Moment, Options, Result, SortedWriter, Store, ValueOptions, ValuePlacement, WalMode,
 };
 use runstone_fault_storage::{Fault, FaultKind, SimStorage};
 use runstone_sim::random::{Random, seeds};
@@ -233,6 +233,42 @@ fn options_of_an_open_are_told() {
     mirror.advance(Duration::ZERO).expect("no faults");
     mirror.store().compact().expect("no faults");
     assert_eq!(contents(mirror.store()), state);
+}
+
+/// A note has the number of the write before it. So it comes again to a mirror that goes on, and to
+/// a restore from a backup with this number, although a later one set what cannot be taken back.
+#[test]
+fn options_come_again_that_later_ones_cannot_go_back_to() {
+    let plain = KeyspaceOptions::default();
+    let grouped = |groups| {
+        let values = ValueOptions::default().placement(ValuePlacement::HashGrouped);
+        plain.clone().values(values.groups(groups))
+    };
+    let adding = plain.clone().merge_operator("append(,)");
+    for steps in [vec![plain.clone(), adding], vec![grouped(1), plain.clone(), grouped(3)]] {
+        let options = Options::default().background(Background::Manual);
+        let (source, disk, target) = (SimStorage::new(1), SimStorage::new(2), SimStorage::new(3));
+        let store = open(&source, &options).expect("no faults");
+        store.put("first", "").expect("no faults");
+        let mut archiver = archiver(&disk, &source).expect("it begins");
+        mirror(&source, &target, &options).expect("it begins").close().expect("no faults");
+        for one in &steps {
+            store.open_keyspace("made", Some(one.clone())).expect("it has nothing yet");
+        }
+        for round in 0..3 {
+            let mut mirror = mirror(&source, &target, &options).expect("it goes on");
+            mirror.advance(Duration::ZERO).unwrap_or_else(|error| panic!("{round}: {error}"));
+            assert_eq!(contents(mirror.store()), contents(&store));
+            mirror.close().expect("no faults");
+            archiver.advance(Duration::ZERO).expect("no faults");
+            backups(&disk).create_on(Arc::new(source.clone())).expect("no faults");
+            let found = restored(&disk, Moment::End, &options).expect("it is there");
+            assert_eq!(found, contents(&store));
+            if round > 0 {
+                store.keyspace("made").expect("made").put([round], "value").expect("no faults");
+            }
+        }
+    }
 }
 
 /// A removed log takes its notes about keyspaces with it, although no number is missing.
