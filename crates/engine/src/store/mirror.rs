@@ -7,6 +7,7 @@
 //! 3. At each moment it equals a past state of the other store, with two exceptions: a load is
 //!    applied in batches, and keyspaces are made and dropped one after another.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,6 +29,9 @@ pub const MIRROR_KEYSPACE: &str = "runstone.mirror";
 const POSITION: &[u8] = b"position";
 /// The id of the other store, and its keyspaces: their ids there and their names.
 const SOURCE: &[u8] = b"source";
+/// With an id behind it: the name of a keyspace that has come since, or nothing if it has gone.
+/// There may be 100,000 keyspaces, so the list is not written for each that comes or goes.
+const SINCE: &[u8] = b"source/";
 
 /// A store that follows another one.
 #[derive(Debug)]
@@ -141,9 +145,10 @@ impl Mirror {
         let position =
             own.get(POSITION)?.and_then(|value| std::str::from_utf8(&value).ok()?.parse().ok());
         let said = own.get(SOURCE)?.and_then(|value| take_source(&value).ok());
-        let (Some(position), Some((source_uid, known))) = (position, said) else {
+        let (Some(position), Some((source_uid, mut known))) = (position, said) else {
             return Err(unfit("is a mirror that was not made to its end"));
         };
+        add_since(&own, &mut known)?;
         let from = ChangesFrom::After(position);
         let changes = Changes::begin(Arc::clone(&source), leases, from)?;
         if changes.store_uid() != source_uid {
@@ -161,6 +166,19 @@ impl Mirror {
         batch.push(Kind::Put, self.own.id(), SOURCE, &put_source(self.source_uid, known))?;
         batch.push(Kind::Put, self.own.id(), POSITION, self.position.to_string().as_bytes())?;
         self.applier.store().write(&batch, Default::default())
+    }
+
+    /// Records which keyspaces have come or gone.
+    fn note_changed(&mut self) -> Result<()> {
+        let mut batch = crate::Batch::new();
+        for (id, name) in self.applier.take_changed() {
+            let key = [SINCE, &id.to_be_bytes()[..]].concat();
+            batch.put(&self.own, key, name.unwrap_or_default())?;
+        }
+        match batch.is_empty() {
+            true => Ok(()),
+            false => self.applier.store().write(&batch, Default::default()),
+        }
     }
 
     /// Applies the changes that were committed since, and waits at most this long for a change. It
@@ -192,9 +210,7 @@ impl Mirror {
                 batch.push(Kind::Put, own, POSITION, text.as_bytes())
             })?;
             self.position = position;
-            if !matches!(changed.change, super::changes::Change::Writes(_)) {
-                self.note()?;
-            }
+            self.note_changed()?;
             done.changes += 1;
             done.bytes += changed.change.bytes();
             if done.bytes >= ROUND_BYTES {
@@ -224,6 +240,23 @@ impl Mirror {
     pub fn position(&self) -> Position {
         self.position
     }
+}
+
+/// Brings a list of keyspaces up to date.
+fn add_since(own: &Keyspace, known: &mut Vec<NotedKeyspace>) -> Result<()> {
+    let mut all: BTreeMap<KeyspaceId, String> =
+        known.drain(..).map(|one| (one.id, one.name)).collect();
+    for entry in own.prefix(SINCE)? {
+        let (key, name) = entry?;
+        let Some(id) = key.last_chunk().map(|id| KeyspaceId::from_be_bytes(*id)) else { continue };
+        match String::from_utf8(name.to_vec()) {
+            Ok(name) if !name.is_empty() => all.insert(id, name),
+            _ => all.remove(&id),
+        };
+    }
+    let noted = |(id, name)| NotedKeyspace { id, name, options: String::new() };
+    known.extend(all.into_iter().map(noted));
+    Ok(())
 }
 
 fn put_source<'a>(uid: u64, known: impl Iterator<Item = (KeyspaceId, &'a str)>) -> Vec<u8> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use runstone::seeded::Bug;
-use runstone::{Background, Error, Mirror, Options, ValuePlacement};
+use runstone::{Background, Error, MIRROR_KEYSPACE, Mirror, Options, ValuePlacement};
 use runstone_fault_storage::SimStorage;
 use runstone_policy::registry::POLICIES;
 use runstone_sim::clock::WorkloadClock;
@@ -151,5 +151,40 @@ fn mirrors_follow_separated_values() {
         check(&cooled(options.clone()), &operations);
         check(&written_back(options.clone()), &operations);
         check(&early(options), &operations);
+    }
+}
+
+/// A mirror wrote the list of all keyspaces for each that came or went, and once a second besides:
+/// 100,000 keyspaces that came one by one would have cost it 100 GB.
+#[test]
+fn keyspaces_that_come_one_by_one_are_recorded_one_by_one() {
+    let options = Options::default().background(Background::Manual);
+    let (source, target) = (SimStorage::new(1), SimStorage::new(2));
+    let store = open(&source, &options).expect("no faults");
+    let mirror = || {
+        let (source, target) = (Arc::new(source.clone()), Arc::new(target.clone()));
+        Mirror::open_on(source, target, options.clone()).expect("it goes on")
+    };
+    store.put("first", "").expect("no faults");
+    let mut first = mirror();
+    let make = |name: &str| store.open_keyspace(name, None).map(drop).expect("no faults");
+    (0..1000).for_each(|i| make(&format!("keyspace {i}")));
+    (0..5).for_each(|i| store.drop_keyspace(&format!("keyspace {i}")).expect("it is there"));
+    make("keyspace 3");
+    first.advance(Duration::ZERO).expect("no faults");
+    let bytes = first.store().metrics().counters.user_bytes_written;
+    assert!(bytes < 200_000, "{bytes}");
+    first.close().expect("no faults");
+    store.drop_keyspace("keyspace 7").expect("it is there");
+    store.keyspace("keyspace 3").expect("it is there").put("key", "value").expect("no faults");
+    for _ in 0..2 {
+        let mut next = mirror();
+        next.advance(Duration::ZERO).expect("no faults");
+        let mut names = next.store().keyspaces();
+        names.retain(|name| name != MIRROR_KEYSPACE);
+        assert_eq!(names, store.keyspaces());
+        let own = next.store().keyspace("keyspace 3").expect("it is there");
+        assert_eq!(own.get("key").expect("reads").as_deref(), Some(&b"value"[..]));
+        next.close().expect("no faults");
     }
 }

@@ -19,6 +19,8 @@ pub(crate) struct Applier {
     /// Keyspaces that this store has dropped already, by their ids in the other store: their drop
     /// was durable before the changes that precede it, which come again. Each has its name.
     dropped: BTreeMap<KeyspaceId, String>,
+    /// Keyspaces that have come or gone since [`Applier::take_changed`].
+    changed: BTreeSet<KeyspaceId>,
     /// The name of the keyspace that is left out.
     left_out: Option<&'static str>,
 }
@@ -33,7 +35,8 @@ impl Applier {
         left_out: Option<&'static str>,
     ) -> Result<Applier> {
         let (keyspaces, dropped) = (BTreeMap::new(), BTreeMap::new());
-        let mut applier = Applier { store, keyspaces, dropped, left_out };
+        let changed = BTreeSet::new();
+        let mut applier = Applier { store, keyspaces, dropped, changed, left_out };
         for one in known {
             let is_left_out = left_out.is_some_and(|name| name == one.name);
             let keyspace = match (!is_left_out).then(|| applier.store.keyspace(&one.name)) {
@@ -66,11 +69,24 @@ impl Applier {
 
     /// The keyspaces by their ids in the other store.
     pub(crate) fn known(&self) -> impl Iterator<Item = (KeyspaceId, &str)> {
-        let left_out = self.left_out.unwrap_or_default();
         let there = self.keyspaces.iter();
-        let there =
-            there.map(move |(id, one)| (*id, one.as_ref().map_or(left_out, Keyspace::name)));
+        let there = there.map(|(id, one)| (*id, self.name(one.as_ref())));
         there.chain(self.dropped.iter().map(|(id, name)| (*id, &name[..])))
+    }
+
+    fn name<'a>(&'a self, keyspace: Option<&'a Keyspace>) -> &'a str {
+        keyspace.map_or(self.left_out.unwrap_or_default(), Keyspace::name)
+    }
+
+    /// The ids of the keyspaces that have come or gone since the last call, with the names of those
+    /// that are there.
+    pub(crate) fn take_changed(&mut self) -> Vec<(KeyspaceId, Option<String>)> {
+        let changed = std::mem::take(&mut self.changed);
+        let name_of = |id: &KeyspaceId| match self.keyspaces.get(id) {
+            Some(one) => Some(self.name(one.as_ref()).to_string()),
+            None => self.dropped.get(id).cloned(),
+        };
+        changed.iter().map(|id| (*id, name_of(id))).collect()
     }
 
     /// Applies a change. `mark` may add to the last batch of the change. It is also called once for
@@ -107,7 +123,7 @@ impl Applier {
     /// Makes a keyspace, or changes its options.
     fn make(&mut self, noted: &NotedKeyspace) -> Result<()> {
         if self.left_out.is_some_and(|name| name == noted.name) {
-            self.keyspaces.insert(noted.id, None);
+            self.insert(noted.id, None);
             return Ok(());
         }
         // There is a keyspace of this name, and no change has dropped it.
@@ -134,9 +150,15 @@ impl Applier {
             }
             made => made?,
         };
-        self.keyspaces.insert(noted.id, Some(keyspace));
+        self.insert(noted.id, Some(keyspace));
         self.dropped.remove(&noted.id);
         Ok(())
+    }
+
+    fn insert(&mut self, id: KeyspaceId, keyspace: Option<Keyspace>) {
+        if self.keyspaces.insert(id, keyspace).is_none() && !self.dropped.contains_key(&id) {
+            self.changed.insert(id);
+        }
     }
 
     fn drop_keyspace(&mut self, id: KeyspaceId) -> Result<()> {
@@ -149,8 +171,10 @@ impl Applier {
             }
         }
         // Only now: a drop that failed is tried again, and may have been done all the same.
-        self.keyspaces.remove(&id);
-        self.dropped.remove(&id);
+        let (here, dropped) = (self.keyspaces.remove(&id), self.dropped.remove(&id));
+        if here.is_some() || dropped.is_some() {
+            self.changed.insert(id);
+        }
         Ok(())
     }
 
