@@ -4,6 +4,7 @@ mod archives;
 mod attacks;
 mod bridged;
 mod copied;
+mod crossed;
 mod cut_short;
 mod eras;
 mod faults;
