@@ -32,7 +32,7 @@ rows! {
         "" => Beside("the figure prints no numbers");
     TAIL = "ms of the slowest operation, fragmented leveling and leveling (figure 2)",
         "leveling has a long tail" => Rises;
-    DISTRIBUTION = "us at 50, 90, 99, 99.9, 99.99, 100% of the operations, {} (figure 2)",
+    DISTRIBUTION = "us at 50, 90, 99, 99.9, 99.99, 100% of the operations: {} (figure 2)",
         "" => Beside("who operates also flushes and compacts here; there a thread does");
 }
 
@@ -83,10 +83,9 @@ pub(super) fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()>
     report.show(SPACE.of(&[&names]), list(&space, 2));
     let slowest = [3, 0].map(|at: usize| runs[at].latency_at(100_000) / 1e3);
     report.judge(TAIL, list(slowest, 1), &slowest);
-    for run in &runs {
-        let us = PERCENTILES.map(|share| run.latency_at(share));
-        report.show(DISTRIBUTION.of(&[&run.name]), list(us, 1));
-    }
+    let at = |run: &Run| list(PERCENTILES.map(|share| run.latency_at(share)), 1);
+    let all: Vec<String> = runs.iter().map(at).collect();
+    report.show(DISTRIBUTION.of(&[&names]), all.join("; "));
     draw(report, &runs, [&written, &space, &blocks, &took]);
     Ok(())
 }

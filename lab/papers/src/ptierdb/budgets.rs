@@ -5,8 +5,8 @@ use runstone::policy::custom;
 use runstone_kv::Result;
 
 use super::table_1::{compressed, compressed_run};
-use super::tree::{each, sides_of};
-use super::ycsb::{B, C, Run, first_run};
+use super::tree::{Tree, each, sides_of};
+use super::ycsb::{B, C, Run, VALUE_BYTES, first_run};
 use super::{Budget, DIVISOR, EVERY, LAST, LEVELDB, LEVELED, Rival, rivals};
 use crate::numbers::list;
 use crate::report::rows;
@@ -25,9 +25,9 @@ const NOTE: &str = "access budgets are, in this order: 16 KiB an access, judged;
 rows! {
     WRITTEN = "writes over leveled by access budget, {}",
         "12.34 / 25.34 = 0.49" => Beside("the first one is judged");
-    SIZES = "size over leveled by access budget, {}",
+    SIZES = "size over leveled by access budget: last level; every level",
         "8.1 / 7.91 GB = 1.02" => Beside("the first one is judged");
-    TIMES = "time of YCSB {} over leveled by access budget, {}",
+    TIMES = "time of YCSB {} over leveled by access budget: last level; every level",
         "0.83" => Beside("the first one is judged");
 }
 
@@ -50,25 +50,29 @@ pub(super) fn show(
     let others: Vec<Rival> =
         directions.iter().flat_map(|(at, _)| OTHERS.map(|budget| with(*at, budget))).collect();
     let tables = others.clone().into_iter().map(compressed).collect::<Vec<_>>();
+    let what = "load, A, B, C by bytes of an access";
+    let timed = each(context, what, &others, |rival| {
+        first_run(Tree::open(rival, VALUE_BYTES)?, records, C + 1)
+    })?;
     let what = "load, A, B, C, F, D by bytes of an access";
-    let timed = each(context, what, &others, |rival| first_run(rival, records, 1.0))?;
     let sized = each(context, what, &tables, |rival| compressed_run(rival, records))?;
-    for (chunk, (at, direction)) in directions.iter().enumerate() {
-        let over = |runs: &[Run], others: &[Run], value: fn(&Run) -> f64| {
-            let others = others.chunks(OTHERS.len()).nth(chunk).into_iter().flatten();
-            let all = std::iter::once(&runs[*at]).chain(others);
-            list(all.map(|run| value(run) / value(&runs[LEVELED])), 2)
-        };
-        report.compare(&sides_of(&tables), &[])?;
-        let written = over(judged[1], &sized, Run::write_amplification);
+    let over = |chunk: usize, runs: &[Run], others: &[Run], value: fn(&Run) -> f64| {
+        let others = others.chunks(OTHERS.len()).nth(chunk).into_iter().flatten();
+        let all = std::iter::once(&runs[directions[chunk].0]).chain(others);
+        list(all.map(|run| value(run) / value(&runs[LEVELED])), 2)
+    };
+    let both = |runs: &[Run], others: &[Run], value: fn(&Run) -> f64| {
+        [0, 1].map(|chunk| over(chunk, runs, others, value)).join("; ")
+    };
+    report.compare(&sides_of(&tables), &[])?;
+    for (chunk, (_, direction)) in directions.iter().enumerate() {
+        let written = over(chunk, judged[1], &sized, Run::write_amplification);
         report.show(WRITTEN.of(&[direction]), written);
-        report.show(SIZES.of(&[direction]), over(judged[1], &sized, |run| run.bytes as f64));
-        report.compare(&sides_of(&others), &[])?;
-        let b = over(judged[0], &timed, |run| run.mixes[B].us);
-        report.show(TIMES.of(&[&"B", direction]), b);
-        let c = over(judged[0], &timed, |run| run.mixes[C].us);
-        report.show(TIMES.of(&[&"C", direction]), c);
     }
+    report.show(SIZES, both(judged[1], &sized, |run| run.bytes as f64));
+    report.compare(&sides_of(&others), &[])?;
+    report.show(TIMES.of(&[&"B"]), both(judged[0], &timed, |run| run.mixes[B].us));
+    report.show(TIMES.of(&[&"C"]), both(judged[0], &timed, |run| run.mixes[C].us));
     report.note(NOTE);
     Ok(())
 }

@@ -11,6 +11,7 @@
 //! * `baselines`: figure 2: load and mix A at T = 6.
 //! * `sizes`: figure 6: uniform writes, then uniform reads, of entries of four sizes; and the same
 //!   writes by the simulator.
+//! * `causes`: what turns off the causes of three results.
 //! * `simulated`: table I at the paper's own size, by metadata alone.
 //! * `tree`, `machine`, `reasons`: a store under test, the machine that it runs on, and what its
 //!   compactions were for.
@@ -21,6 +22,7 @@
 
 mod baselines;
 mod budgets;
+mod causes;
 mod figure_7;
 mod machine;
 mod reasons;
@@ -66,11 +68,12 @@ pub fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     );
     let nine = rivals().map(|(name, _)| name).join("; ");
     report.note(&format!("all nine are, in this order: {nine}; all mixes: A, B, C, F, D, E"));
-    let parts: [Part<Context<'_>>; 4] = [
+    let parts: [Part<Context<'_>>; 5] = [
         ("ycsb", ycsb::run),
         ("baselines", baselines::run),
         ("sizes", sizes::run),
         ("simulated", simulated::run),
+        ("causes", causes::run),
     ];
     context.measure(context, report, &parts)
 }

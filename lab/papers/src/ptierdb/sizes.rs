@@ -19,9 +19,9 @@ use crate::verdict::Rule::*;
 use crate::{Context, PaperReport};
 
 /// 50 M writes, and as many reads.
-const OPERATIONS: u64 = 50_000_000 / DIVISOR;
+pub(super) const OPERATIONS: u64 = 50_000_000 / DIVISOR;
 /// Bytes of keys and values.
-const SIZES: [usize; 4] = [124, 256, 512, 1024];
+pub(super) const SIZES: [usize; 4] = [124, 256, 512, 1024];
 
 rows! {
     WRITES_TIERED = "time of writes of 124 to 1024 B, PTierDB over tiered (6a)",
@@ -66,10 +66,10 @@ rows! {
 type Measure = fn(&Uniform) -> f64;
 
 /// The results of one store with entries of one size.
-struct Uniform {
+pub(super) struct Uniform {
     written: f64,
     put_us: f64,
-    get_us: f64,
+    pub(super) get_us: f64,
     get_ssd_us: f64,
     get_tables: f64,
     get_blocks: f64,
@@ -138,25 +138,29 @@ fn measure(context: &Context<'_>, rivals: &[Rival], bytes: usize) -> Result<Seen
     let operations = context.scaled(OPERATIONS);
     let what = format!("uniform writes and reads of {bytes} bytes");
     let seen = each(context, &what, rivals, |rival| {
-        let mut tree = Tree::open(rival, bytes - KEY_BYTES)?;
-        let mut rng = tree.rng.clone();
-        let distinct: HashSet<u64> = (0..operations).map(|_| rng.below(operations)).collect();
-        tree.records = operations;
-        let puts = tree.phase(operations, Tree::uniform_puts)?;
-        let apart = taken_apart(&tree, &puts, distinct.len());
-        tree.phase(2 * operations, Tree::uniform_gets)?;
-        let gets = tree.phase(operations, Tree::uniform_gets)?;
-        Ok(Uniform {
-            written: write_amplification([&puts]),
-            put_us: puts.us,
-            get_us: gets.us,
-            get_ssd_us: gets.ssd_us,
-            get_tables: gets.tables_per_get(),
-            get_blocks: gets.blocks_per_get(),
-            apart,
-        })
+        uniform(Tree::open(rival, bytes - KEY_BYTES)?, operations)
     })?;
     Ok(Seen(seen))
+}
+
+/// That many writes, and the gets once the compactions that they ask for are done.
+pub(super) fn uniform(mut tree: Tree, operations: u64) -> Result<Uniform> {
+    let mut rng = tree.rng.clone();
+    let distinct: HashSet<u64> = (0..operations).map(|_| rng.below(operations)).collect();
+    tree.records = operations;
+    let puts = tree.phase(operations, Tree::uniform_puts)?;
+    let apart = taken_apart(&tree, &puts, distinct.len());
+    tree.phase(2 * operations, Tree::uniform_gets)?;
+    let gets = tree.phase(operations, Tree::uniform_gets)?;
+    Ok(Uniform {
+        written: write_amplification([&puts]),
+        put_us: puts.us,
+        get_us: gets.us,
+        get_ssd_us: gets.ssd_us,
+        get_tables: gets.tables_per_get(),
+        get_blocks: gets.blocks_per_get(),
+        apart,
+    })
 }
 
 fn judge(report: &mut PaperReport, seen: &[Seen]) {

@@ -28,11 +28,13 @@ const KEY_DIGITS: u64 = 10_000_000_000_000_000;
 const OPERATIONS_PER_LOOK: u64 = 32;
 /// Checks for jobs between two measurements of the store's size, several per compaction of level 0.
 const LOOKS_PER_SIZE: u64 = 32;
+/// Of the operations and the values.
+const SEED: u64 = 7;
 /// Entries of a scan.
 pub(super) const SCAN_ENTRIES: u64 = 100;
 /// Memory of a store itself: the least that it takes. LevelDB, by default, keeps indexes and
 /// filters of 990 tables and 8 MB of blocks, which is half of that at this scale.
-const MEMORY_BYTES: u64 = 1 << 20;
+pub(super) const MEMORY_BYTES: u64 = 1 << 20;
 
 /// What a phase did.
 pub(super) struct Phase {
@@ -72,9 +74,14 @@ pub(super) fn write_amplification<'a>(phases: impl IntoIterator<Item = &'a Phase
 
 /// What each side of a comparison is given.
 pub(super) fn sides_of(rivals: &[Rival]) -> Vec<Side> {
+    sides_with(rivals, MEMORY_BYTES)
+}
+
+/// The same with this much memory.
+pub(super) fn sides_with(rivals: &[Rival], memory_bytes: u64) -> Vec<Side> {
     let side = |rival: &Rival| {
         let (name, keyspace) = rival;
-        let side = Side::store(name, &options(rival));
+        let side = Side::store(name, &options(rival, memory_bytes));
         let shape = custom::options_of(keyspace);
         match keyspace.policy.as_str() {
             "guards" => side.apart_by(&format!("K = {}", shape.max_runs)),
@@ -88,8 +95,8 @@ pub(super) fn sides_of(rivals: &[Rival]) -> Vec<Side> {
     rivals.iter().map(side).collect()
 }
 
-fn options((_, keyspace): &Rival) -> Options {
-    stepped_options(Some(keyspace.clone()), MEMORY_BYTES)
+fn options((_, keyspace): &Rival, memory_bytes: u64) -> Options {
+    stepped_options(Some(keyspace.clone()), memory_bytes)
         .wal_segment_bytes(1 << 20)
         .max_wal_bytes(16 << 20)
 }
@@ -109,6 +116,8 @@ pub(super) struct Tree {
     machine: Machine,
     values: ValueGenerator,
     value_bytes: usize,
+    /// Whether gets are made, or only their turns taken.
+    makes_gets: bool,
     operations: u64,
     before: CounterValues,
 }
@@ -116,21 +125,21 @@ pub(super) struct Tree {
 impl Tree {
     /// An empty store for values of that size that do not compress.
     pub(super) fn open(rival: &Rival, value_bytes: usize) -> Result<Tree> {
-        Tree::with_values(rival, value_bytes, 1.0)
+        Tree::with_memory(rival, value_bytes, MEMORY_BYTES)
     }
 
-    /// The same with values that compress to this share.
-    pub(super) fn with_values(
+    /// The same for a store with this much memory.
+    pub(super) fn with_memory(
         rival: &Rival,
         value_bytes: usize,
-        compressibility: f64,
+        memory_bytes: u64,
     ) -> Result<Tree> {
         let reasons = Arc::new(Reasons::default());
         let machine = Machine::new();
-        let options = options(rival).listener(reasons.clone());
+        let options = options(rival, memory_bytes).listener(reasons.clone());
         let store = Store::open_on(machine.storage.clone(), options)?;
-        let mut rng = Rng::new(7);
-        let values = ValueGenerator::new(&mut rng, compressibility, value_bytes);
+        let mut rng = Rng::new(SEED);
+        let values = ValueGenerator::new(&mut rng, 1.0, value_bytes);
         let before = store.metrics().counters;
         Ok(Tree {
             name: rival.0,
@@ -143,9 +152,23 @@ impl Tree {
             machine,
             values,
             value_bytes,
+            makes_gets: true,
             operations: 0,
             before,
         })
+    }
+
+    /// The same tree with values that compress to this share.
+    pub(super) fn compressing(mut self, compressibility: f64) -> Tree {
+        self.rng = Rng::new(SEED);
+        self.values = ValueGenerator::new(&mut self.rng, compressibility, self.value_bytes);
+        self
+    }
+
+    /// The same tree, whose gets are left out. Jobs are looked for at the same operations, so a
+    /// store that counts no accesses writes the same bytes.
+    pub(super) fn without_gets(self) -> Tree {
+        Tree { makes_gets: false, ..self }
     }
 
     /// This many operations as one phase, and what they cost.
@@ -221,7 +244,7 @@ impl Tree {
                 self.insert(1)?;
             } else {
                 let record = chooser.next(&mut self.rng);
-                scan_values(&self.store, key(record).as_bytes(), SCAN_ENTRIES)?;
+                scan_values(&self.store, &key(record), SCAN_ENTRIES)?;
                 self.look()?;
             }
         }
@@ -249,15 +272,17 @@ impl Tree {
     pub(super) fn uniform_scans(&mut self, count: u64) -> Result<()> {
         for _ in 0..count {
             let record = self.rng.below(self.records);
-            scan_values(&self.store, key(record).as_bytes(), SCAN_ENTRIES)?;
+            scan_values(&self.store, &key(record), SCAN_ENTRIES)?;
             self.look()?;
         }
         Ok(())
     }
 
     fn get(&mut self, record: u64) -> Result<()> {
-        let value = self.store.get(key(record))?;
-        assert!(value.is_some(), "record {record} was written");
+        if self.makes_gets {
+            let value = self.store.get(key(record))?;
+            assert!(value.is_some(), "record {record} was written");
+        }
         self.look()
     }
 
@@ -330,7 +355,14 @@ pub(super) fn each<T: Send>(
     done.map(|one| one.expect("each was measured")).collect()
 }
 
-/// Sixteen digits of a mixed number: keys come in random order.
-fn key(record: u64) -> String {
-    format!("{:016}", mix64(record) % KEY_DIGITS)
+/// Sixteen digits of a mixed number: keys come in random order. Written by hand: the machinery of
+/// `format!` takes as long as a get that finds its table's filter in memory.
+fn key(record: u64) -> [u8; KEY_BYTES] {
+    let mut rest = mix64(record) % KEY_DIGITS;
+    let mut digits = [b'0'; KEY_BYTES];
+    for digit in digits.iter_mut().rev() {
+        *digit += (rest % 10) as u8;
+        rest /= 10;
+    }
+    digits
 }

@@ -15,10 +15,10 @@ use crate::verdict::Rule::Beside;
 use crate::{Context, PaperReport};
 
 /// 100 M records of 16 + 100 bytes.
-const RECORDS: u64 = 100_000_000 / DIVISOR;
+pub(super) const RECORDS: u64 = 100_000_000 / DIVISOR;
 pub(super) const VALUE_BYTES: usize = 100;
 /// Mix E has this many times fewer operations than there are records: a scan is 100 entries.
-const SCAN_DIVISOR: u64 = 4;
+pub(super) const SCAN_DIVISOR: u64 = 4;
 
 /// The mixes of the first run, with percentages of updates and read-modify-writes.
 const MIXES: [(&str, u64, u64); 5] =
@@ -28,7 +28,7 @@ pub(super) const B: usize = 1;
 pub(super) const C: usize = 2;
 pub(super) const F: usize = 3;
 pub(super) const E: usize = MIXES.len();
-const INSERTS_IN_E: u64 = 5;
+pub(super) const INSERTS_IN_E: u64 = 5;
 /// Scans after the gets, which are twice the records, and the stores of their row. The gets of all
 /// nine took a tenth of the part.
 const SETTLED_SCANS: u64 = 1_000;
@@ -68,7 +68,7 @@ pub(super) struct Run {
 impl Run {
     /// The phases of the first run.
     pub(super) fn phases(&self) -> impl Iterator<Item = &Phase> {
-        std::iter::once(&self.load).chain(&self.mixes[..E])
+        std::iter::once(&self.load).chain(self.mixes.iter().take(E))
     }
 
     pub(super) fn write_amplification(&self) -> f64 {
@@ -101,7 +101,7 @@ pub(super) fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()>
 }
 
 fn both_runs(rival: &Rival, records: u64, settled_scans: Option<u64>) -> Result<Run> {
-    let mut run = first_run(rival, records, 1.0)?;
+    let mut run = first_run(Tree::open(rival, VALUE_BYTES)?, records, E)?;
     let mut second = Tree::open(rival, VALUE_BYTES)?;
     second.phase(records, Tree::insert)?;
     let chooser = ScrambledZipfian::new(second.records);
@@ -116,12 +116,12 @@ fn both_runs(rival: &Rival, records: u64, settled_scans: Option<u64>) -> Result<
     Ok(run)
 }
 
-/// Load, A, B, C, F and D, with values that compress to this share.
-pub(super) fn first_run(rival: &Rival, records: u64, compressibility: f64) -> Result<Run> {
-    let mut tree = Tree::with_values(rival, VALUE_BYTES, compressibility)?;
+/// Load and the first of A, B, C, F and D, as many as that.
+pub(super) fn first_run(mut tree: Tree, records: u64, mixes: usize) -> Result<Run> {
     let load = tree.phase(records, Tree::insert)?;
+    let wanted = &MIXES[..mixes];
     let mut mixes = Vec::new();
-    for (name, updates, modifies) in MIXES {
+    for (name, updates, modifies) in wanted.iter().copied() {
         let chooser = ScrambledZipfian::new(tree.records);
         let mut latest = Latest::new(tree.records);
         mixes.push(tree.phase(records, |tree, count| match name {
