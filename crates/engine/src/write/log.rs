@@ -29,7 +29,7 @@ const LEAST_TIME_MS: u64 = 1000;
 impl Committer {
     /// Returns once everything acknowledged so far is durable.
     pub(crate) fn sync_all(&self) -> Result<()> {
-        self.env.check_writable()?;
+        self.env.check_not_stopped()?;
         self.sync_through(self.visibility.publisher.visible())
     }
 
