@@ -401,8 +401,8 @@ impl Store {
     /// On a full disk memtables are not flushed. The log is synced and stays, so nothing is lost.
     ///
     /// # Errors
-    /// The first failure of a write or a sync. [`Error::NoSpace`] only in a store without a log, whose
-    /// unflushed writes are lost then.
+    /// The first failure of a write or a sync. [`Error::NoSpace`] comes only from a store without a
+    /// log, whose unflushed writes are lost then.
     pub fn close(self) -> Result<()> {
         self.opening.close_outside()
     }
