@@ -47,7 +47,7 @@ static bool is(const void *bytes, size_t size, const char *text) {
     return bytes != NULL && size == strlen(text) && memcmp(bytes, text, size) == 0;
 }
 
-/* The next change that is no time. */
+/* The next change, without notes of the time. */
 static runstone_change next(runstone_changes *changes) {
     runstone_change change;
     do WORKS(runstone_changes_next(changes, 0, &change));
@@ -55,7 +55,7 @@ static runstone_change next(runstone_changes *changes) {
     return change;
 }
 
-/* The same where the log may begin with what an open after a crash told of all keyspaces. */
+/* The same, where the log may begin with the list of keyspaces that an open after a crash made. */
 static runstone_change behind_a_crash(runstone_changes *changes) {
     runstone_change change = next(changes);
     return change.kind == RUNSTONE_CHANGE_KEYSPACES ? next(changes) : change;

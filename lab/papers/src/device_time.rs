@@ -230,7 +230,7 @@ impl Lanes {
         self.read_share(reads, bytes, 1.0)
     }
 
-    /// The same for one of fewer reads, of which the background sees this share.
+    /// The same, but only this share of the time passes for the background.
     pub(super) fn read_share(&mut self, reads: u64, bytes: u64, share: f64) -> u64 {
         let took_ns = operation_ns(reads, bytes);
         self.clock.now_ns += (took_ns as f64 * share) as u64;

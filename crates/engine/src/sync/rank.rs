@@ -40,13 +40,13 @@ ranks! {
     StoreClosed,
     /// The lock of the store's directory.
     StoreLock,
-    /// What another process asks of the store, while it is done.
+    /// A request of another process, while it is carried out.
     Answering,
     /// A check of all files.
     Scrubbing,
     /// What a follower has read.
     Following,
-    /// The lease of one who only watches.
+    /// The lease of a watcher.
     Watching,
     /// What a store draws on until it is closed.
     StoreParts,
@@ -58,7 +58,7 @@ ranks! {
     Rest,
     /// The stores that share threads.
     Members,
-    /// What a store tells other processes, while it is written.
+    /// The report to other processes, while it is written.
     Publishing,
     /// When a store looks at its latencies again.
     NextLook,
@@ -199,6 +199,6 @@ ranks! {
     SpareRegions,
     /// The files of a backup that is verified.
     OverlayFiles,
-    /// What was written to one of them.
+    /// The bytes that were written to one of them.
     OverlayPages,
 }

@@ -94,8 +94,8 @@ pub(super) fn compressed((name, options): Rival) -> Rival {
     (name, options.compression(vec![Compression::Lz4]))
 }
 
-/// The first run with values that compress. Only bytes are seen of it, so that gets are made where
-/// they are accesses that cause compactions.
+/// The first run with values that compress. Only its bytes are used, so gets are made only where they
+/// cause compactions.
 pub(super) fn compressed_run(rival: &Rival, records: u64) -> Result<Run> {
     let tree = Tree::open(rival, VALUE_BYTES)?.compressing(COMPRESSIBILITY);
     let counts_accesses = rival.1.policy.as_str() == "adaptive-tiering";
@@ -203,7 +203,7 @@ mod tests {
         assert!(smaller_log_tables < log_tables && log > 0, "{log_tables}, {log}");
     }
 
-    /// What a run without gets leaves out is in no figure of table I. PTierDB's gets would be.
+    /// Leaving gets out changes no figure of table I. With PTierDB it would.
     #[test]
     fn gets_that_are_left_out_write_nothing() {
         let seen = |rival: &Rival, makes_gets: bool| {
