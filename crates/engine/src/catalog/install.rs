@@ -117,6 +117,7 @@ impl Catalog {
             self.env.stop_writes(&error);
             return Err(error);
         }
+        self.env.manifest.store(number, Release);
         if let Some(old) = manifest.log.replace(fresh) {
             let name = manifest_name(old.number());
             if let Err(error) = self.env.storage.remove(&name) {

@@ -34,6 +34,8 @@ pub(crate) struct Env {
     pub(crate) storage: Arc<dyn Storage>,
     pub(crate) metrics: Metrics,
     pub(crate) next_file: Arc<AtomicU64>,
+    /// The number of the manifest that `CURRENT` durably names.
+    pub(crate) manifest: Arc<AtomicU64>,
     pub(crate) bell: Arc<Bell>,
     pub(crate) health: Health,
     pub(crate) throttle: Throttle,
@@ -86,6 +88,7 @@ impl Env {
             storage,
             metrics: Metrics::default(),
             next_file,
+            manifest: Arc::default(),
             bell: Arc::clone(&common.bell),
             io_rate: Arc::clone(&common.io_rate),
             has_early: AtomicBool::new(false),

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! file      header (64 bytes) | the same header again | frames
-//! header    magic u64 | format u32 | 0 u32 | number u64 | id u64 | unused u128 | 0 u64 | 0 u32
-//!           | checksum u32
+//! header    magic u64 | format u32 | 0 u32 | number u64 | id u64 | unused u128 | manifest u64
+//!           | 0 u32 | checksum u32
 //! frame     32 KiB of the file, counted from byte 0: fragments, then zeros where < 7 bytes are
 //!           left
 //! fragment  checksum u32 | len u16 | kind u8 | len bytes
@@ -68,6 +68,10 @@ pub struct LogHeader {
     pub number: u64,
     /// Random id of this use of the file.
     pub id: u64,
+    /// For a WAL segment, the number of a manifest that was in force when the segment began, so
+    /// `CURRENT` names this one or a later one. Otherwise the segment does not belong to it: an
+    /// older copy of the store was laid over the directory. 0 for other files.
+    pub manifest: u64,
 }
 
 /// Why a header does not decode.
@@ -97,6 +101,7 @@ impl LogHeader {
         bytes[8..12].copy_from_slice(&LOG_FORMAT.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.number.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.id.to_le_bytes());
+        bytes[48..56].copy_from_slice(&self.manifest.to_le_bytes());
         let sum = xxhash_rust::xxh3::xxh3_64(&bytes[..60]) as u32;
         bytes[60..COPY_BYTES].copy_from_slice(&sum.to_le_bytes());
         bytes.copy_within(..COPY_BYTES, COPY_BYTES);
@@ -132,7 +137,7 @@ impl LogHeader {
             Some(newer) => return Err(BadHeader::Newer(newer)),
             None => return Err(BadHeader::Invalid),
         }
-        Ok(LogHeader { number: word(16)?, id: word(24)? })
+        Ok(LogHeader { number: word(16)?, id: word(24)?, manifest: word(48)? })
     }
 }
 

@@ -32,6 +32,7 @@ pub enum Next {
 pub struct LogReader {
     file: Arc<dyn StorageFile>,
     id: u64,
+    manifest: u64,
     file_len: u64,
     position: u64,
     frame: Vec<u8>,
@@ -53,11 +54,17 @@ impl LogReader {
         Ok(LogReader {
             file,
             id: header.id,
+            manifest: header.manifest,
             file_len,
             position: HEADER_BYTES,
             frame: Vec::new(),
             frame_at: u64::MAX,
         })
+    }
+
+    /// The manifest that its header names.
+    pub fn manifest(&self) -> u64 {
+        self.manifest
     }
 
     /// The next record, or where the valid part ends.
@@ -204,7 +211,7 @@ mod tests {
     use crate::log::{BadHeader, LogKind, LogWriter};
     use runstone_storage::{Category, MemoryStorage, Storage};
 
-    const HEADER: LogHeader = LogHeader { number: 3, id: 0xfeed };
+    const HEADER: LogHeader = LogHeader { number: 3, id: 0xfeed, manifest: 7 };
 
     fn records() -> Vec<Vec<u8>> {
         let lens = [0, 1, 100, 32_760, 32_761, 7, 100_000, 5, 32_000, 700, 3];

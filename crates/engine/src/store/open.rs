@@ -16,7 +16,7 @@
 //! keyspaces to free space.
 
 use std::path::Path;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -283,6 +283,7 @@ fn assemble(
     let next_file = state.next_file.max(highest_file(&*storage)? + 1);
     let next_file = Arc::new(AtomicU64::new(next_file));
     let env = Arc::new(Env::new(options, Arc::clone(&storage), next_file, &parts.common));
+    env.manifest.store(found.number, Relaxed);
     let options = &env.options;
     tell_limit(&env, limit_bytes());
     let cache = Arc::new(parts.new_cache());
@@ -291,7 +292,7 @@ fn assemble(
         Arc::clone(&storage),
         options.wal_mode,
         (options.log_segment_bytes(), if env.is_sharing { 1 } else { READY_SEGMENTS }),
-        Arc::clone(&env.next_file),
+        (Arc::clone(&env.next_file), Arc::clone(&env.manifest)),
         Arc::clone(&cache),
         Arc::clone(&env.bell),
     ));

@@ -15,7 +15,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use runstone_policy::shape::Table;
 use runstone_random::{Random, mix64};
@@ -90,13 +90,17 @@ struct Replay {
     lost: LostLog,
 }
 
+/// The log is not that of the manifest.
+const STALE: &str = "names an older manifest than the log; if a copy of the store was laid over \
+                     the directory, lay it over an empty one";
+
 /// Compares what the manifest and the log say about each other. Each can show that the end of the
 /// other was lost, which nothing after the damage can show.
 fn check_ends(inner: &Engine, recovered: &Recovered) -> Result<()> {
     let (found, logged) = (inner.catalog.manifest.lock().found, recovered.manifest);
     if logged > found {
         let (file, what) = match logged.number > found.number {
-            true => (CURRENT.to_string(), "names an older manifest than the log".to_string()),
+            true => (CURRENT.to_string(), STALE.to_string()),
             false => {
                 let what = format!(
                     "valid to here, but the log says that {} bytes were durable",
@@ -278,6 +282,7 @@ fn begin_manifest(
     keep_history(inner, usable)?;
     fresh.switch_current()?;
     let Current { number, least_bytes } = fresh.current();
+    inner.env.manifest.store(number, Release);
     inner.catalog.tables.leases.edited(EditPlace { manifest: number, bytes: least_bytes });
     let bytes = fresh.bytes();
     inner.catalog.manifest.lock().log = Some(fresh);

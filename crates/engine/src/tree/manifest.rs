@@ -271,7 +271,12 @@ impl Manifest {
     ) -> Result<Manifest> {
         debug_assert!(state.next_file > number);
         let file = storage.create(&manifest_name(number), Category::Manifest)?;
-        let made = Manifest::fill(Arc::clone(&storage), file, LogHeader { number, id }, state);
+        let made = Manifest::fill(
+            Arc::clone(&storage),
+            file,
+            LogHeader { number, id, manifest: 0 },
+            state,
+        );
         // On a full disk an incomplete file would keep the space that it got.
         made.inspect_err(|_| drop(storage.remove(&manifest_name(number))))
     }

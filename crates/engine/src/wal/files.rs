@@ -16,6 +16,7 @@ use runstone_storage::{Category, Storage, StorageFile};
 
 use crate::cache::{Cache, Reservation};
 use crate::error::{Error, Result};
+use crate::log::LogHeader;
 use crate::options::store::WalMode;
 use crate::sync::threads::Bell;
 use crate::sync::{Mutex, rank};
@@ -40,6 +41,8 @@ pub struct WalFiles {
     most_ready: usize,
     /// The store's file number counter.
     pub(super) next_file: Arc<AtomicU64>,
+    /// The number of the manifest in force.
+    manifest: Arc<AtomicU64>,
     /// Mapped segments count against the memory budget.
     cache: Arc<Cache>,
     /// Reserved space for writes that free space.
@@ -85,7 +88,7 @@ impl WalFiles {
         storage: Arc<dyn Storage>,
         mode: WalMode,
         (segment_bytes, most_ready): (u64, usize),
-        next_file: Arc<AtomicU64>,
+        (next_file, manifest): (Arc<AtomicU64>, Arc<AtomicU64>),
         cache: Arc<Cache>,
         bell: Arc<Bell>,
     ) -> WalFiles {
@@ -96,11 +99,17 @@ impl WalFiles {
             segment_bytes,
             most_ready,
             next_file,
+            manifest,
             cache,
             spares: Mutex::default(),
             spare_wanted: AtomicBool::new(false),
             bell,
         }
+    }
+
+    /// The header of a segment that begins now.
+    pub(super) fn header(&self, number: u64, id: u64) -> LogHeader {
+        LogHeader { number, id, manifest: self.manifest.load(Acquire) }
     }
 
     /// Whether the background job should prepare a spare. With `urgent`: whether none is left.

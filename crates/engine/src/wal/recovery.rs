@@ -92,6 +92,8 @@ pub fn replay(
         let Some(mut reader) = open_segment(storage, number)? else { continue };
         while let Next::Record { offset, bytes } = step(&mut reader, number, &mut end)? {
             let (head, operations) = decode_head(&bytes, number, offset)?;
+            let manifest = Current { number: reader.manifest(), least_bytes: 0 };
+            recovered.manifest = recovered.manifest.max(manifest);
             if head.first_seq != recovered.last_seq + 1 {
                 recovered.end = end.unwrap_or((number, HEADER_BYTES - 1));
                 judge(storage, &mut recovered)?;

@@ -28,7 +28,7 @@ use runstone_storage::{Category, Storage, StorageFile};
 use crate::error::{Error, Result};
 use crate::keys::SeqNo;
 use crate::keys::codec::{put_varint, put_wide_varint};
-use crate::log::{FRAME_BYTES, LogHeader, LogKind, LogWriter, Place, PreparedRecord, number_in};
+use crate::log::{FRAME_BYTES, LogKind, LogWriter, Place, PreparedRecord, number_in};
 use crate::options::store::{MIN_SEGMENT_BYTES, WalMode};
 use crate::sync::threads;
 use crate::wal::files::{SegmentFile, WalFiles};
@@ -77,7 +77,7 @@ impl LargeSegment {
         let number = files.next_file.load(Relaxed) + AHEAD;
         let name = segment_name(number);
         let file = files.storage.create(&name, Category::Wal)?;
-        let header = LogHeader { number, id };
+        let header = files.header(number, id);
         let written = PreparedRecord::write(file, header, HEAD_BYTES, operations);
         let record = written.inspect_err(|_| files.leave(&name))?;
         let capacity_bytes = record.file().len().inspect_err(|_| files.leave(&name))?;
@@ -425,7 +425,8 @@ impl Wal {
         capacity_bytes: u64,
         first_seq: SeqNo,
     ) -> Result<()> {
-        let header = LogHeader { number, id: self.next_id() };
+        let id = self.next_id();
+        let header = self.files.header(number, id);
         let writer = LogWriter::create(Arc::clone(&taken.file), LogKind::Wal, header)
             .inspect_err(|_| self.files.leave(&segment_name(number)))?;
         self.seal().inspect_err(|_| self.files.leave(&segment_name(number)))?;

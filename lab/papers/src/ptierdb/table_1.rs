@@ -94,8 +94,8 @@ pub(super) fn compressed((name, options): Rival) -> Rival {
     (name, options.compression(vec![Compression::Lz4]))
 }
 
-/// The first run with values that compress. Only its bytes are used, so gets are made only where they
-/// cause compactions.
+/// The first run with values that compress. Only its bytes are used, so gets are made only where
+/// they cause compactions.
 pub(super) fn compressed_run(rival: &Rival, records: u64) -> Result<Run> {
     let tree = Tree::open(rival, VALUE_BYTES)?.compressing(COMPRESSIBILITY);
     let counts_accesses = rival.1.policy.as_str() == "adaptive-tiering";

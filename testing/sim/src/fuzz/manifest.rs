@@ -39,7 +39,7 @@ pub fn judge(data: &[u8]) {
 /// Makes records the manifest 1.
 pub fn write_records(storage: &dyn Storage, records: &[&[u8]]) {
     let file = storage.create("000001.manifest", Category::Manifest).expect("a new name");
-    let header = LogHeader { number: 1, id: 0x5eed };
+    let header = LogHeader { number: 1, id: 0x5eed, manifest: 0 };
     let mut log = LogWriter::create(file, LogKind::Manifest, header).expect("memory");
     for record in records {
         log.append(&[record]).expect("memory");

@@ -101,7 +101,7 @@ fn write_store(storage: &MemoryStorage, state: &StoreState, layout: Vec<u8>, poi
     write_records(storage, &[&first, &second]);
     name_it(storage);
     let file = storage.create("000002.wal", Category::Wal).expect("a new name");
-    let header = LogHeader { number: 2, id: 0x5eed };
+    let header = LogHeader { number: 2, id: 0x5eed, manifest: 0 };
     let mut log = LogWriter::create(file, LogKind::Wal, header).expect("memory");
     log.append(&[pointers]).expect("memory");
 }

@@ -73,7 +73,7 @@ fn read(storage: &dyn Storage) -> Said {
 
 fn segment(storage: &dyn Storage, number: u64) -> LogWriter {
     let file = storage.create(&format!("{number:06}.wal"), Category::Wal).expect("a new name");
-    let header = LogHeader { number, id: number ^ 0x5eed };
+    let header = LogHeader { number, id: number ^ 0x5eed, manifest: 0 };
     LogWriter::create(file, LogKind::Wal, header).expect("memory")
 }
 

@@ -58,11 +58,12 @@ fn header(bytes: &[u8], magic: &[u8; 8], number: u64) -> Option<u64> {
     let mut reader = Bytes(bytes);
     let (is_magic, format, zero) = (reader.take(8) == magic, reader.u32(), reader.u32());
     let (of_number, id, _boot) = (reader.u64(), reader.u64(), reader.u128());
-    let (zeros, more_zeros, checksum) = (reader.u64(), reader.u32(), reader.u32());
+    let (manifest, zeros, checksum) = (reader.u64(), reader.u32(), reader.u32());
     if !is_magic || checksum != low32(xxh3(&bytes[..60])) {
         return None;
     }
-    assert_eq!((format, zero, zeros, more_zeros), (1, 0, 0, 0));
+    assert_eq!((format, zero, zeros), (1, 0, 0));
+    assert!(magic == b"RunstWAL" || manifest == 0);
     (of_number == number).then_some(id)
 }
 

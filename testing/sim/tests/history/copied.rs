@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use runstone::{
     Background, Changes, ChangesFrom, Compression, Error, Moment, Options, Store, ValuePlacement,
+    WalMode,
 };
 use runstone_fault_storage::SimStorage;
 use runstone_sim::workload::{options, placed};
@@ -193,5 +194,45 @@ fn a_store_that_was_laid_back_begins_another_history() {
         assert_eq!(matches!(after(before), Ok(Some(_))), is_emptied, "it has nothing that is gone");
         let found = after(lost);
         assert!(matches!(found, Err(Error::HistoryForked { .. })), "{is_emptied}: {found:?}");
+    }
+}
+
+/// An older copy is laid over the directory of a process that was killed. Its log continued the
+/// numbers of the copy, and the open replayed it: the store had the later writes of the log, and
+/// lacked those that had been flushed before them.
+#[test]
+fn a_log_that_a_copy_was_laid_over_is_refused() {
+    for (flushes, wal_mode) in
+        [(false, WalMode::Mapped), (true, WalMode::Mapped), (false, WalMode::Write)]
+    {
+        let dir = tempfile::tempdir().expect("a directory");
+        let [path, copy, left] = ["store", "copy", "left"].map(|name| dir.path().join(name));
+        let open = |path: &Path| {
+            Store::open(
+                path,
+                options_of(ValuePlacement::Inline).keep_log_bytes(0).wal_mode(wal_mode),
+            )
+        };
+        let store = open(&path).expect("opens");
+        store.put("kept", "").expect("no faults");
+        store.close().expect("no faults");
+        copy_files(&path, &copy);
+        let store = open(&path).expect("opens");
+        store.put("later", "").expect("no faults");
+        if flushes {
+            store.flush().expect("no faults");
+        }
+        store.put("last", "").expect("no faults");
+        store.sync().expect("no faults");
+        // As if the process were killed.
+        copy_files(&path, &left);
+        for file in fs::read_dir(&copy).expect("a directory") {
+            let file = file.expect("listed");
+            fs::copy(file.path(), left.join(file.file_name())).expect("copied");
+        }
+        let opened = open(&left);
+        let what = format!("{opened:?}");
+        assert!(matches!(opened, Err(Error::Corruption { .. })), "{flushes}, {wal_mode:?}: {what}");
+        assert!(what.contains("an older manifest than the log"), "{what}");
     }
 }

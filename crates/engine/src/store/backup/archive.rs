@@ -366,7 +366,7 @@ fn begin_file(
 ) -> Result<LogWriter> {
     let storage = &backups.storage;
     let file = storage.create(&archive_name(number), Category::Other)?;
-    let header = LogHeader { number, id: Random::from_entropy().draw() };
+    let header = LogHeader { number, id: Random::from_entropy().draw(), manifest: 0 };
     let mut writer = LogWriter::create(file, LogKind::Archive, header)?;
     writer.append(&[&Archived::Begin(history.clone(), position.seq()).encode()])?;
     writer.file().sync()?;

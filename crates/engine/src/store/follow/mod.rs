@@ -275,7 +275,7 @@ impl Following {
             Arc::clone(&storage),
             env.options.wal_mode,
             (env.options.log_segment_bytes(), READY_SEGMENTS),
-            Arc::clone(&env.next_file),
+            (Arc::clone(&env.next_file), Arc::clone(&env.manifest)),
             Arc::clone(&cache),
             Arc::clone(&env.bell),
         );
