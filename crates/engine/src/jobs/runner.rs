@@ -23,7 +23,6 @@ use crate::jobs::install::Installer;
 use crate::jobs::liveness::Past;
 use crate::jobs::prepare::{Preparation, Preparer};
 use crate::jobs::supervisor::Supervisor;
-use crate::keys::KeyspaceId;
 use crate::ranges::RangeDeletes;
 use crate::schedule::{CORES, Claim, Claims, Relief, Schedule};
 use crate::sync::threads;
@@ -284,9 +283,10 @@ impl Runner {
             return None;
         }
         self.stir_expired(claims);
-        let unflushed = self.catalog.unflushed.all();
-        let ids = unflushed.iter().map(|keyspace| keyspace.id);
-        let ids: BTreeSet<KeyspaceId> = ids.chain(claims.unsettled.iter().copied()).collect();
+        let mut ids = claims.unsettled.clone();
+        self.catalog.unflushed.for_each(|keyspace| {
+            ids.insert(keyspace.id);
+        });
         let keyspaces = self.catalog.keyspaces.read();
         ids.iter().filter_map(|id| keyspaces.get(id)).find_map(|keyspace| {
             let view = keyspace.view.load();

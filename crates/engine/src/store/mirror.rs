@@ -32,6 +32,8 @@ const SOURCE: &[u8] = b"source";
 /// With an id behind it: the name of a keyspace that has come since, or nothing if it has gone.
 /// There may be 100,000 keyspaces, so the list is not written for each that comes or goes.
 const SINCE: &[u8] = b"source/";
+/// The least key after all of these.
+const SINCE_END: &[u8] = b"source0";
 
 /// A store that follows another one.
 #[derive(Debug)]
@@ -148,7 +150,7 @@ impl Mirror {
         let (Some(position), Some((source_uid, mut known))) = (position, said) else {
             return Err(unfit("is a mirror that was not made to its end"));
         };
-        add_since(&own, &mut known)?;
+        let has_since = add_since(&own, &mut known)?;
         let from = ChangesFrom::After(position);
         let changes = Changes::begin(Arc::clone(&source), leases, from)?;
         if changes.store_uid() != source_uid {
@@ -156,12 +158,18 @@ impl Mirror {
         }
         let applier = Applier::new(store, &known, Some(MIRROR_KEYSPACE))?;
         let (source, is_cut_short) = ((source, Arc::clone(leases)), false);
-        Ok(Mirror { source, changes, is_cut_short, applier, own, source_uid, position })
+        let mirror = Mirror { source, changes, is_cut_short, applier, own, source_uid, position };
+        if has_since {
+            // Otherwise there would be a record for each keyspace that ever came and went.
+            mirror.note()?;
+        }
+        Ok(mirror)
     }
 
-    /// Records the position and the keyspaces.
+    /// Records the position and the keyspaces, in place of those that came and went one by one.
     fn note(&self) -> Result<()> {
         let mut batch = crate::Batch::new();
+        batch.delete_range(&self.own, SINCE..SINCE_END)?;
         let known = self.applier.known();
         batch.push(Kind::Put, self.own.id(), SOURCE, &put_source(self.source_uid, known))?;
         batch.push(Kind::Put, self.own.id(), POSITION, self.position.to_string().as_bytes())?;
@@ -242,12 +250,14 @@ impl Mirror {
     }
 }
 
-/// Brings a list of keyspaces up to date.
-fn add_since(own: &Keyspace, known: &mut Vec<NotedKeyspace>) -> Result<()> {
+/// Brings a list of keyspaces up to date. Returns whether any came or went.
+fn add_since(own: &Keyspace, known: &mut Vec<NotedKeyspace>) -> Result<bool> {
+    let mut has_since = false;
     let mut all: BTreeMap<KeyspaceId, String> =
         known.drain(..).map(|one| (one.id, one.name)).collect();
     for entry in own.prefix(SINCE)? {
         let (key, name) = entry?;
+        has_since = true;
         let Some(id) = key.last_chunk().map(|id| KeyspaceId::from_be_bytes(*id)) else { continue };
         match String::from_utf8(name.to_vec()) {
             Ok(name) if !name.is_empty() => all.insert(id, name),
@@ -256,7 +266,7 @@ fn add_since(own: &Keyspace, known: &mut Vec<NotedKeyspace>) -> Result<()> {
     }
     let noted = |(id, name)| NotedKeyspace { id, name, options: String::new() };
     known.extend(all.into_iter().map(noted));
-    Ok(())
+    Ok(has_since)
 }
 
 fn put_source<'a>(uid: u64, known: impl Iterator<Item = (KeyspaceId, &'a str)>) -> Vec<u8> {

@@ -292,8 +292,8 @@ impl Store {
         self.inner.visibility.snapshot()
     }
 
-    /// Makes every acknowledged write durable, without flushing memtables, on a full disk too. A
-    /// store without a log (`wal_mode = "off"`) flushes them.
+    /// Makes every acknowledged write durable, also on a full disk. It flushes no memtable, except
+    /// in a store without a log (`wal_mode = "off"`), which flushes all.
     pub fn sync(&self) -> Result<()> {
         if !self.inner.env.options.has_log() {
             return self.flush();

@@ -163,8 +163,8 @@ pub(super) fn recover(inner: &Arc<Engine>, random: Random) -> Result<()> {
 }
 
 /// Begins another history if a log is there: the store was not closed, and writes that others have
-/// read since its last sync may be lost. Does so too if the manifest is a copy: the store that it
-/// was copied from goes on with the same numbers, or did so before the copy was laid back over it.
+/// read since its last sync may be lost. Does so too if the manifest is a copy: then another store
+/// uses the same numbers, or this one did before the copy was laid over it.
 fn begin_history(inner: &Engine, last_seq: SeqNo, mut random: Random) -> Result<()> {
     let mut manifest = inner.catalog.manifest.lock();
     let (storage, found) = (&*inner.env.storage, manifest.found.number);

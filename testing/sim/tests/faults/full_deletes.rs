@@ -2,11 +2,14 @@
 //! tables for it (P9). Deletes of single keys free nothing before a flush finds room.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use runstone::policy::custom;
 use runstone::seeded::Bug;
 use runstone::storage::Storage;
-use runstone::{Background, KeyspaceOptions, Options, ReadOptions, Store, WalMode, WriteOptions};
+use runstone::{
+    Background, Clock, KeyspaceOptions, Options, ReadOptions, Store, WalMode, WriteOptions,
+};
 use runstone_fault_storage::{Fault, FaultKind, SimStorage};
 use runstone_sim::found::holds_and_finds;
 
@@ -36,9 +39,13 @@ fn value(i: u32) -> Vec<u8> {
 /// A store on a disk that is full to the last block, and how many keys it has. Other programs may
 /// take what the store gives back, so the disk has no more room than the store makes.
 fn full(wal_mode: WalMode) -> (SimStorage, Store, u32) {
+    full_with(&options(wal_mode))
+}
+
+fn full_with(options: &Options) -> (SimStorage, Store, u32) {
     let disk = SimStorage::new(7);
     disk.set_capacity_bytes(Some(CAPACITY_BYTES));
-    let store = open(&disk, &options(wal_mode));
+    let store = open(&disk, options);
     let count = (0..100_000u32).find(|i| match store.put(i.to_be_bytes(), value(*i)) {
         Ok(()) => false,
         Err(error) => {
@@ -151,4 +158,33 @@ fn a_close_on_a_full_disk_leaves_the_log() {
             reopened.close().expect("there is space");
         }
     }
+}
+
+/// A clock that tests set.
+#[derive(Debug, Default)]
+struct TestClock(AtomicU64);
+
+impl Clock for TestClock {
+    fn unix_millis(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+/// Tables whose entries have all expired leave on a full disk as well, and no flush comes first.
+#[test]
+fn expired_tables_leave_on_a_full_disk() {
+    let clock = Arc::new(TestClock::default());
+    let mut options = options(WalMode::Mapped).clock(Arc::clone(&clock) as Arc<dyn Clock>);
+    options.keyspace.get_or_insert_default().ttl_seconds = 10;
+    let (disk, store, count) = full_with(&options);
+    assert_eq!(keys(&store).len(), count as usize);
+    run_jobs(&store);
+    store.put("z", vec![1; 100_000]).expect_err("the disk is full");
+    let before = disk.free_bytes().expect("it is limited");
+    clock.0.store(3_600_000, Relaxed);
+    run_jobs(&store);
+    assert!(disk.free_bytes().expect("it is limited") > before + CAPACITY_BYTES / 4);
+    store.put("more", vec![1; 100_000]).expect("there is space again");
+    assert_eq!(store.default_keyspace().iter().expect("opens").count(), 1);
+    store.close().expect("closes");
 }

@@ -179,6 +179,8 @@ fn keyspaces_that_come_one_by_one_are_recorded_one_by_one() {
     store.keyspace("keyspace 3").expect("it is there").put("key", "value").expect("no faults");
     for _ in 0..2 {
         let mut next = mirror();
+        let own = next.store().keyspace("runstone.mirror").expect("there");
+        assert_eq!(own.iter().expect("opens").count(), 2, "the list and the position");
         next.advance(Duration::ZERO).expect("no faults");
         let mut names = next.store().keyspaces();
         names.retain(|name| name != MIRROR_KEYSPACE);
