@@ -315,6 +315,19 @@ pub fn logless(options: Options, placement: ValuePlacement) -> Options {
     placed(options, placement).wal_mode(WalMode::Off)
 }
 
+/// The same options under each way to store values apart from the tree. What must hold under one
+/// of them is tested under all.
+pub fn separated(options: &Options) -> [Options; 6] {
+    [
+        placed(options.clone(), ValuePlacement::HashGrouped),
+        placed(options.clone(), ValuePlacement::Vlog),
+        early(options.clone()),
+        cooled(options.clone()),
+        written_back(options.clone()),
+        cooled_back(options.clone()),
+    ]
+}
+
 /// The same options with a log of values that are written before their writes are logged.
 pub fn early(options: Options) -> Options {
     let mut options = placed(options, ValuePlacement::Vlog);

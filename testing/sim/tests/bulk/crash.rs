@@ -7,9 +7,7 @@ use runstone_policy::registry::POLICIES;
 use runstone_sim::crash::judge;
 use runstone_sim::found::holds_and_trips;
 use runstone_sim::oracle::Oracle;
-use runstone_sim::workload::{
-    Run, cooled_back, keyspaces, options, options_for, placed, written_back,
-};
+use runstone_sim::workload::{Run, keyspaces, options, options_for, placed, separated};
 
 use crate::{Step, apply, open};
 
@@ -76,15 +74,10 @@ fn at_every_operation_under_every_placement() {
 }
 
 /// Options of a seed, with each placement of values.
-fn placements(seed: u64) -> [Options; 5] {
+fn placements(seed: u64) -> Vec<Options> {
     let options = options(seed, Background::Manual);
-    [
-        placed(options.clone(), ValuePlacement::Inline),
-        placed(options.clone(), ValuePlacement::HashGrouped),
-        placed(options.clone(), ValuePlacement::Vlog),
-        written_back(options.clone()),
-        cooled_back(options),
-    ]
+    let inline = placed(options.clone(), ValuePlacement::Inline);
+    [inline].into_iter().chain(separated(&options)).collect()
 }
 
 fn fail_everywhere(kind: FaultKind, sticky: bool) {

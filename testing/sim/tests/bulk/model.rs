@@ -3,12 +3,10 @@
 use runstone::policy::custom;
 use runstone::storage::MemoryStorage;
 use runstone::unstable;
-use runstone::{Background, Error, KeyspaceOptions, Options, ReadOptions, Store, ValuePlacement};
+use runstone::{Background, Error, KeyspaceOptions, Options, ReadOptions, Store};
 use runstone_policy::registry::POLICIES;
 use runstone_sim::oracle::{Oracle, assert_same};
-use runstone_sim::workload::{
-    Run, cooled_back, options, options_for, placed, read_all, without_operands, written_back,
-};
+use runstone_sim::workload::{Run, options, options_for, read_all, separated, without_operands};
 
 use crate::{Step, apply, open, steps};
 
@@ -70,11 +68,9 @@ fn any_policy_on_threads() {
 #[test]
 fn every_placement_of_values() {
     for seed in 200..215 {
-        let options = options(seed, Background::Manual);
-        check(&placed(options.clone(), ValuePlacement::HashGrouped), seed, 300);
-        check(&placed(options.clone(), ValuePlacement::Vlog), seed, 300);
-        check(&written_back(options.clone()), seed, 300);
-        check(&cooled_back(options), seed, 300);
+        for options in separated(&options(seed, Background::Manual)) {
+            check(&options, seed, 300);
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use runstone_sim::clock::WorkloadClock;
 use runstone_sim::oracle::{Oracle, State, assert_same};
 use runstone_sim::random::Random;
 use runstone_sim::workload::{
-    Operation, Run, cooled, early, generate, keyspaces, options, placed, read_all, written_back,
+    Operation, Run, generate, keyspaces, options, placed, read_all, separated,
 };
 
 const OPERATIONS: usize = 300;
@@ -79,13 +79,10 @@ fn backups_are_moments_for_any_options() {
 #[test]
 fn backups_of_separated_values_are_moments() {
     for seed in 600..604 {
-        let options = options(seed, Background::Manual);
         let operations = generate(seed, OPERATIONS);
-        check(&placed(options.clone(), ValuePlacement::HashGrouped), &operations);
-        check(&placed(options.clone(), ValuePlacement::Vlog), &operations);
-        check(&cooled(options.clone()), &operations);
-        check(&written_back(options.clone()), &operations);
-        check(&early(options), &operations);
+        for options in separated(&options(seed, Background::Manual)) {
+            check(&options, &operations);
+        }
     }
 }
 

@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use runstone::{Background, Follower, Options, Store, ValuePlacement};
+use runstone::{Background, Follower, Options, Store};
 use runstone_fault_storage::SimStorage;
 use runstone_sim::clock::WorkloadClock;
 use runstone_sim::oracle::{Oracle, State, assert_same};
 use runstone_sim::random::Random;
 use runstone_sim::workload::{
-    Operation, Run, cooled, early, generate, generate_large, keyspaces, options, placed, read_all,
-    written_back,
+    Operation, Run, early, generate, generate_large, keyspaces, options, read_all, separated,
 };
 
 use super::follow;
@@ -81,12 +80,10 @@ fn the_writer_dies_under_a_follower() {
 #[test]
 fn the_writer_dies_with_separated_values() {
     for seed in 1000..1006 {
-        let options = options(seed, Background::Manual);
         let operations = generate(seed, OPERATIONS);
-        check(&placed(options.clone(), ValuePlacement::HashGrouped), &operations);
-        check(&placed(options.clone(), ValuePlacement::Vlog), &operations);
-        check(&cooled(options.clone()), &operations);
-        check(&written_back(options.clone()), &operations);
+        for options in separated(&options(seed, Background::Manual)) {
+            check(&options, &operations);
+        }
     }
 }
 

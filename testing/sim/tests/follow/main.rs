@@ -19,8 +19,8 @@ use runstone_sim::found::holds_and_finds;
 use runstone_sim::oracle::{Oracle, State, assert_same};
 use runstone_sim::random::Random;
 use runstone_sim::workload::{
-    Operation, Run, cooled, early, generate, generate_large, keyspaces, logless, options,
-    options_for, placed, read_all, written_back,
+    Operation, Run, generate, generate_large, keyspaces, logless, options, options_for, placed,
+    read_all, separated,
 };
 
 const OPERATIONS: usize = 400;
@@ -118,13 +118,10 @@ fn large_batches_are_followed() {
 #[test]
 fn separated_values_are_followed() {
     for seed in 300..306 {
-        let options = options(seed, Background::Manual);
         let operations = generate(seed, OPERATIONS);
-        check(&placed(options.clone(), ValuePlacement::HashGrouped), &operations);
-        check(&placed(options.clone(), ValuePlacement::Vlog), &operations);
-        check(&cooled(options.clone()), &operations);
-        check(&written_back(options.clone()), &operations);
-        check(&early(options), &operations);
+        for options in separated(&options(seed, Background::Manual)) {
+            check(&options, &operations);
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use runstone_sim::clock::WorkloadClock;
 use runstone_sim::oracle::{Oracle, State, assert_same};
 use runstone_sim::random::Random;
 use runstone_sim::workload::{
-    Operation, Run, early, generate, generate_large, options, placed, read_all, written_back,
+    Operation, Run, generate, generate_large, options, placed, read_all, separated,
 };
 
 use super::open;
@@ -144,12 +144,10 @@ fn any_moment_with_large_batches() {
 #[test]
 fn any_moment_with_separated_values() {
     for seed in 1200..1204 {
-        let options = options(seed, Background::Manual);
         let operations = generate(seed, OPERATIONS);
-        check(&placed(options.clone(), ValuePlacement::HashGrouped), &operations);
-        check(&placed(options.clone(), ValuePlacement::Vlog), &operations);
-        check(&written_back(options.clone()), &operations);
-        check(&early(options), &operations);
+        for options in separated(&options(seed, Background::Manual)) {
+            check(&options, &operations);
+        }
     }
 }
 

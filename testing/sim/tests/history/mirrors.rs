@@ -12,8 +12,7 @@ use runstone_sim::found::holds_and_finds;
 use runstone_sim::oracle::{Oracle, assert_same};
 use runstone_sim::random::Random;
 use runstone_sim::workload::{
-    Operation, Run, cooled, early, generate, generate_large, options, options_for, placed,
-    read_all, written_back,
+    Operation, Run, generate, generate_large, options, options_for, placed, read_all, separated,
 };
 
 use super::open;
@@ -144,13 +143,10 @@ fn a_log_that_is_kept_spares_copies() {
 #[test]
 fn mirrors_follow_separated_values() {
     for seed in 300..306 {
-        let options = options(seed, Background::Manual);
         let operations = generate(seed, OPERATIONS);
-        check(&placed(options.clone(), ValuePlacement::HashGrouped), &operations);
-        check(&placed(options.clone(), ValuePlacement::Vlog), &operations);
-        check(&cooled(options.clone()), &operations);
-        check(&written_back(options.clone()), &operations);
-        check(&early(options), &operations);
+        for options in separated(&options(seed, Background::Manual)) {
+            check(&options, &operations);
+        }
     }
 }
 
