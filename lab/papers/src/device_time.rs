@@ -33,6 +33,15 @@ pub(super) struct Limits {
     /// Bytes still to be compacted that slow writers down, and that stop them.
     pub(super) debt_bytes: [u64; 2],
     pub(super) flushes: Flushes,
+    /// How many times as fast as the client's lane that of the background is.
+    pub(super) background_speed: u64,
+}
+
+impl Limits {
+    /// How long the background takes to move this many bytes.
+    fn background_ns(&self, bytes: u64) -> u64 {
+        bytes * 1000 / (BYTES_PER_US * self.background_speed)
+    }
 }
 
 /// When a full memtable is flushed.
@@ -98,7 +107,7 @@ impl Clock {
     /// A memtable is full, and is flushed as [`Flushes`] says. Either way the background is free
     /// later by as much.
     fn flush(&mut self, bytes: u64, backlog: Backlog, limits: &Limits) {
-        let took_ns = bytes * 1000 / BYTES_PER_US;
+        let took_ns = limits.background_ns(bytes);
         self.free_at_ns = self.free_at_ns.max(self.now_ns) + took_ns;
         let flushed_at_ns = match (limits.flushes, self.flushed_at_ns.back()) {
             (Flushes::Queued, _) => self.free_at_ns,
@@ -111,7 +120,7 @@ impl Clock {
     /// The background begins a compaction that moves this many bytes and replaces this many runs of
     /// level 0.
     fn compact(&mut self, bytes: u64, replaced_runs: usize, backlog: Backlog, limits: &Limits) {
-        self.free_at_ns += bytes * 1000 / BYTES_PER_US;
+        self.free_at_ns += limits.background_ns(bytes);
         self.replaced_runs = match limits.flushes {
             Flushes::Queued => 0,
             Flushes::First => replaced_runs,
@@ -286,8 +295,12 @@ impl Tree for &Store {
 mod tests {
     use super::*;
 
-    const LIMITS: Limits =
-        Limits { runs: [3, 5], debt_bytes: [1000, 2000], flushes: Flushes::Queued };
+    const LIMITS: Limits = Limits {
+        runs: [3, 5],
+        debt_bytes: [1000, 2000],
+        flushes: Flushes::Queued,
+        background_speed: 1,
+    };
 
     #[test]
     fn a_writer_waits_for_the_first_of_two_flushes() {

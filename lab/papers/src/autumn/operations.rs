@@ -27,6 +27,7 @@ const LIMITS: Limits = Limits {
     runs: [20, 36],
     debt_bytes: [(256 << 20) / DIVISOR, (1 << 30) / DIVISOR],
     flushes: Flushes::Queued,
+    background_speed: 1,
 };
 
 const SETTING: Setting = Setting {

@@ -26,8 +26,12 @@ const READS: u64 = 4_000;
 /// The filter budget of the figure.
 const BITS_PER_KEY_X10: u32 = 20;
 /// LevelDB's limits; it has none on bytes.
-const LIMITS: Limits =
-    Limits { runs: [8, 12], debt_bytes: [1 << 50, 1 << 50], flushes: Flushes::Queued };
+const LIMITS: Limits = Limits {
+    runs: [8, 12],
+    debt_bytes: [1 << 50, 1 << 50],
+    flushes: Flushes::Queued,
+    background_speed: 1,
+};
 
 /// LevelDB's level 1 and memtable over 512. Its table of 2 MiB would be one block, so tables are
 /// four times as large.

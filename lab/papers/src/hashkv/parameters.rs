@@ -5,7 +5,8 @@ use runstone_kv::Result;
 
 use super::bench::{Bench, Phase, named, times, with_log};
 use super::designs::{
-    CACHE_BYTES, COLD, Design, GROUPS, MAIN_BYTES, PROCESSOR, RECORDS, SLOT_BYTES, SLOTS, Workload,
+    CACHE_BYTES, COLD, Design, GROUPS, MAIN_BYTES, PROCESSOR, RECORDS, SCALED_SEEKS, SLOT_BYTES,
+    SLOTS, Workload,
 };
 use super::rules;
 use crate::numbers::{list, mib, ratio};
@@ -20,6 +21,8 @@ rows! {
         "3.1 to 4.7" => Beside(PROCESSOR);
     RESERVE_ALL = "2: bytes of updates at these reserves, HashKV over vLog (figure 6b)",
         "-30.1% to -57.3%" => Ratios(&[0.699; 5]);
+    SEEKS_OFF = "2: bytes of updates at these reserves, HashKV over vLog, seek compaction off",
+        "" => Beside("what the rule changes");
     RESERVE_BYTES = "2: value bytes of updates at these reserves (figure 6b)",
         "falls" => Falls;
     RULES = "2: value records at these reserves over the rules of 3.1 to 3.3, {}",
@@ -59,36 +62,23 @@ fn workload(context: &Context<'_>) -> Workload {
 
 pub(super) fn reserve(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     let workload = workload(context);
-    let designs = [("HashKV", Design::paper(&workload)), ("vLog", Design::paper_vlog(&workload))];
-    report.compare(&designs.each_ref().map(|(name, design)| design.side(name)), &[])?;
-    let mut seen: Vec<(&str, Vec<Phase>)> = Vec::new();
-    for (name, design) in designs {
-        let mut phases = Vec::new();
-        for permille in RESERVES {
-            context.say(&format!("experiment 2: {name}, reserve {}%", permille / 10));
-            let design = design.clone().with_reserve(permille);
-            phases.push(Bench::in_memory(&design, &workload)?.through(3)?);
-        }
-        seen.push((name, phases));
-    }
-    let [(_, hashkv), (_, vlog)] = &seen[..] else { return Ok(()) };
-    let speeds: Vec<f64> =
-        hashkv.iter().zip(vlog).map(|(h, v)| h.per_second() / v.per_second()).collect();
-    report.show(SPEEDS, format!("from the least reserve on: {}", list(&speeds, 2)));
-    let values: Vec<f64> = hashkv.iter().map(Phase::value_amplification).collect();
+    let [hashkv, vlog] = &through_reserves(context, report, &workload, None)?;
+    let speeds = hashkv.iter().zip(vlog).map(|(h, v)| h.per_second() / v.per_second());
+    report.show(SPEEDS, format!("from the least reserve on: {}", list(speeds, 2)));
+    let [values, of_vlog] =
+        [hashkv, vlog].map(|all| all.iter().map(Phase::value_amplification).collect::<Vec<_>>());
     report.judge(
         RESERVE_BYTES,
-        format!(
-            "{}; vLog {}",
-            list(&values, 2),
-            list(vlog.iter().map(Phase::value_amplification), 2)
-        ),
+        format!("{}; vLog {}", list(&values, 2), list(&of_vlog, 2)),
         &values,
     );
-    let ratios = |bytes: fn(&Phase) -> f64| -> Vec<f64> {
+    let ratios = |[hashkv, vlog]: [&[Phase]; 2], bytes: fn(&Phase) -> f64| -> Vec<f64> {
         hashkv.iter().zip(vlog).map(|(hashkv, vlog)| times(bytes(hashkv), bytes(vlog))).collect()
     };
-    let [bytes, logged] = [Phase::amplification, Phase::logged_amplification].map(ratios);
+    report.show(SEEKS_OFF, list(ratios([hashkv, vlog], Phase::amplification), 2));
+    let seeking = &through_reserves(context, report, &workload, Some(SCALED_SEEKS))?;
+    let of_seeking = |bytes| ratios(seeking.each_ref().map(|all| &all[..]), bytes);
+    let [bytes, logged] = [Phase::amplification, Phase::logged_amplification].map(of_seeking);
     report.judge(with_log(&RESERVE_ALL), list(&logged, 2), &logged);
     report.judge(RESERVE_ALL, list(&bytes, 2), &bytes);
     draw_reserves(report, ("figure-6b", "Bytes of updates, HashKV"), bytes, [0.427, 0.699]);
@@ -102,6 +92,35 @@ pub(super) fn reserve(context: &Context<'_>, report: &mut PaperReport) -> Result
     let phases: Vec<Phase> = phases.into_iter().collect::<Result<_>>()?;
     show_rules(report, &workload, ("a curve over the pairs", &phases));
     Ok(())
+}
+
+/// P3 of HashKV and of vLog at each reserve, without filters as in experiment 1, and with LevelDB's
+/// seek compaction if there is a fewest number of seeks.
+fn through_reserves(
+    context: &Context<'_>,
+    report: &mut PaperReport,
+    workload: &Workload,
+    least_seeks: Option<u32>,
+) -> Result<[Vec<Phase>; 2]> {
+    let conditions = |design: Design| match least_seeks {
+        Some(least) => design.without_filters().seeking(least),
+        None => design.without_filters(),
+    };
+    let designs = [Design::paper(workload), Design::paper_vlog(workload)].map(conditions);
+    let names = ["HashKV", "vLog"];
+    let sides = [0, 1].map(|at| designs[at].side(names[at]));
+    report.compare(&sides, &[])?;
+    let mut seen = [Vec::new(), Vec::new()];
+    for ((phases, design), name) in seen.iter_mut().zip(designs).zip(names) {
+        for permille in RESERVES {
+            let seeks = if least_seeks.is_some() { "on" } else { "off" };
+            let reserve = permille / 10;
+            context.say(&format!("experiment 2: {name}, reserve {reserve}%, seeks {seeks}"));
+            let design = design.clone().with_reserve(permille);
+            phases.push(Bench::in_memory(&design, workload)?.through(3)?);
+        }
+    }
+    Ok(seen)
 }
 
 /// Whether hash groups write more than the paper's rules make them write, and what the curve of the

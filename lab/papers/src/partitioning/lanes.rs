@@ -84,7 +84,7 @@ pub(super) fn lanes_of(name: &str) -> Lanes {
     // RocksDB counts no bytes to compact in a stack.
     let debt_bytes = if name == LEVELED { SLOW_AND_STOP_BYTES } else { [u64::MAX; 2] };
     let flushes = device_time::Flushes::First;
-    Lanes::new(Limits { runs: SLOW_AND_STOP_RUNS, debt_bytes, flushes })
+    Lanes::new(Limits { runs: SLOW_AND_STOP_RUNS, debt_bytes, flushes, background_speed: 1 })
 }
 
 /// The five trees of the paper.
