@@ -40,6 +40,10 @@ rows! {
         "separation does not work for small data" => Rises;
     LATENCIES_SSD = "us in YCSB {} with all reads from the SSD, all nine",
         "" => Beside("the paper's databases fit into its page cache");
+    PROCESSOR = "us of them that the processor takes in YCSB {}, all nine",
+        "" => Beside("the rest is reads and writes");
+    LATENCIES_MOVED = "time of all mixes, PTierDB over leveled, reads and writes alone",
+        "0.40 to 0.83" => Beside("what the processor's time decides");
     LATENCIES = "us in YCSB {}, all nine (figure 7)",
         "" => Beside("the figure prints no numbers");
 }
@@ -93,9 +97,17 @@ pub(super) fn judge(report: &mut PaperReport, runs: &[Run]) {
     for (mix, name) in mixes.iter().enumerate() {
         let us = (0..runs.len()).map(|store| times.us(store, mix));
         report.show(LATENCIES.of(&[name]), list(us.collect::<Vec<_>>(), 2));
+        let us = runs.iter().map(|run| run.mixes[mix].processor_us);
+        report.show(PROCESSOR.of(&[name]), list(us, 2));
         let us = runs.iter().map(|run| run.mixes[mix].ssd_us);
         report.show(LATENCIES_SSD.of(&[name]), list(us.collect::<Vec<_>>(), 1));
     }
+    let moved = |store: usize, mix: usize| {
+        let phase = &runs[store].mixes[mix];
+        phase.us - phase.processor_us
+    };
+    let over = (0..mixes.len()).map(|mix| moved(LAST, mix) / moved(LEVELED, mix));
+    report.show(LATENCIES_MOVED, list(over, 2));
     draw(report, runs);
 }
 

@@ -43,6 +43,8 @@ pub(super) struct Phase {
     pub(super) us: f64,
     /// The same with all reads from the SSD.
     pub(super) ssd_us: f64,
+    /// The part of it that the processor takes.
+    pub(super) processor_us: f64,
 }
 
 impl Phase {
@@ -119,7 +121,10 @@ pub(super) struct Tree {
     /// Whether gets are made, or only their turns taken.
     makes_gets: bool,
     operations: u64,
+    /// What the store had counted when the last phase ended.
     before: CounterValues,
+    /// What of it the machine has computed.
+    computed: CounterValues,
 }
 
 impl Tree {
@@ -154,6 +159,7 @@ impl Tree {
             value_bytes,
             makes_gets: true,
             operations: 0,
+            computed: before.clone(),
             before,
         })
     }
@@ -178,16 +184,27 @@ impl Tree {
         operate: impl FnOnce(&mut Tree, u64) -> Result<()>,
     ) -> Result<Phase> {
         self.machine.operated();
+        self.compute();
         let from = self.machine.busy();
         operate(self, operations)?;
         self.machine.operated();
+        let now = self.compute();
         let to = self.machine.busy();
         let per_operation = |ns: u64| ns as f64 / 1e3 / operations.max(1) as f64;
         let us = per_operation(to.cached_ns - from.cached_ns);
         let ssd_us = per_operation(to.ssd_ns - from.ssd_ns);
-        let now = self.store.metrics().counters;
+        let processor_us = per_operation(to.processor_ns - from.processor_ns);
         let before = std::mem::replace(&mut self.before, now.clone());
-        Ok(Phase { counters: now.since(&before), us, ssd_us })
+        Ok(Phase { counters: now.since(&before), us, ssd_us, processor_us })
+    }
+
+    /// Adds the processor's time for what the store has counted since the last call, and returns
+    /// what it counted.
+    fn compute(&mut self) -> CounterValues {
+        let now = self.store.metrics().counters;
+        let before = std::mem::replace(&mut self.computed, now.clone());
+        self.machine.computed(&now.since(&before));
+        now
     }
 
     /// New records.
@@ -308,6 +325,9 @@ impl Tree {
             let records_bytes = self.records * (KEY_BYTES + self.value_bytes) as u64;
             let space = self.bytes() as f64 / records_bytes.max(1) as f64;
             self.space.push((self.operations as f64, space));
+        }
+        if is_timed {
+            self.compute();
         }
         if let Some(latencies) = &mut self.latencies {
             latencies.push(self.machine.busy().cached_ns - from.cached_ns);
