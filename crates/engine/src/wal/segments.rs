@@ -190,8 +190,12 @@ pub struct Wal {
 /// The files that a sync has to cover, captured under the commit lock.
 #[derive(Debug, Default)]
 pub struct SyncWork {
-    /// Sealed segments, oldest first, then the current one.
+    /// Sealed segments, oldest first, then the current one if it is needed.
     files: Vec<(u64, Arc<dyn StorageFile>)>,
+    /// The number of the current segment, if it is among the files.
+    current: Option<u64>,
+    /// Sequence number of the first record in a segment that is not among the files.
+    uncovered_seq: Option<SeqNo>,
     sync_dir: bool,
 }
 
@@ -517,16 +521,24 @@ impl Wal {
         Some((mapped, segment.mapping.take()))
     }
 
-    /// The work that makes everything appended so far durable.
-    pub fn sync_work(&self) -> SyncWork {
-        let finished = self.segments.iter().filter_map(|segment| {
+    /// The work that makes all records up to `seq` durable. The current segment is left out if it
+    /// began later: a sync would write its prepared pages and make its next writes fault.
+    pub fn sync_work(&self, seq: SeqNo) -> SyncWork {
+        let is_needed = |segment: &&Segment| segment.first_seq <= seq;
+        let finished = self.segments.iter().take_while(is_needed).filter_map(|segment| {
             segment.unsynced.as_ref().map(|file| (segment.number, Arc::clone(file)))
         });
         let mut files: Vec<_> = finished.collect();
-        if let (Some(writer), Some(segment)) = (&self.writer, self.segments.back()) {
+        let mut current = None;
+        if let (Some(writer), Some(segment)) = (&self.writer, self.segments.back())
+            && is_needed(&segment)
+        {
             files.push((segment.number, Arc::clone(writer.file())));
+            current = Some(segment.number);
         }
-        SyncWork { files, sync_dir: self.dir_dirty }
+        let uncovered = self.segments.iter().find(|segment| !is_needed(segment));
+        let uncovered_seq = uncovered.map(|segment| segment.first_seq);
+        SyncWork { files, current, uncovered_seq, sync_dir: self.dir_dirty }
     }
 
     /// Notes that a sync succeeded.
@@ -534,16 +546,14 @@ impl Wal {
         let current = self.segments.back().map(|segment| segment.number);
         for segment in &mut self.segments {
             let covered = work.files.binary_search_by_key(&segment.number, |(n, _)| *n).is_ok();
-            if covered && current != Some(segment.number) && segment.unsynced.is_some() {
-                // A segment that was finished after the work was captured was synced as the current
-                // one. The sync does not cover later records in it, so it stays unsynced.
-                let was_current = work.files.last().is_some_and(|(n, _)| *n == segment.number);
-                if !was_current {
-                    segment.unsynced = None;
-                }
+            // A segment that was finished after the work was captured was synced as the current
+            // one. The sync does not cover later records in it, so it stays unsynced.
+            let was_current = work.current == Some(segment.number);
+            if covered && !was_current && current != Some(segment.number) {
+                segment.unsynced = None;
             }
         }
-        if work.sync_dir && work.files.last().map(|(number, _)| *number) == current {
+        if work.sync_dir && work.current.is_some() && work.current == current {
             self.dir_dirty = false;
         }
     }
@@ -610,6 +620,11 @@ impl ObsoleteSegment {
 }
 
 impl SyncWork {
+    /// The last sequence number that it makes durable, if `next_seq` is the next one of the log.
+    pub fn through(&self, next_seq: SeqNo) -> SeqNo {
+        self.uncovered_seq.unwrap_or(next_seq) - 1
+    }
+
     /// Syncs the names of the segments, and then the segments, oldest first, so that a crash in
     /// between leaves a prefix of the log.
     pub fn run(&self, storage: &dyn Storage) -> Result<()> {

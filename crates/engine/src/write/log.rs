@@ -43,7 +43,7 @@ impl Committer {
         let sync = || {
             // A sync that panics counts as failed. Otherwise those who wait for it would wait for
             // ever.
-            let synced = catch_unwind(AssertUnwindSafe(|| self.sync_log()));
+            let synced = catch_unwind(AssertUnwindSafe(|| self.sync_log(seq)));
             let panicked = || Error::invalid("a sync of the log panicked", "report the panic");
             let synced = synced.unwrap_or_else(|_| Err(panicked()));
             synced.inspect_err(|error| self.env.stop_writes(error))
@@ -52,12 +52,14 @@ impl Committer {
         outcome.map_err(|error| Error::Stopped { cause: Box::new(error) })
     }
 
-    /// Syncs everything appended so far.
-    fn sync_log(&self) -> Result<()> {
+    /// Syncs the segments that hold records up to `seq`, with everything appended to them so far.
+    fn sync_log(&self, seq: SeqNo) -> Result<()> {
         let started = Instant::now();
         let (work, through): (SyncWork, SeqNo) = {
             let state = self.state.lock();
-            (state.wal.sync_work(), state.next_seq - 1)
+            let work = state.wal.sync_work(seq);
+            let through = work.through(state.next_seq);
+            (work, through)
         };
         self.wait_for_records(through)?;
         self.sync_early()?;
@@ -268,7 +270,7 @@ impl Committer {
         let note = edits(Current::default(), 0, Some(&Note::Repeats(start_seq)));
         state.wal.append(next_seq, unsynced, 0, &note)?;
         let segment = state.wal.append(next_seq, unsynced, batch.len(), batch.encoded())?;
-        let work = state.wal.sync_work();
+        let work = state.wal.sync_work(MAX_SEQ);
         work.run(&*self.env.storage)?;
         state.wal.synced(&work);
         Ok(segment)
