@@ -2,8 +2,8 @@
 # Kafka's own tests of the DSL, with RocksDB's stores and with Runstone's in their place:
 #   foreign.sh [files of tests, such as 'org/apache/kafka/streams/state/**/*Test.java']
 # Maven fetches them from its repository, as a jar of Kafka's. Prints how many tests passed with
-# each, and which fail with one only. It fails if one fails with Runstone only and foreign.txt has
-# no reason for it. Takes some minutes.
+# each, and which fail with only one of them. It fails if one fails with Runstone only and
+# foreign.txt has no reason for it. Takes some minutes.
 . "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
 tests=${1:-org/apache/kafka/streams/kstream/**/*Test.java}
@@ -23,7 +23,7 @@ failed() {
 }
 
 for stores in rocksdb runstone; do
-    # A failed test is no failure of Maven's; what it prints of them is in the reports.
+    # A failed test does not make Maven fail. What Maven prints about tests is in the reports.
     maven test -Pforeign "-Dforeign.stores=$stores" "-Dforeign.tests=$tests" > "$log" \
         2>&1 || { cat "$log" >&2; exit 1; }
     all=$(cat "$reports/$stores"/TEST-*.xml | grep -c '<testcase ')

@@ -1,13 +1,13 @@
 //! Open stores, among them those that follow another process.
 //!
-//! A store that follows shows one moment of what another process writes. A refresh shows a later
-//! one, by the store and by its keyspaces:
+//! A store that follows another process shows one moment of what that process writes. A refresh
+//! moves the store and its keyspaces to a later moment:
 //!
-//! 1. What was committed since is read, while other calls go on with the moment before.
+//! 1. What was committed since is read, while other calls go on with the earlier moment.
 //! 2. The object behind the handle of the store is replaced, and then that behind the handle of
-//!    each of its keyspaces. A reader that began before ends with the moment before.
-//! 3. Snapshots and cursors go on with theirs. So do transactions, but they refuse the keyspaces of
-//!    now: they are for writes, and here there are none.
+//!    each of its keyspaces. A reader that began earlier ends with the earlier moment.
+//! 3. Snapshots and cursors keep their moments. So do transactions, but they refuse the keyspaces
+//!    of a later moment: they are for writes, and here there are none.
 //!
 //! Readers of other stores pay nothing for that: a keyspace that follows is a plain keyspace.
 
@@ -39,8 +39,8 @@ pub struct OpenStore {
 /// A store that another process may write to.
 struct Following {
     follower: Follower,
-    /// Whoever refreshes holds it, until what was read is shown: another refresh that finds nothing
-    /// new would otherwise return before.
+    /// Held by a refresh until what it read is shown. Otherwise another refresh, which finds
+    /// nothing new, would return before that.
     refreshing: Mutex<()>,
     /// When what the store shows was read. The follower's own age waits for a refresh.
     as_of: Mutex<Instant>,
@@ -55,7 +55,7 @@ type Shown = Mutex<Names>;
 #[derive(Default)]
 struct Names {
     by_handle: HashMap<u64, String>,
-    /// With this many, those that were closed are forgotten.
+    /// Once there are more than this, closed handles are forgotten.
     most: usize,
 }
 
@@ -75,8 +75,7 @@ impl Deref for OpenStore {
 }
 
 impl OpenStore {
-    /// Opens a store. Where another process has it open, one that is to be read follows that
-    /// process.
+    /// Opens a store. If it is to be read and another process has it open, it follows that process.
     ///
     /// # Errors
     /// Those of [`Store::open`] and [`Store::follow`].
@@ -88,8 +87,8 @@ impl OpenStore {
         }
     }
 
-    /// Opens a store that shares resources. Where another process has it open, one that is to be
-    /// read follows that process.
+    /// Opens a store that shares resources. If it is to be read and another process has it open, it
+    /// follows that process.
     ///
     /// # Errors
     /// Those of [`Resources::open`] and [`Resources::follow`].
@@ -145,7 +144,8 @@ impl OpenStore {
     }
 
     /// Reads what the other process has committed since. If there is anything, `show` gets the
-    /// store of now, and shows it. Nobody else shows one meanwhile. Returns whether there was.
+    /// store as it is now, and shows it; no other refresh does so meanwhile. Returns whether there
+    /// was anything.
     ///
     /// # Errors
     /// If the store is open for writing. The errors of [`Follower::refresh`] and of `show`.
@@ -183,8 +183,8 @@ impl OpenStore {
         Ok(as_of.map_or(Duration::ZERO, |as_of| as_of.elapsed()))
     }
 
-    /// What the process that writes to a store told last of what it measures. `None` if it has told
-    /// nothing: nobody writes to the store, or not for a second yet.
+    /// The latest measurements that the process that writes to a store has published. `None` if
+    /// there are none: nobody writes to the store, or not for a second yet.
     ///
     /// # Errors
     /// If the store is open for writing; those of [`Follower::live`].
@@ -219,7 +219,7 @@ impl OpenStore {
     }
 }
 
-/// A snapshot, with the store that it is of if that may show another moment by now.
+/// A snapshot, with its store as it was then if the store may show another moment by now.
 #[derive(Clone, Debug)]
 pub struct Moment {
     /// The snapshot.
@@ -234,7 +234,7 @@ impl Moment {
         Moment { snapshot: open.snapshot(), view }
     }
 
-    /// A keyspace by which the snapshot can be read.
+    /// A keyspace through which the snapshot can be read.
     ///
     /// # Errors
     /// If there was none of that name.
@@ -258,7 +258,7 @@ pub fn keep_keyspace(
     let open = stores.get(store)?;
     let Some(following) = &open.following else { return keyspaces.keep(find(&open)?) };
     let mut names = following.shown.lock();
-    // As it is now that no refresh changes it.
+    // Looked up again, because from here on no refresh changes it.
     let now = stores.get(store)?;
     let keyspace = find(&now)?;
     let name = keyspace.name().to_string();
@@ -306,7 +306,7 @@ pub fn close(
         let names = std::mem::take(&mut following.shown.lock().by_handle);
         for handle in names.into_keys() {
             let closed = Failure::new(Code::Closed, Error::Closed.to_string());
-            // It may be closed itself.
+            // The keyspace's own handle may be closed already.
             let _ = keyspaces.replace(handle, Err(closed));
         }
     }

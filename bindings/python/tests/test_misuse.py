@@ -81,7 +81,8 @@ def test_huge_sizes(tmp_path: Path) -> None:
 
 
 def test_a_fork_that_ends_as_programs_do(tmp_path: Path) -> None:
-    """All that a child inherits goes at its end: nothing hangs, and the parent writes on."""
+    """All that a child inherits is freed when it ends: nothing hangs, and the parent goes on
+    writing."""
     program = (
         "import os, runstone, sys\n"
         "db = runstone.open(sys.argv[1])\n"

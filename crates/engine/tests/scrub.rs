@@ -58,7 +58,7 @@ fn files(storage: &SimStorage, extension: &str) -> Vec<(String, u64)> {
     all.map(|file| (file.name, file.len_bytes)).collect()
 }
 
-/// Each byte of a table is covered, even if the store has it in memory since the write.
+/// Each byte of a table is covered, even if the store has kept it in memory since the write.
 #[test]
 fn every_flipped_byte_of_a_table_is_told() {
     let storage = SimStorage::new(1);
@@ -119,7 +119,7 @@ fn a_scrub_leaves_the_cache_as_it_found_it() {
     assert_eq!((after.cache_bytes, after.pinned_bytes), (before.cache_bytes, before.pinned_bytes));
 }
 
-/// A compaction, a collection or a drop meanwhile is no damage.
+/// A compaction, a collection or a drop during the scrub is not damage.
 #[test]
 fn what_changes_during_a_scrub_is_no_damage() {
     let storage = SimStorage::new(4);

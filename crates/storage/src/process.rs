@@ -26,7 +26,7 @@ pub fn cpu_seconds() -> f64 {
     now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
 }
 
-/// Time that the calling thread was ready to run and had no core, in seconds.
+/// Time for which the calling thread was ready to run but had no core, in seconds.
 pub fn waited_seconds() -> f64 {
     const WAITED_FIELD: usize = 1;
     let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();

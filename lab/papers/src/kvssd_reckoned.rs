@@ -147,7 +147,7 @@ fn at_15_gb(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
     Ok(())
 }
 
-/// The gain of separating hot and cold data if there is less room.
+/// The gain from separating hot and cold data if there is less room.
 fn fuller(lab: &Lab<'_>, load: &Load, report: &mut PaperReport) -> Result<()> {
     let mut texts = Vec::new();
     for blocks in [3576.0, 3500.0] {

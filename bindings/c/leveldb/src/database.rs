@@ -237,7 +237,8 @@ pub unsafe extern "C" fn leveldb_approximate_sizes(
 ) {
     for at in 0..usize::try_from(num_ranges).unwrap_or(0) {
         let size = quietly(0, || {
-            // SAFETY: the caller's arrays of that many items, and the bytes that they name.
+            // SAFETY: the caller promises arrays of that many items, and valid bytes where they
+            // point.
             let (start, limit) = unsafe {
                 (
                     bytes(*range_start_key.add(at), *range_start_key_len.add(at))?,
@@ -261,7 +262,7 @@ pub unsafe extern "C" fn leveldb_compact_range(
     limit_key_len: usize,
 ) {
     quietly((), || {
-        // SAFETY: the caller's bytes. The size of a null key is ignored.
+        // SAFETY: the caller promises valid bytes. The size of a null key is ignored.
         let (start, limit) = unsafe {
             let some =
                 |key: *const c_char, size| (!key.is_null()).then(|| bytes(key, size)).transpose();

@@ -81,7 +81,7 @@ pub struct Args {
     /// Bytes written between two range deletes; without it, nothing is deleted.
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     delete_every: Option<u64>,
-    /// Share of the keys that each range delete removes, after the one before. [default: 0.1]
+    /// Share of the keys per range delete; each starts where the last one ended. [default: 0.1]
     #[arg(long, value_name = "SHARE", requires = "delete_every")]
     delete_share: Option<f64>,
     /// Share of the bytes that bulk loads bring, from 0 to below 1; without it, none.

@@ -44,7 +44,7 @@ impl Measured {
         }
     }
 
-    /// The owner of the counters, and the time since they count.
+    /// The owner of the counters, and since when they have counted.
     fn since(&self) -> String {
         match self {
             Measured::There(state) => {
@@ -204,7 +204,7 @@ fn to_text(
     text
 }
 
-/// The lines on the whole store.
+/// The lines about the whole store.
 fn measured_text(store: &Store, measured: &Measured) -> String {
     // Reads from the log of another process do not count as reads of this store.
     let log_bytes = match measured {

@@ -29,7 +29,7 @@ fn stats_beside_an_application_are_those_of_the_application() {
     assert!(stats["writer"].is_null() && stats["metrics"]["counters"]["writes"] == 0, "{stats}");
 }
 
-/// Nobody keeps house in such a store. Zeros would be a lie.
+/// Nobody does the housekeeping of such a store. Zeros would be a lie.
 #[test]
 fn what_is_not_told_is_no_zero() {
     let place = Place::new();
@@ -80,7 +80,7 @@ fn rates_are_followed_until_the_application_closes() {
         while !place.path("s/metrics").exists() {
             thread::sleep(Duration::from_millis(10));
         }
-        // So that the command has seen it.
+        // Gives the command time to see it.
         thread::sleep(Duration::from_millis(1500));
         store.close().expect("it closes");
         let ran = following.join().expect("it ends");

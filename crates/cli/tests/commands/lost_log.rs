@@ -6,7 +6,7 @@ use crate::{Place, Ran, files_below};
 
 const ENTRIES: u64 = 2_000;
 
-/// A store that stopped with unsynced writes, of which one bit was flipped early.
+/// A store that stopped with unsynced writes. A bit is flipped near the beginning of its log.
 fn torn(place: &Place) {
     let options = runstone::Options::default().wal_segment_bytes(64 << 10);
     let store = runstone::Store::open(place.path("open"), options).expect("a store");
@@ -31,8 +31,8 @@ fn kept(place: &Place) -> Vec<String> {
     names.filter(|name| name.starts_with("lost-")).collect()
 }
 
-/// `verify` printed "no damage" and nothing about 1,900 records that the open had not used. It is
-/// no damage, but it is reported.
+/// `verify` printed "no damage" and nothing about 1,900 records that the open had not used. They do
+/// not count as damage, but they are reported.
 #[test]
 fn verify_counts_what_is_not_used() {
     let place = Place::new();
@@ -160,7 +160,8 @@ fn dump_reads_what_is_kept() {
         assert!(ran.code == 0 && !ran.stdout.contains("lost-"), "{}", ran.stdout);
     }
 
-    // The kept files of a store that does not open are no damage: what is wrong in them is known.
+    // The kept files of a store that does not open do not count as damage: what is wrong in them is
+    // known.
     fs::write(place.path("s").join(&kept[0]), "cut").expect("a file");
     let files = files_below(&place.path("s"));
     let manifest = files.keys().find(|name| name.extension().is_some_and(|end| end == "manifest"));

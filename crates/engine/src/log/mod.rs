@@ -68,9 +68,9 @@ pub struct LogHeader {
     pub number: u64,
     /// Random id of this use of the file.
     pub id: u64,
-    /// For a WAL segment, the number of a manifest that was in force when the segment began, so
-    /// `CURRENT` names this one or a later one. Otherwise the segment does not belong to it: an
-    /// older copy of the store was laid over the directory. 0 for other files.
+    /// For a WAL segment, the number of a manifest that was in force when the segment began.
+    /// `CURRENT` must name this manifest or a later one; otherwise an older copy of the store was
+    /// laid over the directory. 0 for other files.
     pub manifest: u64,
 }
 

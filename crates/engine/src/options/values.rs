@@ -43,8 +43,8 @@ pub enum GcPointers {
     #[default]
     Stable,
     /// Collections write new pointers into the tree, for comparison; the paper does the same
-    /// (HashKV §3.3). It costs about one pointer per update of a user. Each deletion and each
-    /// inline value adds a marker to the value file, which takes 18 bytes and the key.
+    /// (HashKV §3.3). It costs about one pointer per user update. Each deletion and each inline
+    /// value adds a marker to the value file, which takes 18 bytes and the key.
     Writeback,
 }
 

@@ -219,8 +219,8 @@ pub(super) fn tell_options(inner: &Engine) {
     }
 }
 
-/// Does the same if the disk has no room for tables: the log stays, and its writes are in memory.
-/// Returns `full` if there is a log and the store is to run without one.
+/// Does what [`recover`] does if the disk has no room for tables: the log stays, and its writes are
+/// in memory. Returns `full` if there is a log and the store is to run without one.
 pub(super) fn recover_in_memory(inner: &Arc<Engine>, random: Random, full: &Error) -> Result<()> {
     let replay = replay_log(inner, Target::Memory, None)?;
     // If all is in tables, the end of the log may be lost. New sequence numbers would not continue

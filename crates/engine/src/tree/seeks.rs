@@ -22,7 +22,7 @@ use crate::tree::version::Version;
 #[derive(Debug)]
 pub struct Seeks {
     rule: PolicyOptions,
-    /// Tables that have had all their seeks. Some may have left the tree, or moved.
+    /// Tables that have used up their seeks. Some may have left the tree, or moved.
     spent: Mutex<rank::SpentSeeks, BTreeSet<TableId>>,
 }
 
@@ -39,13 +39,13 @@ impl Seeks {
         rule(&self.rule) == rule(options)
     }
 
-    /// Whether a table has had all its seeks.
+    /// Whether a table has used up its seeks.
     fn is_spent(&self, table: &TableHandle, seeks: u64) -> bool {
         seeks >= self.rule.allowed_seeks(table.meta().bytes)
     }
 
-    /// Charges a seek. Returns whether it is time to ask the policy: when the table has just had
-    /// all its seeks, and then at powers of two, in case the policy could do nothing.
+    /// Charges a seek. Returns whether it is time to ask the policy: when the table has just used
+    /// up its seeks, and then at powers of two, in case the policy could do nothing.
     fn charge(&self, table: &TableHandle) -> bool {
         let seeks = table.charge_seek();
         let is_time = self.is_spent(table, seeks)
@@ -56,7 +56,7 @@ impl Seeks {
         }
     }
 
-    /// The seeks of the tables that have had all of theirs, and are in the tree.
+    /// The seeks of the tables that have used up theirs and are in the tree.
     fn of_spent(&self, tree: &Version) -> BTreeMap<TableId, u64> {
         let mut seeks = BTreeMap::new();
         self.spent.lock().retain(|id| {
@@ -95,7 +95,7 @@ impl Version {
         runs.filter_map(move |run| Some(&**run.find(key)?))
     }
 
-    /// The seeks of the tables that have had all of theirs.
+    /// The seeks of the tables that have used up theirs.
     pub(super) fn spent_seeks(&self) -> BTreeMap<TableId, u64> {
         self.seeks.as_ref().map(|seeks| seeks.of_spent(self)).unwrap_or_default()
     }

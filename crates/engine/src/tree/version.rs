@@ -28,8 +28,8 @@ pub struct RangeChange<'a> {
     pub left: &'a [SeqNo],
 }
 
-/// Range deletes that left the tables stay in the set until they outnumber the others, and this
-/// number.
+/// Range deletes that left the tables stay in the set until they outnumber the others by more than
+/// this.
 const LEAST_REBUILT: u64 = 1024;
 
 /// An immutable tree.
@@ -57,8 +57,8 @@ pub struct Version {
 }
 
 impl Version {
-    /// The version of `shape`. `open` makes handles of tables that `self` lacks. Unchanged levels
-    /// and handles are shared, see [`ReadLevel`] for the cost.
+    /// Makes the version of `shape`. `open` makes handles for tables that `self` lacks. Unchanged
+    /// levels and handles are shared; see [`ReadLevel`] for the cost.
     pub fn next(
         &self,
         shape: Shape,
@@ -199,7 +199,7 @@ impl Version {
     }
 
     /// The access counters of tables in overlapping levels that have reached `least`, for this kind
-    /// of charge, and the seeks of tables that have had all of theirs. O(tables of those levels).
+    /// of charge, and the seeks of tables that have used up theirs. O(tables of those levels).
     pub fn heat(&self, charge: Charge, least: u64) -> Heat {
         let overlapping = self.levels.iter().filter_map(|level| match &**level {
             ReadLevel::Overlapping(index) => Some(&index.tables),
@@ -217,8 +217,8 @@ impl Version {
         self.seeks.is_some() || self.levels.iter().any(overlaps)
     }
 
-    /// Charges a seek for a key that a cursor sampled, and in each level where two or more tables
-    /// overlap there, the newest of them. Returns whether to ask the policy.
+    /// Charges a seek for a key that a cursor sampled. In each level where two or more tables
+    /// overlap at this key, it also charges the newest of them. Returns whether to ask the policy.
     pub fn charge_sample(&self, key: &[u8]) -> bool {
         let is_spent = self.charge_sampled_seek(key);
         self.levels.iter().fold(is_spent, |hot, level| match &**level {
@@ -232,8 +232,8 @@ impl Version {
         self.handles.values()
     }
 
-    /// The newest entry of `key` visible at `seq`. Counts the work in `stats`, which is new, and
-    /// charges tables with it.
+    /// The newest entry of `key` visible at `seq`. Counts the work in `stats`, which must be new,
+    /// and charges tables with it.
     pub fn get(
         &self,
         key: &[u8],

@@ -37,7 +37,7 @@ use crate::visibility::snapshot::Visibility;
 use crate::write::buffers::{Buffers, Part, buffer_limits};
 use crate::write::siblings::{Candidate, Sibling, Siblings};
 
-/// Memtables are looked at each time they have taken this fraction of their limit.
+/// Memtables are looked at each time they have grown by this fraction of their limit.
 const LOOKS_PER_LIMIT: u64 = 64;
 
 const BUFFERS: &str = "memtables fill their share of the memory budget";
@@ -107,9 +107,9 @@ pub(crate) fn fullness_permille(keyspace: &KeyspaceCore) -> u64 {
     }
 }
 
-/// The pressure of the memtables of one keyspace. It is the normal course of a flush that one
-/// memtable waits. When the last allowed memtable waits, writers slow down as the active memtable
-/// fills, so that they are slow by the time they must stop.
+/// The pressure of the memtables of one keyspace. During a flush it is normal that one memtable
+/// waits. When the last allowed memtable waits, writers slow down as the active memtable fills, so
+/// that they are slow by the time they must stop.
 fn memtable_permille(view: &View, options: &KeyspaceOptions, cache: &Cache) -> u32 {
     let waiting = view.immutable.len() as u64;
     match waiting.cmp(&u64::from(options.max_immutable_memtables)) {
@@ -156,7 +156,7 @@ impl BackPressure {
         }
     }
 
-    /// Does the same with what another store measured of all memtables.
+    /// Does the same after another store has measured all memtables.
     pub(super) fn take_over(&self, buffers: Buffers) {
         self.refresh_with([], || buffers);
     }
@@ -283,10 +283,10 @@ impl BackPressure {
     /// Returns the memtables to flush early, after memtables have grown.
     ///
     /// If none waits, the flush of the largest one begins once it takes half of the limit for all.
-    /// Then the other half lasts until the flush is done; a later start ends in a stop. Once all
-    /// together reach the limit, the largest are flushed until the waiting ones take a quarter of
-    /// the limit. There may be thousands of small ones, and one flush at a time would never catch
-    /// up.
+    /// Then the other half lasts until the flush is done; a later start would end in a stop. Once
+    /// all together reach the limit, the largest are flushed until the waiting ones take a quarter
+    /// of the limit. There may be thousands of small ones, and one flush at a time would never
+    /// catch up.
     pub(crate) fn memtables_to_flush(&self) -> Vec<Candidate> {
         let (soft, _) = buffer_limits(&self.env);
         // With many memtables, most growth is small and changes nothing.
@@ -381,8 +381,8 @@ impl BackPressure {
         }
     }
 
-    /// The current part of the memtables in the pressure: memtables fill between two changes of a
-    /// view. O(1), however many keyspaces there are, because each delayed write asks for it.
+    /// The pressure that memtables exert now: they fill between two changes of a view. O(1),
+    /// however many keyspaces there are, because each delayed write asks for it.
     fn memtables_permille(&self) -> u32 {
         let mut buffers = *self.buffers.lock();
         let taken = self.catalog.pool.taken_bytes();

@@ -170,7 +170,7 @@ pub(super) fn selective(context: &Context<'_>, report: &mut PaperReport) -> Resu
             let sizes = [vec![SMALL_BYTES; small], vec![large_bytes; large]].concat();
             let pair = sizes.iter().sum::<usize>() / sizes.len();
             let workload = Workload::of_mix(context.scaled(DATA_BYTES / 2 / pair as u64), &sizes);
-            // As the paper does for its features.
+            // The reserve that the paper uses where it measures features.
             let design = Design::paper(&workload).with_reserve(200);
             let selective = design.clone().separating_at(&workload, SEPARATE_AT);
             let sides = [design.side("all apart"), selective.side("selective")];

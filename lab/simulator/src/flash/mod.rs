@@ -525,7 +525,7 @@ mod tests {
         assert!((1400..1550).contains(&split[1]), "{split:?}");
         assert!(split[2] > 2000 && shared[2] > split[2], "{split:?} {shared:?}");
         assert!(rlsm[0] * 10 < nlsm[0] * 9, "{rlsm:?} {nlsm:?}");
-        // At this size hardly anything is collected, with either.
+        // At this size hardly anything is collected, with either design.
         assert!(rlsm[2] < 1200 && rlsm[2] * 100 <= mixed[2] * 101, "{rlsm:?} {mixed:?}");
     }
 

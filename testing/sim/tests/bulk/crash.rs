@@ -111,7 +111,7 @@ fn a_disk_that_stays_full() {
     fail_everywhere(FaultKind::NoSpace, true);
 }
 
-/// When a load returns, it is durable, and so is every earlier write, also to other keyspaces (P2).
+/// When a load returns, it is durable, and so is every earlier write, even to other keyspaces (P2).
 #[test]
 fn earlier_writes_are_durable_with_a_load() {
     holds_and_trips(Bug::LoadsOutrunTheLog, "before the log is synced up to it", || {

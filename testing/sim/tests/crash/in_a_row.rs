@@ -41,7 +41,7 @@ struct Life {
     is_logless: bool,
     /// Whether it has one now.
     has_log: bool,
-    /// The same of the store or copy that was opened last.
+    /// Whether the store or copy that was opened last was opened with one.
     opened_with_log: bool,
 }
 
@@ -186,7 +186,7 @@ impl Life {
         }
     }
 
-    /// Writes a batch, or the same by a transaction of either mode.
+    /// Writes a batch, or the same writes in a transaction of either mode.
     fn write(&mut self) -> Result<(), Error> {
         let count = if self.random.one_in(2) { 1 } else { 1 + self.random.below(8) };
         let (mut batch, mut writes) = (Batch::new(), Vec::new());
@@ -235,7 +235,7 @@ impl Life {
         Ok(())
     }
 
-    /// Changes a key by the value that it has.
+    /// Changes a key depending on its value.
     fn update(&mut self) -> Result<(), Error> {
         let (name, id) = self.pick();
         let (keyspace, key) = (self.store().keyspace(&name)?, self.key());
@@ -405,7 +405,8 @@ impl Life {
         let storage = self.storage.clone();
         let fired = storage.fired().len();
         self.open_own()?;
-        // An open that succeeds may only fail to remove a file. The next open removes that file.
+        // The only thing that may fail in a successful open is removing a file. The next open
+        // removes it.
         let all_removed = storage.fired().len() == fired;
         let found = read_keyspaces(self.store())?;
         let survived = self.oracle.judge_keyspaces(&found).unwrap_or_else(|what| panic!("{what}"));
@@ -451,8 +452,8 @@ impl Life {
         self.oracle.crash(power_lost || !self.has_log);
     }
 
-    /// Returns what a read-only open of the remains shows. It changes nothing, and copies are
-    /// unchanged.
+    /// Returns what a read-only open of the remains shows. Checks that it changes nothing, and that
+    /// copies are unchanged.
     fn look(&mut self) -> Option<Found> {
         let storage = self.storage.clone();
         for (path, expected) in self.copies.clone() {

@@ -1,5 +1,5 @@
-//! Stores whose options change on the way: any policy, any placement of values, while they are open
-//! and from one opening to the next; without and with crashes.
+//! Stores that change to any policy and any placement of values, both while they are open and from
+//! one opening to the next, with and without crashes.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ fn check_end(store: &Store, oracle: &Oracle, place: &str) {
     assert!(report.is_clean(), "{place}: {:?}", report.damage);
 }
 
-/// Steps of a seed on memory, reopened under other options each time.
+/// Runs the steps of a seed in memory. Each reopening uses other options.
 fn live(seed: u64, count: usize, background: Background) {
     let storage = MemoryStorage::new();
     let mut random = Random::new(seed ^ 0x11fe);

@@ -86,7 +86,7 @@ fn backups_of_separated_values_are_moments() {
     }
 }
 
-/// A crash at every I/O operation of a backup, also with the loss of power, leaves the earlier
+/// A crash at every I/O operation of a backup, with or without a loss of power, leaves the earlier
 /// backup whole, and the next one works.
 #[test]
 fn a_backup_that_is_cut_short_harms_no_other() {

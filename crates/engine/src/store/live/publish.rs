@@ -23,7 +23,7 @@ use crate::sync::{Mutex, rank};
 
 /// How often latencies are read.
 const LOOK: Duration = Duration::from_millis(450);
-/// A snapshot may take this part of the time.
+/// A snapshot may take one part in this many of the time.
 const PART_OF_TIME: u32 = 100;
 
 /// The state of the reports. The lock is held while a report is written.
@@ -50,7 +50,7 @@ impl Default for Publishing {
 }
 
 impl Publishing {
-    /// Ends the reports, and removes the file: so watchers learn that the store is closed.
+    /// Ends the reports, and removes the file, by which watchers learn that the store is closed.
     pub(crate) fn close(&self, storage: &dyn Storage) {
         let mut state = self.state.lock();
         state.is_closed = true;

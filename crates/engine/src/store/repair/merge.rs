@@ -1,9 +1,9 @@
 //! Merges all versions of a keyspace by their numbers, and judges which of them the repaired store
 //! gets.
 //!
-//! 1. Sources are tables of the store, and of the log's entries. Each is opened when the merge
-//!    reaches its first key, and closed behind its last one: there may be ten thousand.
-//! 2. The versions of a key come newest first. What a range delete hides is passed. A put ends the
+//! 1. The sources are the store's tables, and tables made of the log's entries. Each is opened when
+//!    the merge reaches its first key, and closed after its last one: there may be ten thousand.
+//! 2. The versions of a key come newest first. What a range delete hides is skipped. A put ends the
 //!    key, and so does a delete, which is not written: nothing lies below. Operands above are
 //!    written as they are.
 //! 3. If two versions have one number, one is of a table that the other was compacted into. Folding
@@ -34,7 +34,7 @@ use crate::ranges::RangeDeletes;
 
 /// A table to merge.
 pub(super) struct Input {
-    /// The table of the damaged store. `None`: it has entries of the log.
+    /// The table of the damaged store. `None` if this one holds entries of the log.
     pub(super) table: Option<TableId>,
     /// What the report calls it.
     pub(super) name: String,
@@ -63,7 +63,7 @@ pub(super) enum Purpose {
 /// Writes of a log that was kept aside come before this number.
 pub(super) const NO_ASIDE: SeqNo = SeqNo::MAX;
 
-/// The place of a source in its entries.
+/// The position of a source.
 struct At {
     key: Vec<u8>,
     trailer: u64,
@@ -100,7 +100,7 @@ struct Judged {
     is_done: bool,
     /// Versions to write, newest first.
     kept: Vec<(u64, Vec<u8>)>,
-    /// The version that was read last: another one of its number may follow.
+    /// The version that was read last: another one with its number may follow.
     waiting: Option<(u64, Vec<u8>)>,
     /// Why the value cannot be read.
     lost: Option<String>,
@@ -124,7 +124,7 @@ pub(super) struct Merge<'a> {
     pub(super) has_operands: bool,
     /// Whether a value is not there, or an entry could not be read. Only a probe sets it.
     pub(super) misses: bool,
-    /// The last doubt about a single key, for the reason to be joined with the next.
+    /// The reason for the last doubt, if it is about a key and may be joined with the next doubt.
     joined: Option<DoubtReason>,
 }
 

@@ -264,15 +264,16 @@ fn a_record_counts_although_its_version_has_a_tag() {
     });
 }
 
-/// A snapshot keeps the segments of values that cooled, and the process ends. The next one compacts
-/// both pointers of such a value. Its group has a record and a tag of the version; the record is
-/// not dead merely because the tree leads elsewhere, for then the version would be.
+/// A snapshot keeps the segments of values that cooled, and the process ends. The next process
+/// compacts both pointers of such a value. Its group has a record and a tag of the version. The
+/// record is not dead merely because the tree leads elsewhere; otherwise the version would be dead
+/// too.
 #[test]
 fn a_value_that_cooled_is_not_dead_because_of_where_it_was() {
     holds_and_finds(Bug::PlacesComparedAcrossStreams, || {
         let storage = SimStorage::new(1);
         let store = open_any(Arc::new(storage.clone()), cooling_back());
-        // So that the places in the group are later ones than the first of the cold stream.
+        // Moves the places in the group past the first ones of the cold stream.
         (0..8).for_each(|turn| write(&store, turn));
         store.collect_values().expect("collects");
         (0..4).for_each(|turn| {

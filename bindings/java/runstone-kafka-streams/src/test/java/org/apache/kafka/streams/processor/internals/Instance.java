@@ -1,5 +1,5 @@
 // An instance of an application without brokers: Kafka's own tasks, state directory and reader of
-// changelogs, by one thread.
+// changelogs, in one thread.
 
 package org.apache.kafka.streams.processor.internals;
 
@@ -42,7 +42,7 @@ final class Instance {
     private final InternalTopologyBuilder topology;
     private final MockTime time = new MockTime();
     private final StreamsMetricsImpl metrics;
-    /** Each thread of Kafka's has it from its beginning. */
+    /** Each of Kafka's threads has it from the start. */
     private final Sensor commits;
     private final ThreadCache cache;
     private final StreamsProducer producer;
@@ -211,7 +211,7 @@ final class Instance {
         }
     }
 
-    /** Commits, and has the stores commit too, as in the end of a task. */
+    /** Commits, and has the stores commit too, as at the end of a task. */
     void commit(Task task) {
         commit(task, true);
     }
