@@ -111,7 +111,7 @@ impl<T: Send + Sync + 'static> Handles<T> {
     }
 
     /// Puts another object behind a handle, or a reason why there is none any more. Whoever uses
-    /// the one before goes on with it.
+    /// the old one goes on with it.
     ///
     /// # Errors
     /// If the handle was closed, or never was one of this kind, and in a fork.
@@ -123,7 +123,7 @@ impl<T: Send + Sync + 'static> Handles<T> {
         self.check(found)?;
         let entry = Arc::new(Entry { handle, process: found.process, object });
         let was = slot.entry.compare_and_swap(&*before, Some(entry));
-        // Otherwise it was closed meanwhile: whoever replaces keeps others from doing it.
+        // Otherwise it was closed meanwhile: callers of this function keep each other out.
         let is_replaced = was.as_ref().is_some_and(|was| Arc::ptr_eq(was, found));
         if is_replaced { Ok(()) } else { Err(self.refuse(handle)) }
     }

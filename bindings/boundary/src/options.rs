@@ -90,8 +90,8 @@ fn check_threads(count: Option<usize>) -> Result<()> {
 /// Makes resources as TOML says. An empty text gives the defaults.
 ///
 /// # Errors
-/// If the text is no TOML, or has unknown names or values that cannot work, or if there are no more
-/// threads.
+/// If the text is not TOML, or has unknown names or values that cannot work, or if there are no
+/// more threads.
 pub fn of_resources(text: &str) -> Result<Resources> {
     let text: ResourcesText = read(text)?;
     check_threads(text.background_threads)?;
@@ -133,7 +133,7 @@ pub fn check_sharing(text: &str) -> Result<()> {
 /// Reads the options of a store from TOML. An empty text gives the defaults.
 ///
 /// # Errors
-/// If the text is no TOML, or has unknown names or values that cannot work.
+/// If the text is not TOML, or has unknown names or values that cannot work.
 pub fn of_store(text: &str) -> Result<Options> {
     let text: Text = read(text)?;
     check_threads(text.background_threads)?;
@@ -178,7 +178,7 @@ pub fn of_store(text: &str) -> Result<Options> {
 /// those of a preset.
 ///
 /// # Errors
-/// If the text is no TOML, or has unknown names or values that cannot work.
+/// If the text is not TOML, or has unknown names or values that cannot work.
 pub fn of_keyspace(text: &str) -> Result<KeyspaceOptions> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]

@@ -38,7 +38,7 @@ pub trait Kept: Sized {
         Ok(ptr::without_provenance_mut(handle.get() as usize))
     }
 
-    /// Closes a handle. A null one is no error, as for `free`.
+    /// Closes a handle. A null one is not an error, as for `free`.
     fn close(handle: *const Self) -> Result<()> {
         match handle.is_null() {
             true => Ok(()),

@@ -94,7 +94,7 @@ pub unsafe extern "C" fn runstone_batch_put_with_ttl(
     })
 }
 
-/// Adds a delete. Deleting an absent key is no error.
+/// Adds a delete. Deleting an absent key is not an error.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_batch_delete(
     batch: *mut runstone_batch,

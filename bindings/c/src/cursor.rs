@@ -115,7 +115,7 @@ pub unsafe extern "C" fn runstone_cursor_create(
     })
 }
 
-/// Closes a cursor. It is no error if it is null.
+/// Closes a cursor. It is not an error if it is null.
 #[unsafe(no_mangle)]
 pub extern "C" fn runstone_cursor_close(cursor: *mut runstone_cursor) -> runstone_status {
     answer(|| runstone_cursor::close(cursor))

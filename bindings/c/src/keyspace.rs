@@ -185,7 +185,7 @@ pub unsafe extern "C" fn runstone_contains(
     })
 }
 
-/// Removes a key. Removing an absent key is no error.
+/// Removes a key. Removing an absent key is not an error.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_delete(
     keyspace: *const runstone_keyspace,

@@ -44,8 +44,8 @@ pub unsafe extern "C" fn runstone_open(
 
 /// Opens a store for reading, whether or not another process writes to it, and keeps nobody from
 /// that. It shows one moment; runstone_refresh() shows a later one. The writer keeps the files that
-/// this moment needs, within its limits (`follower_keep_bytes`, `follower_keep_seconds`); behind
-/// them reads and refreshes end with RUNSTONE_LEASE_REVOKED. `options` may be null.
+/// this moment needs, within its limits (`follower_keep_bytes`, `follower_keep_seconds`); beyond
+/// them, reads and refreshes end with RUNSTONE_LEASE_REVOKED. `options` may be null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_follow(
     path: *const c_char,
@@ -112,10 +112,10 @@ pub struct runstone_live_state {
     pub is_current: bool,
 }
 
-/// What the process that writes to a store told last of its counters, sizes and latencies, in the
-/// text format of Prometheus, as runstone_metrics() gives them there. It tells once a second while
-/// somebody follows the store. `metrics` is null if it has told nothing: nobody writes to the
-/// store, or not for a second yet. `state` may be null. The store must be open for reading.
+/// The latest counters, sizes and latencies that the process that writes to a store has reported,
+/// in the text format of Prometheus, as runstone_metrics() gives them there. It reports once a
+/// second while somebody follows the store. `metrics` is null if there is no report: nobody writes
+/// to the store, or not for a second yet. `state` may be null. The store must be open for reading.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_live(
     store: *const runstone_store,
@@ -143,7 +143,7 @@ pub unsafe extern "C" fn runstone_live(
 /// Closes a store: waits for running jobs, writes what is in memory to tables, and releases the
 /// directory. Its keyspaces, batches, snapshots and transactions fail with RUNSTONE_CLOSED from
 /// then on; a cursor of a keyspace continues to show the moment of its snapshot, and keeps the
-/// memory and files that it needs. Close all of these too. A null store is no error.
+/// memory and files that it needs. Close all of these too. A null store is not an error.
 #[unsafe(no_mangle)]
 pub extern "C" fn runstone_close(store: *mut runstone_store) -> runstone_status {
     answer(|| match store.is_null() {

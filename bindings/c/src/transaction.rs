@@ -187,7 +187,7 @@ pub unsafe extern "C" fn runstone_transaction_put(
     })
 }
 
-/// Removes a key. Removing an absent key is no error.
+/// Removes a key. Removing an absent key is not an error.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_transaction_delete(
     transaction: *mut runstone_transaction,

@@ -1,5 +1,5 @@
 /* What is committed to a store, for other systems: changes in order, exactly once; a gap, and the
- * state behind it; mirrors; followers that share resources, and what their writer tells. */
+ * state after it; mirrors; followers that share resources, and what their writer tells. */
 
 #include <runstone.h>
 #include <signal.h>
@@ -264,7 +264,7 @@ static void exactly_once(void) {
     gone(place("counts"));
 }
 
-/* Puts operands behind each other. */
+/* Appends operands to each other. */
 static bool joins(void *context, runstone_slice key, runstone_slice base,
                   const runstone_slice *operands, size_t count, runstone_output *output) {
     char joined[64];
@@ -432,7 +432,7 @@ static void wrong_calls(void) {
     REFUSED(RUNSTONE_CLOSED, "closed", runstone_changes_close(changes));
     WORKS(runstone_changes_close(NULL));
     WORKS(runstone_mirror_close(NULL));
-    /* The store itself is no place for its mirror, nor is another store. */
+    /* The store itself is not a place for its mirror, nor is another store. */
     runstone_store *store;
     WORKS(runstone_open(place("other"), NULL, &store));
     WORKS(runstone_close(store));

@@ -313,7 +313,7 @@ static bool wrong_output(void *context, runstone_slice key, runstone_slice base,
     return true;
 }
 
-/* A callback that sets what are no bytes: an error of the read, not an empty value. */
+/* A callback that sets what are not bytes: an error of the read, not an empty value. */
 static void callbacks(const char *path) {
     runstone_options *options;
     runstone_store *store;

@@ -27,7 +27,7 @@ impl Counter {
         }
     }
 
-    /// The number in a value; `None` if the value is no counter.
+    /// The number in a value; `None` if the value is not a counter.
     pub fn number(self, value: &[u8]) -> Option<String> {
         let bytes: [u8; 8] = value.try_into().ok()?;
         Some(match self {

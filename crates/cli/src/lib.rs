@@ -1,6 +1,6 @@
 //! The `runstone` command as a library: reads the command line, runs one command, reports its
-//! error. Each command is a file in `commands/`. This is no interface: the binary calls [`run`],
-//! and the feature `lab` adds the commands of the laboratory.
+//! error. Each command is a file in `commands/`. This is not an interface: the binary calls
+//! [`run`], and the feature `lab` adds the commands of the laboratory.
 
 mod arguments;
 mod commands;
@@ -84,7 +84,7 @@ pub fn run() -> ExitCode {
     }
 }
 
-/// Reports what clap found wrong; help and version are no errors.
+/// Reports what clap found wrong; help and version are not errors.
 fn refuse(error: clap::Error) -> ExitCode {
     let is_json = std::env::args_os().any(|argument| argument == "--json");
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {

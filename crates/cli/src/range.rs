@@ -67,7 +67,7 @@ impl From<Failed<'_>> for Failure {
                 let what = format!("the value of key {key} cannot be read: {}", failure.what);
                 let hint = match failure.exit {
                     Exit::Damaged => format!("{hint}; `runstone put` writes the key anew"),
-                    // A failing device is no damage, and may work again.
+                    // A failing device is not damage, and may work again.
                     _ => hint,
                 };
                 (what, hint, failure.exit)

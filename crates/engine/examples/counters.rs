@@ -38,7 +38,7 @@ pub(crate) fn main() -> Result<()> {
     store.write(&batch, WriteOptions::default())?;
     assert_eq!(count(&views, "articles")?, 1);
 
-    // What is no number is refused before it is written.
+    // What is not a number is refused before it is written.
     let refused = views.merge("home", "one").expect_err("three bytes");
     assert!(refused.is_invalid());
     println!("refused: {refused}");

@@ -356,7 +356,7 @@ impl Error {
         if self.is_no_space() { Error::Stopped { cause: Box::new(self) } } else { self }
     }
 
-    /// Whether the cause is damage on disk, also if it stopped the store.
+    /// Whether the cause is damage on disk, even if it stopped the store.
     pub fn is_corruption(&self) -> bool {
         match self {
             Error::Stopped { cause } => cause.is_corruption(),

@@ -632,7 +632,7 @@ fn a_closed_store_says_that_it_is_closed() {
     assert!(matches!(begun, Err(runstone::Error::Closed)));
 }
 
-/// A store whose removal was cut short is no store any more, and the next removal completes it.
+/// A store whose removal was cut short is not a store any more, and the next removal completes it.
 #[test]
 fn a_removal_that_was_cut_short_is_completed() {
     let dir = tempfile::tempdir().expect("a directory");

@@ -35,7 +35,7 @@ impl Checksum {
             (Checksum::XxHash, _) => xxh32(bytes, 0),
             (Checksum::XxHash64, _) => xxh64(bytes, 0) as u32,
             (Checksum::Xxh3, None) => 0,
-            // The last byte is no input of the hash: it is mixed in by a multiplication.
+            // The last byte is not an input of the hash: it is mixed in by a multiplication.
             (Checksum::Xxh3, Some((last, rest))) => {
                 xxh3_64(rest) as u32 ^ u32::from(*last).wrapping_mul(0x6b90_83d9)
             }

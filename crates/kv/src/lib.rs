@@ -76,7 +76,7 @@ pub trait KvStore: Send + Sync {
         self.write(&[KvWrite::Put { key, value }], durability)
     }
 
-    /// Removes a key. Removing an absent key is no error.
+    /// Removes a key. Removing an absent key is not an error.
     fn delete(&self, key: &[u8], durability: Durability) -> Result<()> {
         self.write(&[KvWrite::Delete { key }], durability)
     }

@@ -43,7 +43,7 @@ const LINE_HEIGHT: f64 = 14.0;
 pub struct Line {
     /// Name in the legend.
     pub name: String,
-    /// In the order in which they are joined. Points that are no numbers are left out.
+    /// In the order in which they are joined. Points that are not numbers are left out.
     pub points: Vec<(f64, f64)>,
     /// Points from another source.
     pub marks: Marks,
@@ -54,7 +54,7 @@ pub struct Line {
 pub struct Marks {
     /// Name in the legend, taken from the first line with marks.
     pub name: String,
-    /// Points that are no numbers draw no mark.
+    /// Points that are not numbers draw no mark.
     pub points: Vec<(f64, f64)>,
 }
 
@@ -185,7 +185,7 @@ fn draw_lines(canvas: &mut Canvas, chart: &LineChart) {
     mark_lines(canvas, chart, (&x, &y), &mut names);
 }
 
-/// Where a point is drawn: nowhere if it is no number, or has no place on an axis.
+/// Where a point is drawn: nowhere if it is not a number, or has no place on an axis.
 fn place((x, y): (&Range, &Range), point: &(f64, f64)) -> Option<(f64, f64)> {
     let (right, up) = (x.at(point.0), y.at(point.1));
     let is_placed = right.is_finite() && up.is_finite();

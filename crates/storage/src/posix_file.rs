@@ -151,7 +151,7 @@ impl StorageFile for PosixFile {
     }
 
     fn read_ahead(&self, offset: u64, len_bytes: u64) {
-        // A zero length would mean "to the end"; a refused hint is no loss.
+        // A zero length would mean "to the end"; a refused hint loses nothing.
         if let Some(len_bytes) = NonZeroU64::new(len_bytes) {
             let _ = fadvise(&self.file, offset, Some(len_bytes), Advice::WillNeed);
         }

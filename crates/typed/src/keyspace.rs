@@ -108,7 +108,7 @@ where
         self.iter()?.next_back().transpose()
     }
 
-    /// Removes a key. Removing an absent key is no error.
+    /// Removes a key. Removing an absent key is not an error.
     pub fn delete(&self, key: &K) -> Result<()> {
         self.keyspace.delete(key::encode(key)?)
     }

@@ -259,7 +259,7 @@ impl DeviceUrl {
             named
         });
         made.inspect_err(|_| {
-            // An unfinished image is no device; the next attempt starts afresh.
+            // An unfinished image is not a device; the next attempt starts afresh.
             let _ = std::fs::remove_file(&path);
         })
     }

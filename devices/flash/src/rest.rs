@@ -1,4 +1,4 @@
-//! Takes little-endian fields off the front of bytes that may be cut short or wrong. This is no
+//! Takes little-endian fields off the front of bytes that may be cut short or wrong. This is not a
 //! format: the caller knows what the fields mean.
 
 /// The number at a place; `None` beyond the end.

@@ -90,7 +90,7 @@ fn listed(buffer: &[u8], used: usize) -> Vec<Vec<u8>> {
 #[test]
 fn nvme_lists_sorted_keys_in_small_buffers() {
     let mut device = device();
-    // A key written without the front is no key of the command set.
+    // A key written without the front is not a key of the command set.
     device.put(&[b'k'; 20], b"").unwrap();
     let mut expected: Vec<Vec<u8>> =
         (0..300_u32).map(|i| format!("k{i:0width$}", width = 3 + i as usize % 12).into()).collect();

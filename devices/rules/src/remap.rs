@@ -201,7 +201,7 @@ fn rewrite<E: PageEntry>(
 struct Account<'a, E> {
     device: &'a Device<'a, E>,
     page_counts: BTreeMap<u32, usize>,
-    /// Per block: tables that are no inputs, and outputs.
+    /// Per block: tables that are not inputs, and outputs.
     block_tables: BTreeMap<u32, usize>,
     /// Positions of entries that are charged to an output already.
     charged: BTreeSet<usize>,

@@ -36,7 +36,7 @@ pub enum Error {
         /// What is not as expected.
         what: String,
     },
-    /// A stream is no snapshot, is damaged, or ends early.
+    /// A stream is not a snapshot, is damaged, or ends early.
     #[error("snapshot, block {block}: {what}; hint: send it again")]
     Stream {
         /// Number of the block, from 0.

@@ -71,8 +71,8 @@
 //! ([`SnapshotData`]). To take one is cheap: it pins a snapshot of the store and writes nothing.
 //! Bytes are made when a node asks for them, in a file without a name, while applying goes on. An
 //! installed snapshot is loaded into a fresh keyspace, then one batch switches to it. A checkpoint
-//! of the store would be no snapshot: it has the vote and the log of the node that made it, and who
-//! installs it would vote twice.
+//! of the store would not be a snapshot: it has the vote and the log of the node that made it, and
+//! who installs it would vote twice.
 
 #![forbid(unsafe_code)]
 

@@ -5,7 +5,7 @@
 //! machine's task, and at once purges the log up to its end. If the power went then, the node would
 //! have neither the entries nor the snapshot. So such a purge is *held*: readers no longer see the
 //! entries, and the disk keeps them until the machine is there. An append waits as well, if it
-//! would leave a hole behind the entries that are kept. Rejected: to purge in the batch that
+//! would leave a hole after the entries that are kept. Rejected: to purge in the batch that
 //! switches machines, since appends would have to wait all the same.
 
 use std::fmt::Debug;
@@ -99,7 +99,7 @@ impl<C: RaftTypeConfig> LogStore<C> {
     }
 
     /// Ends a held purge if the machine is there. If it is not, waits for it, unless an append
-    /// behind the entries that are kept leaves no hole.
+    /// after the entries that are kept leaves no hole.
     async fn release(&mut self) -> Result<(), Error> {
         let Some(held) = self.reader.held() else { return Ok(()) };
         let is_over = |progress: &Progress| progress.applied > held.index || progress.has_failed;

@@ -36,7 +36,7 @@ fn headlines(report: &PaperReport) -> String {
     format!("{header}|---|---|---|---|---|\n{}", lines.collect::<String>())
 }
 
-/// The claims that are no headlines.
+/// The claims that are not headlines.
 fn claims(report: &PaperReport) -> String {
     let is_headline = |row: &&PaperRow| report.headlines.iter().any(|one| one.claim == row.claim);
     let header = row(["claim", "paper", "here", "judged by", "verdict"].map(String::from));

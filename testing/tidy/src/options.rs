@@ -69,7 +69,7 @@ fn documented(text: &str) -> Vec<&str> {
 }
 
 /// Texts in quotes before another text of several words, as in a tuple or a match. The arguments of
-/// a call are no explanation.
+/// a call are not an explanation.
 fn beside(text: &str) -> impl Iterator<Item = &str> {
     let pieces: Vec<&str> = text.split('"').collect();
     let starts = 0..pieces.len().saturating_sub(3);

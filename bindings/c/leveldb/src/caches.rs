@@ -39,7 +39,7 @@ impl CacheShare {
     /// Takes a share for a database that asks for this many bytes; `None` for LevelDB's default.
     ///
     /// # Errors
-    /// If the limit in the environment is no size.
+    /// If the limit in the environment is not a size.
     pub(crate) fn take(asked_bytes: Option<u64>) -> Result<CacheShare> {
         let (asked_bytes, limit_bytes) = (asked_bytes.unwrap_or(DEFAULT_BYTES), limit()?);
         let share = |taken_bytes| share_bytes(asked_bytes, taken_bytes, limit_bytes);

@@ -127,7 +127,7 @@ pub unsafe extern "C" fn leveldb_put(
     }
 }
 
-/// Removes a key. Removing an absent key is no error.
+/// Removes a key. Removing an absent key is not an error.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leveldb_delete(
     db: *mut leveldb_t,

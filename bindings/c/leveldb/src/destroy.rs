@@ -7,8 +7,8 @@ use runstone_boundary::{Code, Failure};
 
 use crate::Result;
 
-/// Removes a database, and its directory if nothing else is in it. It is no error if the database
-/// does not exist, as in LevelDB.
+/// Removes a database, and its directory if nothing else is in it. It is not an error if the
+/// database does not exist, as in LevelDB.
 pub(crate) fn destroy(path: &str) -> Result<()> {
     match Store::destroy(path) {
         Ok(()) => {

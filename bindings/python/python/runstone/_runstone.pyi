@@ -243,7 +243,7 @@ class Keyspace(MutableMapping[bytes, bytes]):
     ) -> None:
         """Stores a value. `sync`: it survives a power loss. `ttl`: it expires after seconds."""
     def delete(self, key: Buffer, *, sync: Optional[bool] = None) -> None:
-        """Removes a key. Removing an absent key is no error."""
+        """Removes a key. Removing an absent key is not an error."""
     def delete_range(
         self,
         start: Optional[Buffer] = None,

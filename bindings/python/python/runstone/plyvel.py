@@ -86,7 +86,7 @@ class _Reader:
         return _runstone.iterator(self._db, self._prefix, self._snapshot, **options)
 
     def raw_iterator(self, **options: Any) -> RawIterator:
-        """LevelDB's own iterator; also of a part with a prefix."""
+        """LevelDB's own iterator; also for a database with a prefix."""
         return _runstone.raw_iterator(self._db, self._prefix, self._snapshot, **options)
 
     def __iter__(self) -> Iterator:

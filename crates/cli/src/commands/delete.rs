@@ -8,7 +8,7 @@ use crate::interrupt::{self, SIGINT};
 use crate::opening::{Location, little};
 use crate::output::Output;
 
-/// Remove keys, all or none, or a range of keys; absent ones are no error
+/// Remove keys, all or none, or a range of keys; absent ones are not an error
 #[derive(clap::Args)]
 pub struct Args {
     /// The store.

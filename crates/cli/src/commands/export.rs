@@ -252,7 +252,7 @@ struct Tally {
     failures: Failures,
     /// Keys that damage hides.
     missing: Vec<Missing>,
-    /// The names in --columns that are no field of any value.
+    /// The names in --columns that are not fields of any value.
     empty_columns: Vec<String>,
 }
 

@@ -21,7 +21,7 @@ pub struct Args {
     topic: Option<String>,
 }
 
-/// Topics that are no commands, in the order of help.
+/// Topics that are not commands, in the order of help.
 const TOPICS: &[&str] = &["encoding", "options", "policies", "presets", "devices", "exit-codes"];
 
 /// Topics and commands, for completion.

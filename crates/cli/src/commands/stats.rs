@@ -111,7 +111,7 @@ impl Args {
         Ok(Exit::Ok)
     }
 
-    /// Under `--json` standard error holds nothing but errors, and this is no error.
+    /// Under `--json` standard error holds nothing but errors, and this is not an error.
     fn tell(&self, output: &Output, what: &str) {
         if output.is_json {
             // A line that cannot be printed fails at the next one.

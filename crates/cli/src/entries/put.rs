@@ -68,8 +68,8 @@ impl Put {
 }
 
 impl Put {
-    /// Refuses a value to which no operand could be added, and a number in decimal: its text is no
-    /// counter, or, if it has eight digits, a different counter.
+    /// Refuses a value to which no operand could be added, and a number in decimal: its text is not
+    /// a counter, or, if it has eight digits, a different counter.
     pub fn check_counter(&self, counter: Option<Counter>, value: &[u8]) -> Result<()> {
         let Some(counter) = counter else { return Ok(()) };
         let typed = self.value.as_deref().filter(|_| !self.encoding.hex).unwrap_or_default();

@@ -16,7 +16,8 @@ use crate::range::{Missing, Range, Visit};
 const MOST_HALVES: usize = 256;
 
 /// Visits the keys of a range that can be read, and reports the others. Backwards, it ends at the
-/// first damage. A key without a value is no gap: it is visited, and the walk continues after it.
+/// first damage. A key without a value is not a gap: it is visited, and the walk continues after
+/// it.
 pub fn walk(
     keyspace: &Keyspace,
     snapshot: Option<&Snapshot>,

@@ -90,7 +90,7 @@ pub fn look(path: &Path, storage: &dyn Storage, failure: &Failure) -> Result<Ver
             Err(Error::Corruption { file, offset, what }) => {
                 report.damage.push(Damage::new(file, format!("byte {offset}: {what}")));
             }
-            // Files that are no part of a store are skipped.
+            // Files that are not part of a store are skipped.
             Ok(_) | Err(Error::InvalidArgument { .. }) => {}
             Err(error) => {
                 report.damage.push(Damage::new(file.name, error.to_string()));

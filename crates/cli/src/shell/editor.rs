@@ -119,7 +119,7 @@ pub fn run(session: &mut Session<'_>) -> Result<()> {
             // Several lines, if a terminal handed over what was pasted as one.
             Ok(lines) => {
                 for line in lines.lines() {
-                    // A full history is no error of the line.
+                    // A full history is not an error of the line.
                     let _ = editor.add_history_entry(line);
                 }
                 match run_lines(session, &lines) {

@@ -1,5 +1,5 @@
 //! The regular files of a directory tree, by relative path. No symbolic link is followed. An entry
-//! that cannot be read or is no file is counted, and is no error.
+//! that cannot be read or is not a file is counted, and is not an error.
 
 use std::ffi::OsStr;
 use std::fs;

@@ -21,7 +21,7 @@ use clap::ValueEnum;
 
 use crate::failure::{Failure, Result};
 
-/// Some programs begin a text with it; it is no part of the first record.
+/// Some programs begin a text with it; it is not part of the first record.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// How records are written in files.

@@ -378,8 +378,8 @@ impl DirectorySink {
             self.make_directories(relative)?;
             self.made = parent.to_path_buf();
         }
-        // Anything that is no file, such as a socket, is not replaced: the new file cannot be made
-        // there.
+        // Anything that is not a file, such as a socket, is not replaced: the new file cannot be
+        // made there.
         let is_replaced = |found: fs::Metadata| found.is_file() || found.is_symlink();
         if self.force && path.symlink_metadata().is_ok_and(is_replaced) {
             fs::remove_file(&path)?;

@@ -366,7 +366,7 @@ fn keys_that_a_store_does_not_tell_apart_are_refused() {
         let ran = place.run(&["import", "s", "x.jsonl", "--key", "id"]);
         assert!(ran.stderr.contains("x.jsonl:2: keys before were"), "{}", ran.stderr);
         assert_eq!(place.ok(&["count", "s"]), "2\n");
-        // Also by an import that resumes.
+        // An import that resumes says so too.
         let strict = ["import", "t", "x.jsonl", "--key", "id", "--strict"];
         assert_eq!(place.run(&strict).code, 1);
         let ran = place.run(&strict);

@@ -165,7 +165,7 @@ fn an_operator_that_nobody_knows_is_refused() {
     assert_eq!(place.ok(&["get", "s", "k"]), "v,w");
 }
 
-/// "put the key" led back: a decimal text is no counter. Such a put is refused now; a text from
+/// "put the key" led back: a decimal text is not a counter. Such a put is refused now; a text from
 /// before the operator is deleted.
 #[test]
 fn a_counter_over_a_text_is_begun_anew() {

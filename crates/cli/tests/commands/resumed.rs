@@ -50,7 +50,7 @@ fn a_file_that_changed_is_not_mixed_with_what_it_was() {
     }
 }
 
-/// What follows the lines that were read may be new: an import resumes there, also if the file was
+/// What follows the lines that were read may be new: an import resumes there, even if the file was
 /// copied or touched.
 #[test]
 fn what_was_appended_is_imported_too() {
@@ -114,7 +114,7 @@ fn a_database_given_as_a_directory_is_refused() {
     let ran = place.run(&["import", "s", "other"]);
     assert!(ran.code == 3 && ran.stderr.contains("is a store of Runstone"), "{}", ran.stderr);
     assert!(ran.stderr.contains("runstone checkpoint other"), "{}", ran.stderr);
-    // A file of that name alone is no database.
+    // A file of that name alone is not a database.
     place.write("d/CURRENT", "of the river\n");
     place.ok(&["import", "s", "d"]);
 }

@@ -412,7 +412,7 @@ mod tests {
         }
         assert!(merged("json-merge-patch", Some("text"), &["{}"]).is_err());
     }
-    /// Integers near both ends, near 0, and anywhere; and bytes that are no integer.
+    /// Integers near both ends, near 0, and anywhere; and bytes that are not an integer.
     fn operands() -> impl Strategy<Value = Vec<u8>> {
         let number = prop_oneof![
             4 => -3..4_i64,

@@ -222,7 +222,7 @@ mod tests {
         }
     }
 
-    /// Contexts of zstd are used again, also after a block that does not decode, after a large
+    /// Contexts of zstd are used again, even after a block that does not decode, after a large
     /// block, and while a thread ends.
     #[test]
     fn a_block_of_zstd_knows_nothing_of_the_one_before() {

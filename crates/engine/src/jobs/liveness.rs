@@ -313,7 +313,7 @@ fn beneath(kind: Option<Kind>, has_expired: bool, is_hidden: bool) -> Option<Lin
     match kind? {
         _ if has_expired => None,
         Kind::Delete => Some(Link::Beneath),
-        // They are no end of the chain: what applies to the operands above lies below them, or is
+        // These do not end the chain: what applies to the operands above lies below them, or is
         // not known here.
         Kind::Merge | Kind::RangeDelete | Kind::Relocate => None,
         _ if is_hidden => Some(Link::Deleted),

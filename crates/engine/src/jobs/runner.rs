@@ -114,7 +114,7 @@ impl Runner {
 
     /// The next job that nothing forbids.
     fn next_job(&self, claims: &mut Claims, compactions: bool) -> Option<Job> {
-        // Also in a store that has stopped: the commits learn of it.
+        // This runs even in a store that has stopped, so that the commits learn of it.
         let syncs = self.env.is_manual() && self.committer.wants_sync();
         if syncs && !self.schedule.is_closing() && !claims.is_single_running("sync") {
             return Some(Job::Sync);

@@ -156,7 +156,7 @@ impl Chunk {
 }
 
 /// The whole pages in a part of a mapping. The system rounds up the length that it releases: a part
-/// that ended inside a page would lose bytes behind its end.
+/// that ended inside a page would lose bytes beyond its end.
 fn whole_pages(part: Range<usize>, page_bytes: usize) -> Range<usize> {
     let start = part.start.next_multiple_of(page_bytes);
     start..(part.end / page_bytes * page_bytes).max(start)

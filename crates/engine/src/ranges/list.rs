@@ -12,7 +12,7 @@ pub(super) const LEAF: usize = 64;
 /// At most [`LEAF`] range deletes.
 #[derive(Debug, Default)]
 pub(super) struct Leaf {
-    /// The start and the end of each, one after another. An end of no bytes is no bound.
+    /// The start and the end of each, one after another. An end of no bytes is not a bound.
     bytes: Box<[u8]>,
     /// Where each of them ends.
     ends: Box<[u32]>,

@@ -36,7 +36,7 @@ impl Keyspace {
     /// # Errors
     /// If a key does not ascend, with both keys in the message; if a key or value is too long; if
     /// the disk is full. Then nothing is stored, and the store continues. With
-    /// [`crate::GcPointers::Writeback`], also if the range already has keys.
+    /// [`crate::GcPointers::Writeback`], and if the range already has keys.
     pub fn bulk_load<K, V>(&self, entries: impl IntoIterator<Item = (K, V)>) -> Result<u64>
     where
         K: AsRef<[u8]>,

@@ -155,12 +155,12 @@ impl Keyspace {
     }
 
     /// Removes a key with the durability that the store was opened with. Removing an absent key is
-    /// no error.
+    /// not an error.
     pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
         self.delete_with(key, WriteOptions::default())
     }
 
-    /// Removes a key with the durability in `options`. Removing an absent key is no error.
+    /// Removes a key with the durability in `options`. Removing an absent key is not an error.
     pub fn delete_with(&self, key: impl AsRef<[u8]>, options: WriteOptions) -> Result<()> {
         options.check_no_ttl("a delete")?;
         self.write_one(Kind::Delete, key.as_ref(), &[], options)
@@ -177,7 +177,7 @@ impl Keyspace {
         self.write_later(|batch| batch.push_put(self, key.as_ref(), value.as_ref()))
     }
 
-    /// Removes a key as [`Keyspace::put_later`] stores one. Removing an absent key is no error.
+    /// Removes a key as [`Keyspace::put_later`] stores one. Removing an absent key is not an error.
     ///
     /// # Errors
     /// As [`Keyspace::put_later`].
@@ -571,7 +571,7 @@ impl Batch {
         }
     }
 
-    /// Adds a delete. Deleting an absent key is no error.
+    /// Adds a delete. Deleting an absent key is not an error.
     pub fn delete(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<()> {
         self.bind(keyspace.store.env.opening)?;
         self.push(Kind::Delete, keyspace.id(), key.as_ref(), &[])

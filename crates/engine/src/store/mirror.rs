@@ -29,8 +29,8 @@ pub const MIRROR_KEYSPACE: &str = "runstone.mirror";
 const POSITION: &[u8] = b"position";
 /// The id of the other store, and its keyspaces: their ids there and their names.
 const SOURCE: &[u8] = b"source";
-/// With an id behind it: the name of a keyspace that has come since, or nothing if it has gone.
-/// There may be 100,000 keyspaces, so the list is not written for each that comes or goes.
+/// Followed by an id: the name of a keyspace that has come since, or nothing if it has gone. There
+/// may be 100,000 keyspaces, so the list is not written for each that comes or goes.
 const SINCE: &[u8] = b"source/";
 /// The least key after all of these.
 const SINCE_END: &[u8] = b"source0";
@@ -67,8 +67,8 @@ impl Mirror {
     /// the mirror: it needs the merge operators and filters of the other store.
     ///
     /// # Errors
-    /// If the directory holds a store that is no mirror of this one; those of [`Changes::open`]: a
-    /// mirror that cannot continue needs a new directory.
+    /// If the directory holds a store that is not a mirror of this one; those of [`Changes::open`]:
+    /// a mirror that cannot continue needs a new directory.
     pub fn open(
         source: impl AsRef<Path>,
         target: impl AsRef<Path>,

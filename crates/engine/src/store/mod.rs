@@ -241,7 +241,7 @@ impl Store {
         self.default.get(key)
     }
 
-    /// Removes a key of the default keyspace. Removing an absent key is no error.
+    /// Removes a key of the default keyspace. Removing an absent key is not an error.
     pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
         self.default.delete(key)
     }
@@ -292,7 +292,7 @@ impl Store {
         self.inner.visibility.snapshot()
     }
 
-    /// Makes every acknowledged write durable, also on a full disk. It flushes no memtable, except
+    /// Makes every acknowledged write durable, even on a full disk. It flushes no memtable, except
     /// in a store without a log (`wal_mode = "off"`), which flushes all.
     pub fn sync(&self) -> Result<()> {
         if !self.inner.env.options.has_log() {

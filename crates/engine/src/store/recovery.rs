@@ -171,7 +171,7 @@ fn begin_history(inner: &Engine, last_seq: SeqNo, mut random: Random) -> Result<
     let file = storage.file_number(&manifest_name(found));
     let is_copy = found > 0 && manifest.history.file != file;
     if is_copy || !recovery::segments(storage, manifest.log_start.0)?.is_empty() {
-        // Also with a fixed seed, each history has an id of its own.
+        // Even with a fixed seed, each history has an id of its own.
         let id = mix64(random.draw() ^ HISTORY ^ inner.env.next_file.load(Relaxed) ^ file);
         manifest.history.fork(id, last_seq);
     }

@@ -111,7 +111,7 @@ impl SortedWriter {
     ///
     /// # Errors
     /// If the key does not ascend, with both keys in the message, or a key or value is too long:
-    /// then the entry is not added, and the writer can continue. Also if the disk is full.
+    /// then the entry is not added, and the writer can continue. If the disk is full.
     pub fn put(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         self.add(Kind::Put, key.as_ref(), value.as_ref())
     }

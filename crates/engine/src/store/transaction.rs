@@ -329,7 +329,8 @@ impl Transaction {
         self.put(keyspace, key, value)
     }
 
-    /// Removes a key. Removing an absent key is no error. A pessimistic transaction locks the key.
+    /// Removes a key. Removing an absent key is not an error. A pessimistic transaction locks the
+    /// key.
     pub fn delete(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<()> {
         check_sizes(key.as_ref().len(), 0)?;
         self.write(keyspace, key.as_ref(), None)

@@ -278,8 +278,8 @@ impl<'t> TransactionCursor<'t> {
         Ok(())
     }
 
-    /// Moves the cursor over the store. If it reaches an entry without a value, that is no error
-    /// yet: an own write may hide the entry.
+    /// Moves the cursor over the store. If it reaches an entry without a value, that is not an
+    /// error yet: an own write may hide the entry.
     fn move_below(&mut self, go: impl FnOnce(&mut Cursor) -> Result<()>) -> Result<()> {
         let outcome = go(&mut self.below);
         if self.below.is_on_key() { Ok(()) } else { outcome }

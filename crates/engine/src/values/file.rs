@@ -742,7 +742,7 @@ pub(crate) fn header(slot_bytes: u32, uid: u64) -> Vec<u8> {
     bytes
 }
 
-/// The size of the slots of a file, as its header says it; `None` if it is no value file of this
+/// The size of the slots of a file, as its header says it; `None` if it is not a value file of this
 /// id.
 pub(crate) fn slot_bytes_of(file: &dyn StorageFile, uid: u64, number: u64) -> Result<Option<u64>> {
     let mut bytes = [0; 28];

@@ -7,9 +7,9 @@
 //! 3. Otherwise mid is the common prefix of lo and hi, followed by half the sum of their next 16
 //!    bytes, rounded down. Keys at or below mid go left, [lo, mid]; the others right, [mid, hi].
 //!    The cut is the smallest byte string above mid.
-//! 4. An empty half is no table, and needs no cut. A domain that cannot be halved (lo and mid agree
-//!    in 16 bytes) is narrowed once to its first and last point; if that does not help either, it
-//!    is cut by size.
+//! 4. An empty half is not a table, and needs no cut. A domain that cannot be halved (lo and mid
+//!    agree in 16 bytes) is narrowed once to its first and last point; if that does not help
+//!    either, it is cut by size.
 //!
 //! It ends. Halving brings lo and hi together, until points are separated or a domain cannot be
 //! halved. A narrowed domain that can be halved has points in both halves: its first is lo, below

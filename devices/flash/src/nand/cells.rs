@@ -49,7 +49,7 @@ pub(super) struct BlockState {
     pub(super) is_half_erased: bool,
     /// Pages below this one are programmed, correctly or not. The others read as erased.
     pub(super) programmed_pages: u32,
-    /// Whether the first page behind the programmed ones is disturbed.
+    /// Whether the first page after the programmed ones is disturbed.
     pub(super) is_disturbed: bool,
     /// The number of syncs before the record was written.
     pub(super) recorded_at: u64,

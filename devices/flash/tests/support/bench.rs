@@ -252,7 +252,7 @@ pub struct Sums {
     pub listed: u64,
 }
 
-/// A full device keeps what it has no room for in the memtable, so that is no failure.
+/// A full device keeps what it has no room for in the memtable, so that is not a failure.
 pub fn is_done(outcome: runstone_flash::Result<()>) -> Result<bool, Cut> {
     match outcome {
         Ok(()) => Ok(true),

@@ -149,7 +149,7 @@ impl Cluster {
     }
 
     /// Some writes, and then a power loss: of one node at any operation of its disk, or of all at
-    /// once, right behind an acknowledgement.
+    /// once, right after an acknowledgement.
     async fn round(&mut self) {
         let are_all_hit = self.random.one_in(3);
         let victim = 1 + self.random.below(3);

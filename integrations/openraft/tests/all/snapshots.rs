@@ -36,7 +36,7 @@ fn machine(settings: Settings) -> Machine {
     runstone_openraft::open(store, Registers, settings).expect("opens").1
 }
 
-/// Sends a stream in parts, each behind a seek, as openraft does.
+/// Sends a stream in parts, each after a seek, as openraft does.
 async fn transfer(from: &mut SnapshotData, to: &mut SnapshotData) -> u64 {
     let end = from.seek(std::io::SeekFrom::End(0)).await.expect("its length");
     let mut at = 0;

@@ -35,7 +35,8 @@ pub(super) struct Phase {
 
 /// Categories of files that are compared.
 pub(super) const ALL: &[&str] = &["wal", "table", "value", "manifest", "other"];
-/// Categories that are judged: the paper's stores write behind a volatile cache, and no log.
+/// Categories that are judged: the paper's stores write to devices with a volatile cache, and no
+/// log.
 pub(super) const UNLOGGED: &[&str] = &["table", "value", "manifest"];
 pub(super) const DATA: &[&str] = &["table", "value"];
 

@@ -218,7 +218,7 @@ mod tests {
     use super::*;
     use crate::Scale;
 
-    /// Half of one record is no record: the time of a get was divided by zero, and shown as
+    /// Half of one record is not a record: the time of a get was divided by zero, and shown as
     /// infinite.
     #[test]
     fn numbers_are_finite_at_the_least_scale() {

@@ -275,8 +275,8 @@ pub fn operations() -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Images of small devices: a KVSSD by capacitor and by log, also with separated values; a block
-/// SSD.
+/// Images of small devices: a KVSSD by capacitor and by log, with and without separated values; a
+/// block SSD.
 pub fn flash() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     let kinds = [

@@ -76,7 +76,7 @@ fn get(store: &Store, key: &str) -> Option<String> {
     value.map(|value| String::from_utf8(value.to_vec()).expect("text"))
 }
 
-/// Decisions take effect, also for entries that expire, and for values that are separated, or that
+/// Decisions take effect, even for entries that expire, and for values that are separated, or that
 /// are still separated because the keyspace had another placement.
 #[test]
 fn decisions_hold() {

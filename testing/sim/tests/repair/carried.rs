@@ -234,8 +234,8 @@ fn the_damaged_store_keeps_its_files_whatever_the_new_one_does() {
     assert_eq!(files(&storage), before);
 }
 
-/// Wherever a repair is cut short, by a power loss or an error, what it leaves is no store, or it
-/// is the whole one. Another repair of the damaged store gives all of it.
+/// Wherever a repair is cut short, by a power loss or an error, what it leaves is not a store, or
+/// it is the whole one. Another repair of the damaged store gives all of it.
 #[test]
 fn a_repair_that_is_cut_short_leaves_no_store() {
     let storage = SimStorage::new(1);

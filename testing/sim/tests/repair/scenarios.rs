@@ -154,7 +154,7 @@ fn a_lost_table_with_a_range_delete_puts_all_behind_it_in_doubt() {
     assert_eq!(report.doubts_of("default", b"key0099").count(), 0);
 }
 
-/// The writes behind a gap are used, and those that a recovery kept aside come back on request.
+/// The writes after a gap are used, and those that a recovery kept aside come back on request.
 #[test]
 fn a_log_kept_aside_comes_back_on_request() {
     let storage = SimStorage::new(1);

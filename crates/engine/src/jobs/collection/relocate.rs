@@ -113,8 +113,8 @@ impl FileState {
 
 impl ValueFile {
     /// The edits of a group and of the cold stream that the copies of all live records make, with
-    /// the bytes that went to each. From then on the old segments count as garbage, also for the
-    /// next open.
+    /// the bytes that went to each. From then on the old segments count as garbage, for the next
+    /// open too.
     fn groups_collected(
         &self,
         emptied: &Emptied<'_>,

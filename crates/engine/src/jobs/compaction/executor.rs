@@ -74,8 +74,8 @@ pub(super) struct Progress {
 pub(super) type Deliver<'a> = dyn Fn(usize, usize, Written) -> Result<()> + Sync + 'a;
 
 /// Runs all slices of compactions on `threads` threads, and delivers each one when it is done. The
-/// first error ends it: no more slices are begun. It is no error if slices are not begun because
-/// the store closes.
+/// first error ends it: no more slices are begun. It is not an error if slices are not begun
+/// because the store closes.
 pub(super) fn run(
     executions: &[Execution<'_>],
     threads: usize,

@@ -88,7 +88,7 @@ impl Record {
 
     fn bytes(&self) -> *const u8 {
         let header = std::ptr::from_ref(self);
-        // The address is exposed by `Tree::record`, so that the pointer may reach behind the
+        // The address is exposed by `Tree::record`, so that the pointer may reach beyond the
         // header.
         std::ptr::with_exposed_provenance::<u8>(header.addr() + size_of::<Record>())
     }

@@ -208,7 +208,7 @@ impl Backups {
     }
 
     /// Reads the archive and checks it. Returns the damage. A power loss may have left the end of a
-    /// file incomplete; this is no damage.
+    /// file incomplete; this is not damage.
     ///
     /// # Errors
     /// A storage error.

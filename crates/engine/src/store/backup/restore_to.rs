@@ -254,8 +254,8 @@ fn find_time(chains: &[Chain], ms: u64) -> Result<Option<(&Chain, End)>> {
     let at = chains.iter().rposition(begun).or_else(|| chains.iter().rposition(has_any));
     let Some(at) = at else { return Ok(None) };
     let (chain, next) = (&chains[at], chains.get(at + 1));
-    // Where the clock passes the time: more than once if it went back. What is behind the end of a
-    // part is known of the last part only.
+    // Where the clock passes the time: more than once if it went back. What follows the end of a
+    // part is known only for the last part.
     let times = &chain.times;
     let passes = |i: usize| {
         let (_, told) = times[i];

@@ -98,7 +98,7 @@ impl HistoryReader {
         from: ChangesFrom,
     ) -> Result<HistoryReader> {
         check_restored(&*storage)?;
-        // A directory that is no store gets no lease.
+        // A directory that is not a store gets no lease.
         ManifestTail::open(&storage)?;
         let lease = match Lease::take(own, Random::from_entropy().draw()) {
             Err(Error::Storage(error)) if error.is_refused() => None,

@@ -261,7 +261,7 @@ impl Following {
         let storages = (Arc::clone(&storage), Arc::clone(leases));
         let storage: Arc<dyn Storage> = Arc::new(SharedDirectory::new(storage, files, io_rate));
         check_restored(&*storage)?;
-        // A directory that is no store gets no lease.
+        // A directory that is not a store gets no lease.
         ManifestTail::open(&storage)?;
         let lease = match Lease::take(leases, random.draw()) {
             Err(Error::Storage(error)) if error.is_refused() => None,

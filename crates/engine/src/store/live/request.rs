@@ -48,7 +48,7 @@ pub(super) const ANSWER: &str = "set.answer";
 pub(super) const REQUEST_NEW: &str = "set.request.new";
 pub(super) const ANSWER_NEW: &str = "set.answer.new";
 const MAGIC: &[u8; 8] = b"RunSet01";
-/// A longer file is no request.
+/// A longer file is not a request.
 const MOST_BYTES: u64 = 1 << 20;
 /// How often the asking process looks for the answer.
 const LOOK: Duration = Duration::from_millis(20);

@@ -69,7 +69,7 @@ impl Store {
 
 impl Watch {
     fn begin(storages: (Arc<dyn Storage>, Arc<dyn Storage>)) -> Result<Watch> {
-        // A directory that is no store gets no lease.
+        // A directory that is not a store gets no lease.
         ManifestTail::open(&storages.0)?;
         let watch = Watch { storages, lease: Mutex::default() };
         watch.ask()?;

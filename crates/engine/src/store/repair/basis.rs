@@ -1,7 +1,7 @@
 //! What the manifests tell of the store: its keyspaces, its tables, where the log begins.
 //!
 //! The levels do not matter to a repair that merges all versions by their numbers. So the state is
-//! flat, and an edit behind a damaged one can be applied too: what it removes is obsolete for
+//! flat, and an edit after a damaged one can be applied too: what it removes is obsolete for
 //! certain, and what it places is in force, whatever the lost edit did.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -96,8 +96,8 @@ impl Basis {
             }
             let is_whole = is_whole && !is_short && tries == 0;
             // The end of the manifest may be missing all the same: then it does not know the newest
-            // tables, and those that they replaced are gone. With `CURRENT` the first alone is no
-            // sign: a crash leaves such tables too.
+            // tables, and those that they replaced are gone. With `CURRENT` the first alone is not
+            // a sign: a crash leaves such tables too.
             let (knows_all, has_all) = basis.compare(storage)?;
             basis.knows_all = knows_all;
             let is_whole = is_whole && (knows_all || has_all && current.is_some());

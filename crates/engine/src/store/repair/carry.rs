@@ -186,7 +186,8 @@ impl Repairing {
         target: &mut Target<'_>,
     ) -> Result<Option<Arc<Table>>> {
         let mut ranges = input.range_deletes.clone();
-        // The hidden part of the table was compacted, but a range delete acts behind it too.
+        // The hidden part of the table was compacted, but a range delete also acts on keys after
+        // it.
         ranges.retain(|range| range.end.as_ref().is_none_or(|end| **end > *table.min_key));
         for range in &mut ranges {
             let start = std::mem::take(&mut range.start);

@@ -3,8 +3,8 @@
 //! 1. If the store opens, and all of it verifies, there is nothing to do.
 //! 2. `basis`: what manifests tell. They decide which tables are in force, as far as they can be
 //!    read.
-//! 3. `logs`: what the log holds, before and behind what is damaged, goes to tables of
-//!    its own (`scratch`).
+//! 3. `logs`: what the log holds, before and after what is damaged, goes to tables of its own
+//!    (`scratch`).
 //! 4. `tables`: which tables are used, for which keyspace; `salvage` reads one past its damage.
 //! 5. `decide`: whether the tables of a keyspace are carried over as they are (`check`, `carry`).
 //! 6. If not, `merge`: all versions of a key by their numbers; `values`, `slots`: what pointers

@@ -1,9 +1,9 @@
 //! Walks a table from its first entry to its last, past what is damaged.
 //!
-//! 1. A block that cannot be read, or whose entries do not ascend, is passed. Its keys lie between
+//! 1. A block that cannot be read, or whose entries do not ascend, is skipped. Its keys lie between
 //!    the separators before and after it. The walk notes that range.
 //! 2. The same with a partition, after two attempts: its blocks cannot be found, so all of them are
-//!    passed.
+//!    skipped.
 //! 3. Blocks are read in large pieces. If a piece cannot be read, its blocks are tried one by one:
 //!    a bad sector should cost a block.
 

@@ -154,7 +154,7 @@ fn lose_known(
     repairing.report.doubts.push(Doubt {
         keyspace: Some(basis.name_of(keyspace)),
         from: meta.min_key.to_vec(),
-        // What a range delete hides lies anywhere behind its first key.
+        // What a range delete hides lies anywhere after its first key.
         to: (meta.range_deletes == 0).then(|| meta.max_key.to_vec()),
         numbers: Some((meta.min_seq, meta.max_seq)),
         reason: DoubtReason::MayBeOld,

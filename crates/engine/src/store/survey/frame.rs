@@ -205,7 +205,7 @@ impl Frame {
         iter.seek_to_first().map_err(damaged)?;
         while iter.valid() {
             let (key, trailer, value) = (iter.key(), iter.trailer(), iter.value());
-            // Skips entries that another table of the tree shows instead, and bounds that are no
+            // Skips entries that another table of the tree shows instead, and bounds that are not
             // keys.
             let is_shown = handle.trim_key().is_none_or(|least| key >= least);
             if is_shown && !is_range_delete(trailer) {

@@ -53,7 +53,7 @@ impl Version {
         Version::new(self.seq, Kind::Pointer, &(self.value.len() as u32).to_le_bytes())
     }
 
-    /// Length of the value that a pointer points to; `None` if this is no pointer.
+    /// Length of the value that a pointer points to; `None` if this is not a pointer.
     pub(crate) fn apart_bytes(&self) -> Option<usize> {
         let len = u32_at(&self.value, 0).unwrap_or_default();
         (self.kind == Kind::Pointer).then_some(len as usize)

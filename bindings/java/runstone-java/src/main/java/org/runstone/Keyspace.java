@@ -148,7 +148,7 @@ public final class Keyspace extends Handle {
         }
     }
 
-    /** Removes a key. It is no error if the key is absent. */
+    /** Removes a key. It is not an error if the key is absent. */
     public void delete(byte[] key) {
         delete(key, false);
     }

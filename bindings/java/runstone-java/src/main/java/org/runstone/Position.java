@@ -18,7 +18,7 @@ public record Position(long number, long history) {
     /**
      * The position of a text that {@link #toString} made.
      *
-     * @throws RunstoneException.InvalidArgument if the text is no position
+     * @throws RunstoneException.InvalidArgument if the text is not a position
      */
     public static Position parse(String text) {
         Matcher parts = TEXT.matcher(text);
