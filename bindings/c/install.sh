@@ -12,8 +12,8 @@ trap 'rm -rf "$work"' EXIT
 mkdir -p "$prefix/lib/pkgconfig" "$prefix/include/leveldb"
 prefix="$(cd "$prefix" && pwd)"
 
-# NAME BUILT: the static library, as one object with what the functions of its header reach. That of
-# the compiler is 42 MB: it has all of Rust's standard library, some of it twice, as bitcode too.
+# NAME BUILT: the static library, as one object with what the functions of its header reach. The
+# compiler's own is 42 MB: it has all of Rust's standard library, some of it twice, as bitcode too.
 # Other names are hidden, so that a program may link both libraries. Not every linker can do it.
 static() {
     nm -D --defined-only "$built/lib$2.so" | awk '$2 == "T" { print $3 }' > "$work/names"

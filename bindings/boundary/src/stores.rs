@@ -172,8 +172,8 @@ impl OpenStore {
         Ok(is_newer)
     }
 
-    /// How old what the store shows may be: the time since the last refresh began. Zero where
-    /// nobody can write to the store.
+    /// How old the view may be: the time since the last refresh began. Zero where nobody can write
+    /// to the store.
     ///
     /// # Errors
     /// If the store is open for writing.

@@ -222,7 +222,7 @@ pub unsafe extern "C" fn runstone_merge(
 }
 
 /// Removes all keys from `from` (null: the first key) up to but not including `to` (null: no
-/// bound), by one small record.
+/// bound), with one small record.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_delete_range(
     keyspace: *const runstone_keyspace,

@@ -42,10 +42,10 @@ pub unsafe extern "C" fn runstone_open(
     })
 }
 
-/// Opens a store for reading, whether or not another process writes to it, and keeps nobody from
-/// that. It shows one moment; runstone_refresh() shows a later one. The writer keeps the files that
-/// this moment needs, within its limits (`follower_keep_bytes`, `follower_keep_seconds`); beyond
-/// them, reads and refreshes end with RUNSTONE_LEASE_REVOKED. `options` may be null.
+/// Opens a store for reading, whether or not another process writes to it, and does not hinder that
+/// process. It shows one moment; runstone_refresh() shows a later one. The writer keeps the files
+/// that this moment needs, within its limits (`follower_keep_bytes`, `follower_keep_seconds`);
+/// beyond them, reads and refreshes end with RUNSTONE_LEASE_REVOKED. `options` may be null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_follow(
     path: *const c_char,
@@ -83,7 +83,7 @@ pub unsafe extern "C" fn runstone_refresh(
     })
 }
 
-/// How old what a store that is open for reading shows may be, in milliseconds: what was committed
+/// How old the view of a store that is open for reading may be, in milliseconds: what was committed
 /// before then is in it. 0 for a store that no other process can write to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_age(
@@ -99,16 +99,16 @@ pub unsafe extern "C" fn runstone_age(
     })
 }
 
-/// Who writes to a store that another process follows, and when that process told of it.
+/// Who writes to a store that another process follows, and when that process last reported.
 #[allow(non_camel_case_types)]
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct runstone_live_state {
     /// The process that writes to the store.
     pub process: u64,
-    /// How long ago it told, in milliseconds.
+    /// How long ago it reported, in milliseconds.
     pub age_ms: u64,
-    /// Whether that was in the last seconds. If not, the process ended, hangs, or does not tell.
+    /// Whether that was in the last seconds. If not, the process ended, hangs, or does not report.
     pub is_current: bool,
 }
 
@@ -189,7 +189,7 @@ pub extern "C" fn runstone_compact(store: *const runstone_store) -> runstone_sta
     answer(|| Ok(runstone_store::get(store)?.compact()?))
 }
 
-/// Copies the store, as of now, into a new directory, by hard links where possible.
+/// Copies the store, as of now, into a new directory, using hard links where possible.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_checkpoint(
     store: *const runstone_store,

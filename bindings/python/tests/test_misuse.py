@@ -114,7 +114,7 @@ class _Usage(ctypes.Structure):
 
 
 def _native_bytes() -> int:
-    """The bytes that malloc has handed out; 0 if it does not tell."""
+    """The bytes that malloc has handed out; 0 if it does not say."""
     usage = getattr(ctypes.CDLL(None), "mallinfo2", None)
     if usage is None:
         return 0

@@ -118,8 +118,8 @@ pub trait Entries {
         let hint = "use a store of files";
         Err(Failure::usage("a device has no merge operators", hint))
     }
-    /// Deletes all keys of a range, however many, by one record. Returns about how many entries the
-    /// range held; `None` if the store has no such records.
+    /// Deletes all keys of a range, however many, with one record. Returns about how many entries
+    /// the range held; `None` if the store has no such records.
     fn delete_range(&self, _range: &Range, _durability: Durability) -> Result<Option<u64>> {
         Ok(None)
     }

@@ -1,6 +1,6 @@
 //! Values of 4 KiB that are replaced again and again, in the tree and separated from it: inline,
-//! compactions rewrite each of them; separated, they are written once, and when their group is
-//! collected. Prints what both cost in bytes written and in bytes on disk.
+//! compactions rewrite each of them; separated, they are written once, and again when their group
+//! is collected. Prints what both cost in bytes written and in bytes on disk.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ const DOCUMENTS: u64 = 500;
 const ROUNDS: u64 = 8;
 const VALUE_BYTES: usize = 4096;
 
-/// Bytes written to tables and value files; the log has the same in both.
+/// Bytes written to tables and value files; the log gets the same bytes in both cases.
 fn written(metrics: &MetricsSnapshot) -> u64 {
     let files = metrics.io.iter().filter(|io| ["table", "value"].contains(&&*io.category));
     files.map(|io| io.written_bytes).sum()

@@ -30,7 +30,7 @@ pub(crate) fn main() -> Result<()> {
     let upper = stock.scan(at_evening().with_range([50]..))?.rev().count();
     assert_eq!(upper, 50);
 
-    // A checkpoint shows the present, and is made by hard links where the file system can.
+    // A checkpoint shows the present, and is made of hard links where the file system can.
     let copy = directory.path().join("checkpoint");
     store.checkpoint(&copy)?;
     stock.clear()?;

@@ -420,8 +420,8 @@ fn a_small_log_is_kept_until_it_is_worth_a_table() {
     assert!(!logs.iter().any(|file| file.name.ends_with(".wal")), "{logs:?}");
 }
 
-/// An operation that exists for one key, for the present or with the store's durability also exists
-/// in the other forms.
+/// An operation that exists in one form (for one key, for the present state, with the store's
+/// durability) exists in the other forms as well.
 #[test]
 fn forms_of_calls_agree() {
     let store = Store::open_on(Arc::new(MemoryStorage::new()), small()).expect("opens");

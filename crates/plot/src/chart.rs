@@ -21,7 +21,7 @@ const COLOURS: [&str; 8] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8c6d1f"];
 /// Beyond the eighth series, colours repeat with another dash.
 const DASHES: [&str; 3] = ["", " stroke-dasharray=\"6 3\"", " stroke-dasharray=\"2 3\""];
-/// The colour of the ground, and that of marks.
+/// The colour of the background, and that of marks.
 const GROUND: &str = "#fff";
 const MARK: &str = "#c00000";
 /// How wide the mark of a point of a line is.
@@ -228,7 +228,7 @@ fn mark_lines(
 }
 
 /// A stroke of this width that begins at these coordinates, between edges of a colour: that of its
-/// line, or of the ground, without which it would not be seen on a bar of a like colour.
+/// line, or of the background, without which it would not be seen on a bar of a similar colour.
 fn mark(
     canvas: &mut Canvas,
     (left, at, width): (f64, f64, f64),
@@ -332,8 +332,8 @@ fn joined(words: &str, group: f64) -> Vec<String> {
     lines.into_iter().map(|line| line.replace("- ", "-").replace(BETWEEN, " ")).collect()
 }
 
-/// From below to the right end of the name, which stands below the middle of its group; every
-/// second name and fewer if they would touch. Returns where the lowest begins.
+/// Draws names that rise to the right, each with its end below the middle of its group. Leaves out
+/// every second name, or more, if they would touch. Returns where the lowest begins.
 fn label_aslant(canvas: &mut Canvas, categories: &[String], group: f64) -> f64 {
     // The distance of lines at this angle is the distance of groups, times its sine.
     let sine = SLANT.to_radians().sin();
@@ -640,7 +640,7 @@ mod tests {
         let text = svg(&[Chart::Bar(chart)]);
         let whole = format!("y=\"{TOP:.1}\" width=\"192.0\" height=\"{PLOT_HEIGHT:.1}\"");
         assert!(text.contains(&whole), "the largest value takes the whole height: {text}");
-        // Beside the bar those of the ground and the legend.
+        // The bar, the background and the legend.
         assert_eq!(text.matches("<rect").count(), 3, "what is no number draws no bar");
         let middle = format!("<path d=\"M104.0 {:.1}h192.0\"", TOP + PLOT_HEIGHT / 2.0);
         assert!(text.contains(&middle) && text.contains(">the paper</text>"), "{text}");

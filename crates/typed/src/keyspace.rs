@@ -118,7 +118,7 @@ where
         writes.delete_bytes(&self.keyspace, &key::encode(key)?)
     }
 
-    /// Removes the keys of a range by one small record, as [`Keyspace::delete_range`] does.
+    /// Removes the keys of a range with one small record, as [`Keyspace::delete_range`] does.
     ///
     /// # Errors
     /// If the range ends before it starts.

@@ -41,7 +41,7 @@ pub(crate) type Current<C> = Mutex<Option<(Meta<C>, Arc<Source>)>>;
 
 pub(crate) type Meta<C> = SnapshotMeta<<C as RaftTypeConfig>::NodeId, <C as RaftTypeConfig>::Node>;
 
-/// Takes a snapshot of the machine as of the moment when it was made.
+/// Takes a snapshot of the machine as of the moment when the builder was made.
 pub struct Builder<C: RaftTypeConfig> {
     pub(crate) meta: Meta<C>,
     pub(crate) source: Arc<Source>,
@@ -166,7 +166,7 @@ fn failed() -> io::Error {
     io::Error::other("the snapshot was not written to its end")
 }
 
-/// A file that nobody else sees, and that goes with its last handle.
+/// A file that nobody else sees, and that disappears with its last handle.
 fn unnamed(directory: &Path) -> io::Result<File> {
     std::fs::create_dir_all(directory)?;
     tempfile::tempfile_in(directory)

@@ -20,7 +20,7 @@ fn key(number: u64) -> [u8; 8] {
     (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) % 50_000_000).to_be_bytes()
 }
 
-/// Writes this many entries, which are in the log alone, and dies.
+/// Writes this many entries, which are only in the log, and dies.
 fn fill(path: &Path, entries: u64) -> Result<()> {
     let mut keyspace = KeyspaceOptions::default();
     keyspace.write_buffer_bytes = 8 << 30;

@@ -24,7 +24,7 @@ fn key(number: u64) -> [u8; 16] {
     key
 }
 
-/// Half of many keys deleted by one call, and a scan across the hole at once.
+/// Half of many keys deleted with one call, and a scan across the hole at once.
 fn a_hole(path: &std::path::Path, keys: u64) -> Result<()> {
     let store = Store::open(path, Options::default())?;
     for number in 0..keys {

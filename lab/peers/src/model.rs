@@ -86,7 +86,7 @@ fn count_by(peer: &Peer, plan: &Plan, way: Way) -> Result<f64> {
     Ok(setup.increments as f64 / seconds)
 }
 
-/// Deletes half of the keys by one call, then by many that overlap.
+/// Deletes half of the keys with one call, then by many that overlap.
 pub fn delete_ranges(peer: &Peer, plan: &Plan, data: &Data) -> Result<RangeDeleted> {
     let (setup, path) = (&plan.setup, plan.path.with_extension("ranges"));
     let opened = (peer.open)(&path, setup)?;

@@ -63,7 +63,7 @@ pub struct Setup {
     /// merge operator, a get and a put, and transactions of these, optimistic and pessimistic.
     #[arg(long, default_value_t = 0)]
     pub increments: u64,
-    /// Then a store with --num keys, half of which are deleted by one call, and this many range
+    /// Then a store with --num keys, half of which are deleted with one call, and this many range
     /// deletes that overlap; for stores with a record for range deletes.
     #[arg(long, default_value_t = 0)]
     pub range_deletes: u64,
@@ -142,7 +142,7 @@ pub struct Measured {
     pub settle_seconds: f64,
     pub hits_per_second: f64,
     pub misses_per_second: f64,
-    /// Scans of the length asked.
+    /// Scans of the requested length.
     pub scans_per_second: f64,
     /// The most memory that was resident in the process.
     pub peak_bytes: u64,
@@ -191,7 +191,7 @@ pub struct Counted {
     pub gets_and_puts_per_second: f64,
     /// Transactions of one get and one put, checked at the commit.
     pub optimistic_per_second: f64,
-    /// The same, by locks.
+    /// The same, with locks.
     pub pessimistic_per_second: f64,
 }
 

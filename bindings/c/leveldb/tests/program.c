@@ -177,7 +177,7 @@ static void filter_policies(leveldb_options_t *options) {
     CHECK(ended == 1);
 }
 
-/* Sizes that no value has. A batch cannot refuse a write, so it is refused with it. */
+/* Sizes that no value has. A batch cannot refuse a write, so writing the batch fails. */
 static void huge_sizes(leveldb_t *db) {
     const size_t sizes[] = {(size_t)1 << 32, SIZE_MAX / 2 + 1, SIZE_MAX};
     leveldb_writebatch_t *batch = leveldb_writebatch_create();

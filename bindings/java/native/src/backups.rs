@@ -237,7 +237,7 @@ extern "system" fn Java_org_runstone_Native_closeArchiver<'l>(
     call(env, |_| ARCHIVERS.close(handle(archiver)));
 }
 
-/// Java waits by short calls, so that other threads can use the archiver between them.
+/// Java waits in short calls, so that other threads can use the archiver between them.
 #[unsafe(no_mangle)]
 extern "system" fn Java_org_runstone_Native_advance<'l>(
     env: EnvUnowned<'l>,

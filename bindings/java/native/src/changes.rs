@@ -61,9 +61,9 @@ extern "system" fn Java_org_runstone_Native_closeChanges<'l>(
     call(env, |_| CHANGES.close(handle(changes)));
 }
 
-/// The next change, or null. Java waits by short calls, so that others get at the reader between
-/// them. Writes follow the change as the first page of them; the handle of the rest is 0 if there
-/// is none.
+/// The next change, or null. Java waits in short calls, so that others can use the reader between
+/// them. The first page of writes follows the change; the handle of the rest is 0 if there are no
+/// more.
 #[unsafe(no_mangle)]
 extern "system" fn Java_org_runstone_Native_nextChange<'l>(
     env: EnvUnowned<'l>,

@@ -236,7 +236,7 @@ extern "system" fn Java_org_runstone_Native_estimate<'l>(
     })
 }
 
-/// Compacts a keyspace to the end.
+/// Compacts a keyspace completely.
 #[unsafe(no_mangle)]
 extern "system" fn Java_org_runstone_Native_compact<'l>(
     env: EnvUnowned<'l>,

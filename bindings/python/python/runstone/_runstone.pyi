@@ -252,7 +252,7 @@ class Keyspace(MutableMapping[bytes, bytes]):
         prefix: Optional[Buffer] = None,
         sync: Optional[bool] = None,
     ) -> None:
-        """Removes the keys of a range, or those of a prefix, by one record."""
+        """Removes the keys of a range, or those of a prefix, with one record."""
     def merge(self, key: Buffer, operand: Buffer, *, sync: Optional[bool] = None) -> None:
         """Changes a value by an operand of the keyspace's merge operator, without a read."""
     def compare_and_swap(
@@ -307,7 +307,7 @@ class Keyspace(MutableMapping[bytes, bytes]):
     def update(self, entries: _Entries = ...) -> None:
         """Puts all entries of a mapping or of pairs, or none."""
     def clear(self) -> None:
-        """Removes all entries, by one record."""
+        """Removes all entries, with one record."""
     def estimate(
         self, start: Optional[Buffer] = None, stop: Optional[Buffer] = None
     ) -> Tuple[int, int]:

@@ -1,4 +1,4 @@
-//! `checkpoint`: a copy of the store as of now, by hard links where possible.
+//! `checkpoint`: a copy of the store as of now, using hard links where possible.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -14,7 +14,7 @@ use crate::nesting;
 use crate::opening::{self, Beside, Location};
 use crate::output::{Output, duration, note, rounded};
 
-/// Copy the store into a new directory, by hard links where possible
+/// Copy the store into a new directory, using hard links where possible
 ///
 /// The names and lengths of the files and the manifest are checked. The contents of tables are not
 /// read, so a damaged table is copied with its damage: see --verify.

@@ -59,7 +59,7 @@ impl Delete {
 pub enum Deleted {
     /// This many keys.
     Keys(u64),
-    /// A range, by one record, without looking at its entries: about this many.
+    /// A range, with one record, without looking at its entries: about this many.
     Range(u64),
 }
 
@@ -86,8 +86,8 @@ fn delete_keys(entries: &dyn Entries, keys: &[Vec<u8>], durability: Durability) 
     entries.write(&writes, durability)
 }
 
-/// Deletes the keys of a range, all or none by one record, however many there are. With a limit, or
-/// in a store without such records, it deletes them in batches: if this fails, entries that were
+/// Deletes the keys of a range, all or none, with one record, however many there are. With a limit,
+/// or in a store without such records, it deletes them in batches: if this fails, entries that were
 /// deleted so far stay deleted.
 fn delete_range(entries: &dyn Entries, range: Range, durability: Durability) -> Result<Deleted> {
     let mut range = Range { keys_only: true, ..range };

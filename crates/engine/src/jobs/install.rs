@@ -145,7 +145,7 @@ impl Installer {
         Ok(edit)
     }
 
-    /// Installs the tables of flushed memtables by one edit. `log_start` returns where the log
+    /// Installs the tables of flushed memtables with one edit. `log_start` returns where the log
     /// begins without those memtables. It is called once no other edit can come in between.
     pub(crate) fn install_flushes(
         &self,

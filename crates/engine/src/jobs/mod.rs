@@ -15,7 +15,7 @@
 //!   [`neighbours`]: which versions outside the compaction lie next to them; [`filtering`]: how
 //!   compaction filters change them; [`folding`]: operands of merge operators; [`cutter`]: where a
 //!   table ends; [`copier`]: which blocks are copied whole.
-//! - [`install`]: makes a finished job part of the tree, by one manifest edit.
+//! - [`install`]: makes a finished job part of the tree, with one manifest edit.
 
 pub(crate) mod collection;
 pub(crate) mod compaction;

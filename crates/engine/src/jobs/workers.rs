@@ -102,7 +102,7 @@ impl Workers {
     /// Starts this many threads. With two or more, the first leaves compactions to the others. If
     /// one cannot be started, those that were started end.
     ///
-    /// If there are threads already, the new ones take their place. A job that runs goes on to its
+    /// If there are threads already, the new ones take their place. A running job continues to its
     /// end. If a thread cannot be started, those that were there stay.
     pub(crate) fn start(&self, count: usize) -> std::io::Result<()> {
         let mut threads = self.threads.lock();

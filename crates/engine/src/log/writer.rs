@@ -54,7 +54,7 @@ impl LogWriter {
         len as u64 + (fragments + 1) * FRAGMENT_HEADER_BYTES as u64
     }
 
-    /// Appends the concatenation of `parts` as one record, by one write.
+    /// Appends the concatenation of `parts` as one record, with one write.
     pub fn append(&mut self, parts: &[&[u8]]) -> LogResult<()> {
         // The buffer belongs to the thread, not to the log: otherwise its cache lines would move
         // between the cores of writers.

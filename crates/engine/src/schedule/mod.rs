@@ -251,7 +251,7 @@ impl Schedule {
         self.is_paused() && self.held_up.load(Relaxed) == 0
     }
 
-    /// Pauses compactions and collections, or resumes them. Those that run go on to their end.
+    /// Pauses compactions and collections, or resumes them. Running ones continue to their end.
     pub(crate) fn pause(&self, paused: bool) {
         self.paused.store(paused, Relaxed);
         self.wake();

@@ -88,8 +88,8 @@ use resources::Parts;
 /// The name of the keyspace that every store has.
 pub const DEFAULT_KEYSPACE: &str = "default";
 
-/// A handle to an open store. Cloning it is cheap. The store is closed in order when its last
-/// handle is dropped, or at once by [`Store::close`], which also reports errors.
+/// A handle to an open store. Cloning it is cheap. The store is closed cleanly when its last handle
+/// is dropped, or at once by [`Store::close`], which also reports errors.
 ///
 /// All methods take `&self` and may be called from any number of threads. In a fork of the process
 /// that opened the store they fail with [`Error::OtherProcess`], and dropping it does nothing.
@@ -336,7 +336,7 @@ impl Store {
         self.inner.runner.note_outcome(outcome)
     }
 
-    /// Copies the store, as of now, into a new directory, by hard links where possible.
+    /// Copies the store, as of now, into a new directory, using hard links where possible.
     ///
     /// ```
     /// # fn main() -> runstone::Result<()> {

@@ -705,7 +705,7 @@ mod tests {
     use runstone_storage::MemoryStorage;
 
     /// The blocks of a removed table left the cache, but its partitions that were not pinned
-    /// stayed, and came in if they were absent.
+    /// stayed, and were loaded if they were absent.
     #[test]
     fn a_table_that_is_forgotten_leaves_nothing_in_the_cache() {
         let cache = Arc::new(Cache::new(1 << 20));

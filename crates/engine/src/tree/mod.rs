@@ -3,7 +3,7 @@
 //! - [`version`]: an immutable shape with its open tables, which readers share.
 //! - [`level`]: one level of a version, for searching; `probe`: tables that a get will probe;
 //!   [`versions`]: all versions of one key; `newer`: what was written after some number;
-//!   `in_memory`: what memory tells of a key.
+//!   `in_memory`: what memory says about a key.
 //! - [`manifest`]: the log of edits, the sole commit point of the store; [`tail`]: the same beside
 //!   a process that appends to it; [`history`]: which numbers mean the same write.
 //! - `seeks`: what reads charge tables with, for policies.

@@ -12,7 +12,7 @@
 //! synced is corruption; a power loss can leave damage above it. Writes that a flush made durable
 //! count as synced once the log is not needed for them. A record without operations takes no
 //! sequence number: it says how much of which manifest is durable, which load ended, and what
-//! readers of the history need. A store that is closed in order flushes its memtables and leaves no
+//! readers of the history need. A store that is closed cleanly flushes its memtables and leaves no
 //! log behind.
 //!
 //! Segments are `NNNNNN.wal` files, which `files` makes.

@@ -25,7 +25,7 @@ pub(super) struct EarlyBatch {
     pub(super) batch: Batch,
     /// By place of the keyspace among those of the batch.
     writes: Vec<Option<EarlyWrites>>,
-    /// The memtables that were active before.
+    /// The memtables that were active before the values were written.
     actives: Vec<Arc<Memtable>>,
 }
 

@@ -9,7 +9,8 @@
 //!    is written. The memtables are placed after those with earlier sequence numbers, as if the
 //!    active ones had been full.
 //! 3. Without the lock: the entries get their sequence numbers, which takes some 10 ns each.
-//!    Writers with later sequence numbers wait for that. Then the batch is published as any other.
+//!    Writers with later sequence numbers wait for that. Then the batch is published like any
+//!    other.
 //!
 //! Only one large batch is written at a time. It takes its own size in memory in addition to the
 //! caller's copy, and its memtables are flushed at once.

@@ -1,7 +1,7 @@
 //! Commits that can be awaited: a write that is visible at once, and a future that is ready when
 //! the write is durable.
 //!
-//! 1. The batch is numbered, logged, inserted and published as any other (`commit`).
+//! 1. The batch is numbered, logged, inserted and published like any other (`commit`).
 //! 2. The store notes up to which number a sync is wanted (`awaited`). With threads, the note goes
 //!    to the thread that syncs (`syncing`). Without threads, the sync is a job that is due.
 //! 3. One sync serves all commits that were published before it began, and those of blocking

@@ -138,7 +138,7 @@ impl Cluster<'_> {
         Ok(())
     }
 
-    /// Kills a node by signal 9, and waits until the process is gone.
+    /// Kills a node with signal 9, and waits until the process is gone.
     async fn kill(&mut self, id: u64) -> Result<(), String> {
         let Some(mut child) = self.children.remove(&id) else { return Ok(()) };
         if let Ok(Some(status)) = child.try_wait() {

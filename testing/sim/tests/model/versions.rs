@@ -1,4 +1,4 @@
-//! Keys with many versions. A cursor skips by a seek the versions that no reader needs, in both
+//! Keys with many versions. A cursor seeks past the versions that no reader needs, in both
 //! directions, and shows the same as it would step by step.
 
 use std::sync::Arc;

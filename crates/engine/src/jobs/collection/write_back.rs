@@ -35,7 +35,7 @@
 //!   hides its version is in the tree by then: a newer version that was flushed, or a range delete
 //!   up to which the log was synced. No snapshot is older than that.
 //!
-//! So a record is never removed while a reader needs it. It is removed at some time, because each
+//! So a record is never removed while a reader needs it. It is eventually removed, because each
 //! record of the stream gets its tag in the edit that brings the record, and a newer version or a
 //! range delete removes the tag.
 //!

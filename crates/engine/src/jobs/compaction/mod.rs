@@ -87,7 +87,7 @@ impl Compactor {
         self.run_at_once(keyspace, &version, plan)
     }
 
-    /// Executes a plan, and installs it by one edit when all of it is done.
+    /// Executes a plan, and installs it with one edit when all of it is done.
     fn run_at_once(
         &self,
         keyspace: &Arc<KeyspaceCore>,

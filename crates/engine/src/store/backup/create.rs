@@ -285,17 +285,18 @@ fn add_segments(
     Ok(all)
 }
 
-/// Whether all that a backup has is of the history of the cut. Then a segment of one name is the
-/// same segment if it ends the same. Else two stores may have gone on from one state, and may have
-/// made segments that differ in their middle alone: those are read as a whole. A backup that ends
-/// with the last number in common may be of either store, because flushes and collections make
-/// segments without a number.
+/// Whether all that a backup has is of the history of the cut. Then segments with the same name are
+/// the same segment if they end with the same bytes. Otherwise two stores may have gone on from one
+/// state, and may have made segments that differ only in the middle: those are read as a whole. A
+/// backup that ends with the last number in common may be of either store, because flushes and
+/// collections make segments without a number.
 fn shares_history(cut: &Cut, earlier: &Description) -> bool {
     let common = cut.state.history.last_common(earlier.state.history.id);
     common.is_some_and(|common| earlier.last_seq < common)
 }
 
-/// Whether a segment is that of an earlier copy, by its end if that is of the same history.
+/// Whether a segment is the same as in an earlier copy. If both are of the same history, their ends
+/// decide.
 fn is_same(
     from: &dyn StorageFile,
     piece: &Piece,

@@ -1,4 +1,4 @@
-//! What the manifests tell of the store: its keyspaces, its tables, where the log begins.
+//! What the manifests say about the store: its keyspaces, its tables, where the log begins.
 //!
 //! The levels do not matter to a repair that merges all versions by their numbers. So the state is
 //! flat, and an edit after a damaged one can be applied too: what it removes is obsolete for

@@ -4,7 +4,8 @@
 //!    once it is finished: a compaction that replaces it removes its name, and the other store
 //!    keeps the file. Its checksums hold the store's uid and its number, so both stay.
 //! 2. A damaged table is read past its damage into a table at the same place. The copy has no entry
-//!    that the damaged one lacks, so order of age (I1) and bounds within a run stay.
+//!    that the damaged one lacks, so the order of age (I1) and the bounds within a run stay as they
+//!    were.
 //! 3. Entries that only the log holds become a new run on top, with deletes, which hide older
 //!    entries. Keyspaces with separated values are an exception, see `decide`.
 //! 4. Value files are copied, not linked: their slots are used again in place.
@@ -145,7 +146,7 @@ impl Repairing {
         }
         for (_, table) in whole() {
             self.report.carried_tables += 1;
-            // It may have been copied here, and what was read of it may be in memory alone.
+            // It may have been copied here, and what was read of it may be only in memory.
             storage.open(&table_name(table.id), Category::Table)?.sync()?;
         }
         for layout in &state.values {
@@ -204,7 +205,7 @@ impl Repairing {
                 salvage.holes.push(Hole { from, to, what });
                 break;
             }
-            // All range deletes are in the properties, also those of a block that is damaged.
+            // All range deletes are in the properties, even those of a block that is damaged.
             if !is_range_delete(trailer) {
                 output.add(key, trailer, value)?;
             }

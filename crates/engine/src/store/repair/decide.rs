@@ -55,7 +55,7 @@ pub(super) enum Why {
     LogKeptAside,
     /// A run on top must be newer than the tree (I1).
     LogNotNewer,
-    /// A collection of a hash group may tell by the group alone which record of a key is the
+    /// A collection of a hash group may see from the group alone which record of a key is the
     /// newest. So a flush leaves a record or a marker there for each write. A run that a repair
     /// makes of the log would not, and an older value would come back. Pointers in the log lead to
     /// records that only a merge checks one by one.

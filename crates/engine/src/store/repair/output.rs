@@ -45,7 +45,7 @@ impl<'a> Output<'a> {
         Output { most_bytes: u64::MAX, ..self }
     }
 
-    /// Adds range deletes to the entries that come.
+    /// Adds range deletes to the entries that follow.
     pub(super) fn with_range_deletes(self, mut range_deletes: Vec<RangeDelete>) -> Output<'a> {
         let trailer = |range: &RangeDelete| pack(range.seq, Kind::RangeDelete);
         range_deletes

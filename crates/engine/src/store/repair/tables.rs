@@ -212,7 +212,7 @@ fn open_unknown(
     Ok(opened)
 }
 
-/// Notes what the properties of a table do not tell.
+/// Notes what the properties of a table do not say.
 fn doubt_unknown(repairing: &mut Repairing, basis: &Basis, table: &Opened, has_home: bool) {
     let name = table_name(table.id);
     let found = &table.said.properties;
