@@ -46,7 +46,7 @@ pub unsafe extern "C" fn runstone_output_set(
 ) {
     // SAFETY: a callback hands back what it was given.
     let Some(output) = (unsafe { output.as_mut() }) else { return };
-    // SAFETY: the callback's bytes.
+    // SAFETY: the callback promises valid bytes.
     let bytes = unsafe { crate::bytes::required("data", data, size) };
     output.bytes = bytes.map(<[u8]>::to_vec);
 }

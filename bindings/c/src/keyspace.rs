@@ -148,7 +148,7 @@ pub unsafe extern "C" fn runstone_multi_get(
     values: *mut runstone_bytes,
 ) -> runstone_status {
     answer(|| {
-        // SAFETY: the caller's arrays, of `count` items each.
+        // SAFETY: the caller promises arrays of `count` items each.
         let (keys, sizes) =
             unsafe { (array("keys", keys, count)?, array("key_sizes", key_sizes, count)?) };
         // SAFETY: as above. What is in it may be uninitialised; only the bounds are looked at.

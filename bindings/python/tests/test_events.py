@@ -16,7 +16,7 @@ ENTRIES = 2000
 
 @pytest.fixture
 def torn(tmp_path: Path) -> Path:
-    """A store that stopped with unsynced writes, of which one bit was flipped early."""
+    """A store that stopped with unsynced writes. A bit is flipped near the start of its log."""
     with runstone.open(tmp_path / "open", wal_segment_bytes="64K") as db:
         for number in range(ENTRIES):
             db.put(b"key%05d" % number, b"v" * 100)

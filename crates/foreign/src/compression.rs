@@ -31,7 +31,7 @@ pub struct Decompressor {
     dialect: Dialect,
     /// The format version of the table. Before 2, RocksDB wrote sizes differently.
     version: u32,
-    /// Bytes that every block may refer to; mostly none.
+    /// Bytes that every block may refer to; usually none.
     dictionary: Vec<u8>,
 }
 

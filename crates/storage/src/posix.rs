@@ -362,7 +362,7 @@ fn inode_of(metadata: &Metadata) -> (u64, u64) {
 }
 
 /// The number of the file, mixed with the moment at which it was made where the file system knows
-/// that: numbers are used again. Not the device, whose number may be another after each boot.
+/// that: numbers are used again. Not the device, whose number may change at each boot.
 fn number_of(metadata: &Metadata) -> u64 {
     let made = metadata.created().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
     let made = made.map_or(0, |since| since.as_nanos() as u64);

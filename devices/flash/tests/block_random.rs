@@ -196,7 +196,7 @@ impl Run {
         id
     }
 
-    /// An open handle, or a new one of a name.
+    /// An open handle, or a new one for a name.
     fn file(&mut self, random: &mut Random) -> Option<Handle> {
         if !self.handles.is_empty() && random.one_in(4) {
             return Some(one_of(random, &self.handles));

@@ -51,7 +51,8 @@ pub struct Style<'a> {
     pub drop_expiry: bool,
 }
 
-/// Opens a sink; `-` is standard output. Nothing is written over `store`, paths without links.
+/// Opens a sink; `-` is standard output. Nothing is written into the paths of `store`, which are
+/// free of links.
 pub fn open<'a>(
     path: &Path,
     style: Style<'a>,
@@ -433,7 +434,7 @@ impl Sink for DirectorySink {
         }
     }
 
-    /// All files and names at once: a sync for each would take longer than to write them.
+    /// Syncs all files and names at once: a sync for each would take longer than writing them.
     fn finish(&mut self) -> Result<()> {
         let synced = rustix::fs::syncfs(&self.directory);
         synced.map_err(|error| Failure::file(&self.root, "write", &error.into()))

@@ -29,7 +29,8 @@ pub const RUN_BYTES: usize = 256 << 20;
 const RECORD_BYTES: usize = size_of::<Record>() + 32;
 /// Buffer of a run that is written or read.
 const BUFFER_BYTES: usize = 256 << 10;
-/// Records between two checks whether the user ends it, and between two updates of the bar.
+/// Records between two checks of whether the user has stopped it, and between two updates of the
+/// bar.
 const LOOK_RECORDS: usize = 1000;
 
 /// See the module docs.
@@ -215,8 +216,8 @@ impl Merge {
     }
 }
 
-/// Records as lengths of key and value and the expiry, u64 each, and their bytes. No instant that a
-/// clock reaches is the largest number, which stands for never.
+/// Records as lengths of key and value and the expiry, u64 each, and their bytes. The largest
+/// number stands for never; no clock reaches that instant.
 fn write_records(path: &Path, records: &[Record]) -> io::Result<()> {
     let mut writer = BufWriter::with_capacity(BUFFER_BYTES, File::create_new(path)?);
     for Record { key, value, expires_ms } in records {

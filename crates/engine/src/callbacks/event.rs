@@ -1,5 +1,5 @@
 //! The events that a store reports to a listener: flushes, compactions, stalls, errors. Background
-//! threads call it, or for stalls the writers, in the middle of a job and with locks held. So a
+//! threads (for stalls, the writers) call it in the middle of a job and with locks held. So a
 //! listener should return quickly, and may only read from its own store: all other calls fail with
 //! [`Error::InsideCallback`].
 

@@ -79,9 +79,9 @@ pub(crate) struct Workers {
 
 #[derive(Debug, Default)]
 struct Threads {
-    /// Those that work, and those that were dismissed and may have a job yet.
+    /// Those that work, and those that were dismissed and may still have a job.
     handles: Vec<JoinHandle<()>>,
-    /// Those that work, and how many.
+    /// The threads that work, and how many they are.
     crew: Arc<Dismissed>,
     count: usize,
 }

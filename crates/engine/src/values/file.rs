@@ -85,7 +85,7 @@ pub(crate) struct ValueFile {
     /// Whether early values were appended since the last sync of the log.
     pub(crate) has_unsynced: AtomicBool,
     pub(crate) state: Mutex<rank::ValueFile, FileState>,
-    /// Signalled when a collection or an appender ended.
+    /// Signalled when a collection or an appender ends.
     pub(crate) ended: Condvar,
     /// Held by collections that write pointers, and while the file is retired. If the file is a
     /// log, flushes hold it too, see `jobs/collection/vlog.rs`.
@@ -407,9 +407,9 @@ impl ValueFile {
     }
 
     /// Whether a compaction or collection that finds a record dead should note it. Records of hash
-    /// groups and logs are noted anyway. In a cold stream whose pointers are written back, two find
-    /// the same record dead, the compaction that drops its pointer and the collection that drops
-    /// its tag. Whoever comes after the record is gone has nothing to note. If the record is
+    /// groups and logs are noted anyway. In a cold stream whose pointers are written back, two jobs
+    /// find the same record dead: the compaction that drops its pointer and the collection that
+    /// drops its tag. Whoever comes after the record is gone has nothing to note. If the record is
     /// collected between this check and the edit, the note is left over (see `emptiest`).
     pub(crate) fn may_note_dead(&self, pointer: &Pointer) -> bool {
         let is_placed = self.writes_back && self.cold == Some(pointer.group);
@@ -742,8 +742,8 @@ pub(crate) fn header(slot_bytes: u32, uid: u64) -> Vec<u8> {
     bytes
 }
 
-/// The size of the slots of a file, as its header says it; `None` if it is not a value file of this
-/// id.
+/// The size of the slots of a file, as its header states it; `None` if it is not a value file of
+/// this id.
 pub(crate) fn slot_bytes_of(file: &dyn StorageFile, uid: u64, number: u64) -> Result<Option<u64>> {
     let mut bytes = [0; 28];
     if file.len()? < FIRST_SLOT {

@@ -140,7 +140,7 @@ impl Awaited {
 }
 
 impl Waiting {
-    /// Adds a commit. Commits mostly come in order, so its place is mostly the end.
+    /// Adds a commit. Commits usually come in order, so its place is usually at the end.
     fn add(&mut self, seq: SeqNo, waker: Waker) -> u64 {
         self.last_ticket += 1;
         let waiter = Waiter { seq, ticket: self.last_ticket, waker: Some(waker) };

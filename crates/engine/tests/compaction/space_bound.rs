@@ -17,7 +17,7 @@ const BOUND_PERCENT: u32 = 130;
 const ERROR_PERCENT: u64 = 15;
 /// Writes between two checks: as many as a flush takes.
 const STEP: usize = 250;
-/// More jobs than this in a row without a write would never end.
+/// If more jobs than this run in a row without a write, they never end.
 const MOST_JOBS: usize = 200;
 
 fn open(policy: &str, max_space_percent: u32) -> Store {

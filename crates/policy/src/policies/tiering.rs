@@ -1,6 +1,6 @@
 //! Tiering, as Cassandra and many write-heavy stores do it: T runs per level, compacted once on
 //! their way down. Least writing, most runs to read. Not lazy: the last level has as many runs as
-//! others.
+//! the others.
 //!
 //! 1. Level 0, at `l0_trigger` idle runs counted from the oldest: they become one new run of level
 //!    1, which is not read.

@@ -14,9 +14,9 @@ pub(crate) const PATIENCE: u32 = 2;
 ///
 /// From its newest on, a run joins while it is at most twice what was gathered, so that a large old
 /// run is not rewritten for small new ones: a byte's run grows by half at least each time, so it is
-/// rewritten O(log) times. (With once instead of twice, a flush that is a byte larger than the next
-/// would stop it.) The output takes the place and id of the newest run, which the job owns: age
-/// order stays as it was.
+/// rewritten O(log) times. (If the factor were one instead of two, a flush that is a byte larger
+/// than the next would stop it.) The output takes the place and id of the newest run, which the job
+/// owns: age order stays as it was.
 pub(crate) fn compact_newest(job: &Job<'_>, level: u32, trigger: u32) -> Option<Plan> {
     let runs = job.shape.level(level).runs();
     let is_free = |run: &Run| job.is_idle(&run.tables);

@@ -1,10 +1,10 @@
-//! Figure 2: the six operations of db_bench with values of three sizes, T = 2, c = 1 and 0.8, on
+//! Figure 2: the six operations of db_bench with values of three sizes, T = 2, c = 1 and 0.8, in
 //! simulated device time. Sizes are the paper's, those of `OptimizeForSmallDb`, divided by eight;
 //! as in db_bench, random keys are drawn from as many numbers as there are writes, so that 63% of
 //! them exist. Neither side has filters or a cache.
 //!
-//! How full the last two levels are at one moment is chance. So reads are measured four times, with
-//! a sixteenth of the writes in between, and their mean counts.
+//! How full the last two levels are at one moment is a matter of chance. So reads are measured four
+//! times, with a sixteenth of the writes in between, and their mean counts.
 
 use runstone_kv::Result;
 
@@ -77,7 +77,7 @@ struct Seen {
     writes: [f64; 2],
     /// Write amplification of fillrandom.
     written: f64,
-    /// Share of fillrandom that writers waited.
+    /// Share of fillrandom during which writers waited.
     waited_percent: f64,
     get: f64,
     scans: [f64; 3],

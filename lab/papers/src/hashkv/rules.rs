@@ -56,7 +56,8 @@ mod tests {
     fn the_engine_writes_what_the_papers_rules_write() {
         // 128 records of these fill a slot.
         let filling = Workload::of_pairs(RECORDS / 2, 1014);
-        // 126 records of these do, and the ends are 6% of a reserve of 10%.
+        // 126 of these records fill a slot, and the unused ends of slots are 6% of a reserve of
+        // 10%.
         let judged = Workload::of_pairs(RECORDS / 2, PAIR_BYTES as usize);
         let cases = [(&filling, 100, 1.03), (&judged, 100, 1.1), (&judged, 900, 1.08)];
         for (workload, permille, most) in cases {

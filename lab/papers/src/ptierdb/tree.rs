@@ -28,7 +28,7 @@ const KEY_DIGITS: u64 = 10_000_000_000_000_000;
 const OPERATIONS_PER_LOOK: u64 = 32;
 /// Checks for jobs between two measurements of the store's size, several per compaction of level 0.
 const LOOKS_PER_SIZE: u64 = 32;
-/// Of the operations and the values.
+/// Seed of the operations and the values.
 const SEED: u64 = 7;
 /// Entries of a scan.
 pub(super) const SCAN_ENTRIES: u64 = 100;
@@ -118,7 +118,7 @@ pub(super) struct Tree {
     machine: Machine,
     values: ValueGenerator,
     value_bytes: usize,
-    /// Whether gets are made, or only their turns taken.
+    /// Whether gets are made. If not, they only count as operations.
     makes_gets: bool,
     operations: u64,
     /// What the store had counted when the last phase ended.
@@ -236,7 +236,7 @@ impl Tree {
         Ok(())
     }
 
-    /// The latest records are read; as many percent are inserts.
+    /// The latest records are read; `inserts` percent of the operations are inserts.
     pub(super) fn latest(&mut self, chooser: &mut Latest, count: u64, inserts: u64) -> Result<()> {
         for _ in 0..count {
             if self.rng.below(100) < inserts {
@@ -249,7 +249,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Scans from zipfian records on; as many percent are inserts.
+    /// Scans from zipfian records on; `inserts` percent of the operations are inserts.
     pub(super) fn scan_mix(
         &mut self,
         chooser: &ScrambledZipfian,
@@ -308,7 +308,7 @@ impl Tree {
         self.look()
     }
 
-    /// Ends an operation: does the jobs that are due, once in some operations.
+    /// Ends an operation: does the jobs that are due, once every few operations.
     fn look(&mut self) -> Result<()> {
         self.operations += 1;
         let from = self.machine.busy();

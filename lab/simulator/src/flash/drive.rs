@@ -1,5 +1,5 @@
-//! A block SSD below files: extents are allocated next-fit, requests have 64 KiB, pages are mapped
-//! one by one, nothing is trimmed, and collection is greedy. The rules are those of
+//! A block SSD below files: extents are allocated next-fit, requests are 64 KiB long, pages are
+//! mapped one by one, nothing is trimmed, and collection is greedy. The rules are those of
 //! `devices/flash/src/{block,ftl}` without wear and bad blocks.
 
 use std::collections::{BTreeMap, VecDeque};

@@ -63,7 +63,7 @@ fn child_writes_until_killed() {
         batch.put(&other, key, &value).expect("put");
         batch.put(store.default_keyspace(), "last", i.to_le_bytes()).expect("put");
         store.write(&batch, WriteOptions::default()).expect("write");
-        // A mirror on the same cores keeps up.
+        // Lets a mirror on the same cores keep up.
         if i % 8 == 0 {
             sleep(Duration::from_micros(500));
         }

@@ -96,8 +96,8 @@ impl Basis {
             }
             let is_whole = is_whole && !is_short && tries == 0;
             // The end of the manifest may be missing all the same: then it does not know the newest
-            // tables, and those that they replaced are gone. With `CURRENT` the first alone is not
-            // a sign: a crash leaves such tables too.
+            // tables, and those that they replaced are gone. If there is a `CURRENT`, unknown
+            // tables alone are not a sign: a crash leaves such tables too.
             let (knows_all, has_all) = basis.compare(storage)?;
             basis.knows_all = knows_all;
             let is_whole = is_whole && (knows_all || has_all && current.is_some());

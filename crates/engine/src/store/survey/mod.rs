@@ -96,7 +96,7 @@ pub struct PrefixBytes {
     pub prefix: Vec<u8>,
     /// Bytes as they are stored.
     pub bytes: u64,
-    /// Whether a single key was found under it.
+    /// Whether only one key was found under it.
     pub is_key: bool,
 }
 

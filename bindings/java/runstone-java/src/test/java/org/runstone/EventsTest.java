@@ -71,7 +71,7 @@ class EventsTest {
         }
     }
 
-    /** A store that stopped with unsynced writes, in which one bit was flipped early. */
+    /** A store that stopped with unsynced writes. A bit is flipped near the start of its log. */
     private Path torn() throws IOException {
         Path open = directory.resolve("open");
         Path copy = Files.createDirectory(directory.resolve("copy"));
