@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Tests and wrappers of others, over Runstone in LevelDB's place: LevelDB's own test of its C
 # interface (from the crate leveldb-sys, which brings LevelDB's source), and the tests of levigo,
-# LevelDB for Go, and of cometbft-db, which stands on levigo. Their registries give them; nothing of
-# them is changed but the name of an include. Prints what passed, with LevelDB's library too where
-# the system has it. Needs what test.sh needs, and Go for the last two. Usage: bindings/c/foreign.sh
+# LevelDB for Go, and of cometbft-db, which is built on levigo. They come from their registries;
+# nothing of them is changed but the name of an include. Prints what passed, with LevelDB's library
+# too where the system has it. Needs what test.sh needs, and Go for the last two. Usage:
+# bindings/c/foreign.sh
 set -euo pipefail
 cd "$(dirname "$0")"
 work=$(mktemp -d)

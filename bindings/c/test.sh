@@ -21,7 +21,7 @@ test -z "$(names libleveldb.so | grep -v '^leveldb_')"
 test "$(names libleveldb.so | wc -l)" = "$(sort -u leveldb/names.txt | wc -l)"
 test -z "$(names libleveldb.so | comm -3 - leveldb/names.txt)"
 
-# SOURCE LIBRARY [FLAG...]: compiles a program as strictly as it goes.
+# SOURCE LIBRARY [FLAG...]: compiles a program as strictly as possible.
 compile() {
     source="$1" library="$2" name="$work/$(basename "${1%.*}")"
     shift 2

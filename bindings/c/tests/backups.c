@@ -144,7 +144,7 @@ static void archive_and_moments(runstone_store *store) {
     CHECK(holds(place("good"), "good") && holds(place("bad"), "bad"));
     CHECK(holds(place("end"), "worse") && holds(place("time"), "worse"));
 
-    /* What does not go has a reason, and leaves nothing behind. */
+    /* What is impossible fails with a reason, and leaves nothing behind. */
     REFUSED(RUNSTONE_INVALID_ARGUMENT, "no such moment",
             runstone_backups_restore_to(backups, RUNSTONE_AT_NUMBER, end.seq + 1, place("none"),
                                         NULL));

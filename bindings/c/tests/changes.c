@@ -163,7 +163,7 @@ static void all_kinds(void) {
     WORKS(runstone_close(store));
 }
 
-/* A load of some megabytes, by the piece; whoever goes on in its middle leaves the rest. */
+/* A load of some megabytes, in pieces; a reader that moves on in the middle skips the rest. */
 static void a_load(void) {
     runstone_store *store;
     runstone_keyspace *keyspace;

@@ -223,7 +223,7 @@ impl Change {
         Ok(outcome(self.0.get())?.time_ms.map(seconds))
     }
 
-    /// Of a gap.
+    /// For a gap: state follows for keys written after the first number, as of the second.
     #[getter]
     fn gap(&self) -> PyResult<Option<(u64, u64)>> {
         Ok(outcome(self.0.get())?.gap)

@@ -225,7 +225,7 @@ impl LogReader {
             return self.cut_short(offset, crc, length);
         };
         let is_whole = masked(crc32c::crc32c(&rest[6..header + length])) == crc;
-        // If a log holds no own record yet, its first record is a whole one of an older log.
+        // If a log holds no record of its own yet, its first record is a whole one of an older log.
         let may_end = match self.is_numbered {
             Some(before) => before && is_of_another,
             None => is_whole && is_of_another,

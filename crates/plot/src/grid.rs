@@ -17,7 +17,7 @@ pub struct Grid {
     pub notes: Vec<String>,
     /// In the order of the legend, which shows those that are used.
     pub paints: Vec<Paint>,
-    /// From left to right and from above.
+    /// From left to right and from top to bottom.
     pub cells: Vec<Cell>,
 }
 

@@ -107,7 +107,7 @@ impl KeyAxis {
         }
     }
 
-    /// From where to where a table lies.
+    /// Where a table begins and ends.
     pub fn span(&self, min: &[u8], max: &[u8]) -> (f64, f64) {
         let last = self.bounds.partition_point(|bound| **bound < *max);
         let to = match self.bounds.get(last) {

@@ -39,7 +39,7 @@ pub struct Rows {
     /// Labels of the axis: place from 0 to 1, in ascending order, and text. Those that have no room
     /// are left out, the ends last.
     pub ticks: Vec<(f64, String)>,
-    /// From above.
+    /// From top to bottom.
     pub sections: Vec<Section>,
 }
 
@@ -50,7 +50,7 @@ pub struct Section {
     pub heading: String,
     /// Whether the axis is that of [`Rows::ticks`].
     pub is_on_axis: bool,
-    /// From above.
+    /// From top to bottom.
     pub rows: Vec<Row>,
     /// The text below the rows, if it is not empty.
     pub rest: String,

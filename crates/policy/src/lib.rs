@@ -10,7 +10,7 @@
 //! file in `policies/` and one line in [`registry`].
 //!
 //! `shape` is the tree as data, its plans included. `partition` and `policy` decide over it.
-//! `policies` stand on both, and the registry on top.
+//! `policies` build on both, and the registry on top.
 
 #![forbid(unsafe_code)]
 

@@ -64,7 +64,7 @@ impl MemoryStorage {
         Error::new(operation, path_text(&self.place, name), kind.into())
     }
 
-    /// Runs `f` on this directory's entries. The entry exists since the storage does.
+    /// Runs `f` on this directory's entries. The entry exists because the storage does.
     fn with_entries<T>(&self, f: impl FnOnce(&mut Directory) -> T) -> T {
         f(self.world.directories.lock().entry(self.place.clone()).or_default())
     }

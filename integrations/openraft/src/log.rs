@@ -30,7 +30,7 @@ use crate::error::{Error, blocking, during};
 /// log, and is synced in the call then.
 const LARGE_BYTES: usize = 256 << 10;
 
-/// At which size a part of the log for another node ends.
+/// The size at which a part of the log for another node ends.
 const PART_BYTES: usize = 4 << 20;
 
 /// The log of a node and its vote. [`crate::open`] makes it; it goes to `openraft::Raft::new`.

@@ -20,7 +20,7 @@ use crate::error::Error;
 
 const MAGIC: &[u8; 8] = b"RSRAFT01";
 
-/// At which size a block ends.
+/// The size at which a block ends.
 const BLOCK_BYTES: usize = 64 << 10;
 
 const ENTRY_HEAD_BYTES: usize = 8;

@@ -156,7 +156,7 @@ fn filter_rows(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
 }
 
 /// Adaptive tiering merges where gets look at many tables. Filters let a get look at few without a
-/// merge. So both policies have filters here, and tiering stands beside itself on the device.
+/// merge. So both policies have filters here, and tiering on the device is compared with itself.
 fn adaptive_rows(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     let load = Load::half(context);
     let mut show = |what: &str, run: &Outcome| {

@@ -25,7 +25,7 @@ pub struct Comparison {
     pub runs: Vec<Measured>,
     /// Medians by store, in the order given.
     pub medians: Vec<Median>,
-    /// The goals that the stores compared allow to judge.
+    /// The goals that can be judged with the stores compared.
     pub goals: Vec<Judged>,
 }
 

@@ -67,7 +67,7 @@ fn stats_verify_compact_checkpoint() {
     assert_eq!(place.ok(&["count", "copy"]), "20000\n");
 }
 
-/// A store whose value file was emptied in its middle reported a size as if nothing had been freed:
+/// A store whose value file was emptied in the middle reported a size as if nothing had been freed:
 /// a compaction seemed to make it larger. What was punched is not counted, nor is the log, which is
 /// removed when the command ends.
 #[test]

@@ -60,7 +60,7 @@ enum Place {
     Nowhere,
     /// On the entry of the cursor over the store.
     Below,
-    /// On the own write.
+    /// On the transaction's own write.
     Own,
 }
 
@@ -214,7 +214,7 @@ impl<'t> TransactionCursor<'t> {
         }
     }
 
-    /// Passes the own write of a key, and the entry that the store has for the key.
+    /// Passes the transaction's write of a key, and the entry that the store has for the key.
     fn pass_own(&mut self, key: &'t [u8]) -> Result<()> {
         if self.below.is_on_key() && self.below.key() == key {
             self.step_below()?;
@@ -250,7 +250,8 @@ impl<'t> TransactionCursor<'t> {
         }
     }
 
-    /// Moves the cursor over the store out of an own range delete. Returns whether it did.
+    /// Moves the cursor over the store out of a range delete of the transaction. Returns whether it
+    /// did.
     fn jump(&mut self) -> Result<bool> {
         let Some(writes) = self.writes.filter(|_| self.below.is_on_key()) else { return Ok(false) };
         let Some((start, end)) = writes.range_over(self.below.key()) else { return Ok(false) };
@@ -279,7 +280,7 @@ impl<'t> TransactionCursor<'t> {
     }
 
     /// Moves the cursor over the store. If it reaches an entry without a value, that is not an
-    /// error yet: an own write may hide the entry.
+    /// error yet: a write of the transaction may hide the entry.
     fn move_below(&mut self, go: impl FnOnce(&mut Cursor) -> Result<()>) -> Result<()> {
         let outcome = go(&mut self.below);
         if self.below.is_on_key() { Ok(()) } else { outcome }

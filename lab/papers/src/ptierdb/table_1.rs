@@ -1,7 +1,7 @@
 //! Table I: what each store writes and holds after the first run. The paper's tables are
 //! compressed, WiscKey's log is not: 105 M records of 116 bytes are 12.2 GB, of which leveled holds
 //! 7.91. Values here compress so that leveled holds the same share; they were chosen with leveled
-//! alone, before the others ran. The same runs without compression stand beside the claims.
+//! alone, before the others ran. The same runs without compression are listed beside the claims.
 
 use runstone::Compression;
 use runstone_kv::Result;

@@ -207,9 +207,9 @@ impl<'a> LogScan<'a> {
         match self.basis.keyspaces.get(&keyspace) {
             Some(known) if seq <= known.flushed_seq => return Ok(()),
             Some(_) => {}
-            // Of a keyspace that was dropped.
+            // A write to a keyspace that was dropped.
             None if keyspace < self.basis.next_keyspace => return Ok(()),
-            // Of one that was made by an edit that the manifest lacks.
+            // A write to one that was made by an edit that the manifest lacks.
             None => self.found.has_new_keyspace = true,
         }
         if !self.found.keyspaces.contains(&keyspace) {

@@ -337,7 +337,7 @@ fn rebuild(
 
 /// The log can show that the manifest lacks an edit: it says so, it has a keyspace that no edit has
 /// made, or it begins late, beside tables that the manifest does not name: then a flush has written
-/// them, and has moved the begin of the log.
+/// them, and has moved the beginning of the log.
 fn settle_basis(basis: &mut Basis, log: &FoundLog) {
     if basis.kind != RepairBasis::Manifest {
         return;
