@@ -11,7 +11,7 @@ pub fn newest(backups: &Backups) -> Result<u64> {
     newest.ok_or_else(|| Error::invalid("the directory has no backup", "create one first"))
 }
 
-/// The message for so many pieces of damage of a backup or an archive.
+/// The message for this many pieces of damage of a backup or an archive.
 pub fn damage_message(count: usize, first: &Damage) -> String {
     let what = match count {
         1 => String::new(),

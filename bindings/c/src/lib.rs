@@ -5,9 +5,9 @@
 //!   [`durability`]: what a write survives. [`handles`]: what C holds in place of objects.
 //! * [`options`], [`store`], [`keyspace`]: opening, and functions that need no object of their own.
 //! * [`batch`], [`snapshot`], [`cursor`], [`transaction`], [`sorted`]: the other objects.
-//! * [`backups`], [`archiver`]: backups, and every moment between them. [`repair`]: a new store of
-//!   what a damaged one holds. [`changes`], [`mirror`]: what is committed, for other systems or for
-//!   a second store.
+//! * [`backups`], [`archiver`]: backups, and every moment between them. [`repair`]: a new store out
+//!   of what a damaged one holds. [`changes`], [`mirror`]: what is committed, for other systems or
+//!   for a second store.
 //! * [`callbacks`]: the caller's merge operators, compaction filters and listeners.
 //!
 //! A pointer to an object is a handle, a number of [`runstone_boundary::handles`]: it points to no

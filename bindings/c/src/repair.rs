@@ -1,4 +1,4 @@
-//! Repairs: a new store of what a damaged one holds.
+//! Repairs: a new store out of what a damaged one holds.
 
 use std::ffi::c_char;
 
@@ -38,9 +38,9 @@ pub struct runstone_repaired {
     pub doubts: u64,
 }
 
-/// Makes a new store in `to` of what the damaged one in `from` holds. `from` is only read; `to` is
-/// new or empty. Every key of the new store is right, or the report doubts it. A healthy store is
-/// left alone.
+/// Makes a new store in `to` out of what the damaged one in `from` holds. `from` is only read; `to`
+/// is new or empty. Every key of the new store is right, or the report doubts it. A healthy store
+/// is left alone.
 ///
 /// `options` are those with which the application opens the store, because of the merge operators
 /// that they have; null if it has none. If `lost_log`, writes that an earlier open kept aside in

@@ -139,7 +139,7 @@ impl Changes {
         Ok(Changes(Own::new(Alone::new(Some(reader)))))
     }
 
-    /// The next change, after at most so many seconds.
+    /// The next change, after at most this many seconds.
     #[pyo3(signature = (wait=0.0))]
     fn next(&self, py: Python<'_>, wait: f64) -> PyResult<Option<Change>> {
         let most = Duration::try_from_secs_f64(wait).map_err(|_| {

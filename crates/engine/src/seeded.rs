@@ -75,7 +75,7 @@ pub enum Bug {
     ParkedCursorSeesThePresent,
     /// A thread that wants the memory of a cursor does not ask whether the cursor is in use.
     VisitedWhileInside,
-    /// Puts do not change what is known of a dead range.
+    /// Puts do not change what is known about a dead range.
     DeadRangesIgnorePuts,
     /// Walks from before a dead range was watched count as proof that it is dead.
     DeadRangesProvedUnwatched,

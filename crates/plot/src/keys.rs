@@ -1,4 +1,4 @@
-//! Where keys lie on an axis, from what is known of tables: their bounds and their bytes. Pure
+//! Where keys lie on an axis, from what is known about tables: their bounds and their bytes. Pure
 //! numbers; nothing is drawn here.
 //!
 //! A place is about the fraction of all bytes that lie below a key:
@@ -20,7 +20,7 @@
 use std::cmp::Reverse;
 use std::ops::RangeInclusive;
 
-/// What is known of a table.
+/// What is known about a table.
 #[derive(Clone, Copy, Debug)]
 pub struct Span<'a> {
     /// Its smallest key.

@@ -54,8 +54,8 @@ impl Env {
             // Its caller runs the jobs that find out.
             (NO_SPACE, Some(_)) if self.is_manual() => Ok(()),
             (NO_SPACE, Some((error, tried))) => {
-                // One write in a while is let through to find out whether there is space again. If
-                // nothing is left to flush, no background job would find out.
+                // Now and then one write is let through to find out whether there is space again.
+                // If nothing is left to flush, no background job would find out.
                 if tried.elapsed() >= NO_SPACE_RETRY {
                     *tried = Instant::now();
                     return Ok(());

@@ -262,9 +262,9 @@ fn whole_front(segments: &[Segment], survivors: &[RecordEntry], slot_bytes: u64)
 
 /// Finds the versions that stay: for each key the newest version and, for each snapshot point, the
 /// newest that it sees, except versions that compactions found dead; and versions that are held,
-/// whatever else is known of them. With `cools`, a record goes to the cold stream if it is the only
-/// one of its key in the scan: the key had no update since the record was written or last moved
-/// (HashKV §3.4).
+/// whatever else is known about them. With `cools`, a record goes to the cold stream if it is the
+/// only one of its key in the scan: the key had no update since the record was written or last
+/// moved (HashKV §3.4).
 pub(crate) fn survivors(
     scanned: &Scanned,
     points: &[SeqNo],

@@ -37,7 +37,7 @@ pub(super) struct KnownTable {
     pub(super) meta: Arc<Table>,
 }
 
-/// What is known of the store.
+/// What is known about the store.
 #[derive(Debug, Default)]
 pub(super) struct Basis {
     pub(super) kind: RepairBasis,

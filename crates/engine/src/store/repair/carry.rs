@@ -67,8 +67,8 @@ pub(super) struct Carried {
 }
 
 impl Repairing {
-    /// Reads what has to be known of a keyspace, and decides. `verified` are tables that are known
-    /// to be whole.
+    /// Reads what has to be known about a keyspace, and decides. `verified` are tables that are
+    /// known to be whole.
     pub(super) fn decide(
         &mut self,
         (source, verified): (&dyn Storage, &BTreeSet<TableId>),

@@ -8,7 +8,7 @@
 use super::report::RepairBasis;
 use crate::keys::SeqNo;
 
-/// What is known of the value files of a keyspace.
+/// What is known about the value files of a keyspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ValueFiles {
     /// It has none, and its tables do not point to any.
