@@ -29,7 +29,7 @@ pub struct runstone_transaction_options {
     /// Whether the transaction locks the keys that it writes or reads for update, and waits for the
     /// locks of others. If not, its commit fails if somebody else wrote what it wrote.
     pub is_pessimistic: bool,
-    /// Whether its commit fails also if somebody else wrote what it read.
+    /// Whether its commit also fails if somebody else wrote what it read.
     pub is_serializable: bool,
     /// How long a pessimistic transaction waits for a lock; 0 means a second.
     pub lock_timeout_ms: u64,

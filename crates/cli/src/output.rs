@@ -194,7 +194,7 @@ pub fn minute_of(seconds: u64) -> String {
 }
 
 /// The seconds since 1970 of a time in UTC: `2026-11-27`, `2026-11-27 17:30`,
-/// `2026-11-27T17:30:05Z`. `None` if the text is no such time, or the time is before 1970.
+/// `2026-11-27T17:30:05Z`. `None` if the text is not such a time, or the time is before 1970.
 pub fn seconds_of(text: &str) -> Option<u64> {
     let text = text.trim_end_matches("UTC").trim_end().trim_end_matches('Z');
     let (date, time) = text.split_once([' ', 'T']).unwrap_or((text, "00:00"));

@@ -95,7 +95,7 @@ pub enum Bug {
     FlushOutrunsTheLog,
     /// A sync of the log, or a flush, does not sync the values that were written before their log.
     EarlyValuesNotSynced,
-    /// A replay does not look whether such values are in their file.
+    /// A replay does not check whether such values are in their file.
     EarlyValuesUnchecked,
     /// A collection takes a segment although a write whose value lies in it is under way.
     EarlyValuesCollectedUnderWay,

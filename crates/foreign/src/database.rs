@@ -38,7 +38,7 @@ struct Family {
     /// The bytes of the logs.
     entries: Arc<Sorted>,
     tombstones: Vec<Tombstone>,
-    /// Where errors about entries of the logs say that they are.
+    /// The place that errors about entries of the logs name.
     place: PathBuf,
 }
 

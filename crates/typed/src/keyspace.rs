@@ -16,8 +16,8 @@ use crate::prefix::KeyPrefix;
 use crate::{Types, key};
 
 /// A keyspace whose keys are all a `K` and whose values are all a `V`. It is a handle, and stores
-/// nothing about the types. If a keyspace is opened with other types, errors show when entries are
-/// read.
+/// nothing about the types. If a keyspace is opened with other types, errors appear when entries
+/// are read.
 ///
 /// Keys are ordered by their bytes, whose form [`key`] describes. Integers, strings and chars keep
 /// their usual order. Tuples, structs, enums, options and sequences have the order that they

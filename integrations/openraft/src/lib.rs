@@ -61,18 +61,18 @@
 //! A store loses only the newest writes at a power loss, whichever keyspace they are in: what is
 //! left is what was written before some moment (P2). So only what Raft has promised to others is
 //! synced: votes, and appended entries before they are acknowledged. What an entry does to the
-//! machine is written with the number of the entry in one batch, and unsynced. After a power loss
-//! machine, purge and commit are those of one earlier moment, and openraft applies again what is
-//! missing, from the log that is still there.
+//! machine is written with the number of the entry in one batch, and unsynced. After a power loss,
+//! the machine, the purge and the commit are those of one earlier moment, and openraft applies
+//! again what is missing, from the log that is still there.
 //!
 //! # Snapshots
 //!
 //! A snapshot is the machine's keyspace as one stream of sorted entries with checksums
-//! ([`SnapshotData`]). To take one is cheap: it pins a snapshot of the store and writes nothing.
+//! ([`SnapshotData`]). Taking one is cheap: it pins a snapshot of the store and writes nothing.
 //! Bytes are made when a node asks for them, in a file without a name, while applying goes on. An
 //! installed snapshot is loaded into a fresh keyspace, then one batch switches to it. A checkpoint
 //! of the store would not be a snapshot: it has the vote and the log of the node that made it, and
-//! who installs it would vote twice.
+//! a node that installed it would vote twice.
 
 #![forbid(unsafe_code)]
 

@@ -2,7 +2,7 @@
 //! snapshot.
 //!
 //! Entries are applied in transactions, so a request sees what earlier ones wrote. Each transaction
-//! also writes the number of the last entry in it: machine and number never differ, whatever a
+//! also writes the number of the last entry in it: machine and number always agree, whatever a
 //! crash takes.
 //!
 //! An installed snapshot:
@@ -37,7 +37,7 @@ use crate::stream::Entries;
 const MOST_ENTRIES: usize = 1_000;
 const MOST_BYTES: usize = 1 << 20;
 
-/// How often a close looks whether the machine has ended: openraft tells nobody.
+/// How often a close checks whether the machine has ended: openraft tells nobody.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
 
 /// What requests do. It must be deterministic: every node applies the same requests in the same

@@ -1,6 +1,6 @@
-//! Measures how much of the page cache of others a compaction leaves, or a collection of values:
-//! how much of a neighbour's file, which was in memory before, still is afterwards. First limit the
-//! memory so that neither can fit, for example by
+//! Measures how much of other programs' page cache a compaction or a collection of values leaves:
+//! how much of a neighbour's file that was in memory before is still there afterwards. First limit
+//! the memory so that neither can fit, for example by
 //!
 //! ```text
 //! mkdir /sys/fs/cgroup/memory/bound; cd /sys/fs/cgroup/memory/bound

@@ -63,7 +63,7 @@ pub(super) struct Backlog {
     pub(super) debt_bytes: u64,
 }
 
-/// A tree whose jobs run on simulated time: a store, or a model of one.
+/// A tree whose jobs run in simulated time: a store, or a model of one.
 pub(super) trait Tree {
     /// Flushes the memtable. Returns the bytes written.
     fn flush(&mut self) -> Result<u64>;

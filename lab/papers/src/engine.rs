@@ -98,8 +98,8 @@ pub fn do_jobs(store: &Store) -> Result<()> {
 
 impl Loaded {
     /// Makes a store and writes all records, and a few more until level 0 is empty: the number of
-    /// runs that wait there at the end is chance, and each would count as much as a level. Then
-    /// nothing is left to compact.
+    /// runs that wait there at the end is a matter of chance, and each would count as much as a
+    /// level. Then nothing is left to compact.
     pub fn new(keyspace: KeyspaceOptions, data: &Data) -> Result<Loaded> {
         let mut loaded = Loaded::empty(keyspace, data, None)?.load()?;
         loaded.insert_until_calm()?;
@@ -142,7 +142,7 @@ impl Loaded {
         Loaded { is_skewed: true, ..self }
     }
 
-    /// An empty tree whose jobs run on simulated time, beside the writes.
+    /// An empty tree whose jobs run in simulated time, beside the writes.
     pub fn in_lanes(self, lanes: Lanes) -> Loaded {
         Loaded { lanes: Some(lanes), ..self }
     }
@@ -154,7 +154,7 @@ impl Loaded {
     }
 
     /// The same; looks at the tree at eight moments of the last quarter, including the end. How
-    /// many runs wait at one moment is chance.
+    /// many runs wait at one moment is a matter of chance.
     pub fn load_watched(
         mut self,
         look: &mut dyn FnMut(&mut Loaded) -> Result<()>,

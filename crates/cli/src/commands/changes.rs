@@ -15,7 +15,7 @@ use crate::interrupt::{self, SIGINT, SIGTERM};
 use crate::opening::Location;
 use crate::output::Output;
 
-/// How long the command waits before it looks whether it was interrupted.
+/// How long the command waits before it checks whether it was interrupted.
 const WAIT: Duration = Duration::from_millis(200);
 
 /// Print the changes of a store in order, also while an application writes to it

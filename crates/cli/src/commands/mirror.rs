@@ -12,7 +12,7 @@ use crate::nesting;
 use crate::opening::Location;
 use crate::output::{Output, note};
 
-/// How long the command waits before it looks whether it was interrupted.
+/// How long the command waits before it checks whether it was interrupted.
 const WAIT: Duration = Duration::from_millis(200);
 
 /// Copy a store and apply its changes to the copy, also while an application writes it

@@ -51,8 +51,8 @@ pub struct Style<'a> {
     pub drop_expiry: bool,
 }
 
-/// Opens a sink; `-` is standard output. Nothing is written into the paths of `store`, which are
-/// free of links.
+/// Opens a sink; `-` is standard output. Nothing is written into the paths of `store`, whose links
+/// are resolved.
 pub fn open<'a>(
     path: &Path,
     style: Style<'a>,

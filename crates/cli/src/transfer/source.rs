@@ -114,7 +114,7 @@ pub trait Source {
     fn turn_to(&mut self, _part: usize) {}
 }
 
-/// Opens a source. Files below `store` (paths without links) do not belong to a directory.
+/// Opens a source. A directory is read without the files below `store`, whose links are resolved.
 pub fn open(
     path: &Path,
     format: Format,
@@ -451,7 +451,7 @@ impl FileSource {
 mod tests {
     use super::*;
 
-    /// A quote that is never closed had the rest of the file in memory.
+    /// A quote that is never closed brought the rest of the file into memory.
     #[test]
     fn a_quote_that_stays_open_for_long_is_none() {
         let directory = tempfile::tempdir().expect("a directory");

@@ -29,7 +29,8 @@ pub struct ManifestTail {
 
 type Loads = BTreeMap<SeqNo, Vec<Arc<Table>>>;
 
-/// How often the tail tries to open the manifest in force, which the writer may just replace.
+/// How often the tail tries to open the manifest in force, which the writer may be replacing just
+/// then.
 const MOST_LOOKS: usize = 16;
 
 impl ManifestTail {

@@ -6,7 +6,8 @@
 //! for both: `membarrier` makes every thread of the process pass one. If the system has none,
 //! nobody visits.
 //!
-//! 1. The owner makes `turns` odd, and looks whether it is called. If it is, it waits for the lock.
+//! 1. The owner makes `turns` odd, and checks whether it is called. If it is, it waits for the
+//!    lock.
 //! 2. The visitor takes the lock, calls, and passes the barrier. If `turns` is even then, the owner
 //!    is outside, and whenever it enters it sees the call.
 //! 3. The owner makes `turns` even when it leaves.

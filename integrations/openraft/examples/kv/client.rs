@@ -1,4 +1,4 @@
-//! A client: finds the leader, and tells apart what was surely not done from what nobody knows.
+//! A client: finds the leader, and tells what was certainly not done from what nobody knows.
 
 use std::collections::BTreeMap;
 use std::fmt;

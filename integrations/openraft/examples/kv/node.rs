@@ -192,7 +192,8 @@ impl Node {
         }
     }
 
-    /// Reads the machine once this node surely leads, and has applied what was acknowledged.
+    /// Reads the machine once it is certain that this node leads and has applied what was
+    /// acknowledged.
     async fn get(&self, key: String, is_stale: bool) -> Answer {
         let is_recent = if is_stale { Ok(None) } else { self.raft.ensure_linearizable().await };
         match is_recent {

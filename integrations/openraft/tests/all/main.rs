@@ -1,5 +1,5 @@
 //! Tests of log and machine: openraft's own suite, power loss at every operation of one node, three
-//! nodes that lose power, snapshots, and stores that are none of a node.
+//! nodes that lose power, snapshots, and stores that do not belong to a node.
 
 mod cluster;
 mod crashes;

@@ -1,4 +1,4 @@
-//! A store and its only client on simulated device time: a job begins as soon as the simulated
+//! A store and its only client in simulated device time: a job begins as soon as the simulated
 //! background is free. What a phase took is reported per operation and for reads alone.
 //!
 //! A get is charged its data blocks. Indexes of every level count as being in memory, as in the

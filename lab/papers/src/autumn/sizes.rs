@@ -1,5 +1,5 @@
 //! Figure 5: databases of 15 to 60 GB at T = 2, c = 1 (LevelDB in the paper) and 0.8: on the engine
-//! with all bytes divided by 512, on simulated device time, and by the simulator at the paper's own
+//! with all bytes divided by 512, in simulated device time, and by the simulator at the paper's own
 //! size. Filters are computed there: a small table cannot have two bits per key, since a filter
 //! takes at least a line of 64 bytes.
 

@@ -1,4 +1,4 @@
-//! Figure 4, its stalls, and table 3: load and YCSB A to F on simulated device time. Each mix
+//! Figure 4, its stalls, and table 3: load and YCSB A to F in simulated device time. Each mix
 //! begins when all jobs are done and level 0 is empty; while it runs, a job begins as soon as the
 //! simulated background is free.
 

@@ -1,10 +1,10 @@
-//! Loads on simulated device time: one client writes as fast as it may, and flushes gather while a
+//! Loads in simulated device time: one client writes as fast as it may, and flushes gather while a
 //! compaction runs, so that the next one takes more of them.
 //!
 //! Gets are measured at eight moments of the load's last quarter, because the number of runs that
-//! wait at its end is chance: at half the scale two trees changed places. Scans are measured when
-//! the load ends, while the background continues. Gets are shown there too, and once nothing is
-//! left to do.
+//! wait at its end is a matter of chance: at half the scale two trees changed places. Scans are
+//! measured when the load ends, while the background continues. Gets are shown there too, and once
+//! nothing is left to do.
 //!
 //! From the paper come RocksDB's defaults: one flush and one compaction at a time, which is what
 //! two background jobs are; writers are slowed at 20 runs and stop at 36, or by the bytes that a

@@ -1,7 +1,7 @@
 //! Makes a new store out of what a damaged one holds. The damaged one is only read.
 //!
 //! 1. If the store opens, and all of it verifies, there is nothing to do.
-//! 2. `basis`: what manifests tell. They decide which tables are in force, as far as they can be
+//! 2. `basis`: what manifests say. They decide which tables are in force, as far as they can be
 //!    read.
 //! 3. `logs`: what the log holds, before and after what is damaged, goes to tables of its own
 //!    (`scratch`).
@@ -64,7 +64,7 @@ use crate::tree::history::History;
 use crate::tree::manifest::{CURRENT, KeyspaceState, Manifest, StoreState};
 use crate::wal::segments::lost_number;
 
-/// What a repair does beside the usual.
+/// What a repair does besides the usual.
 #[derive(Clone, Default)]
 #[non_exhaustive]
 pub struct RepairOptions {
@@ -532,8 +532,8 @@ impl Repairing {
     }
 }
 
-/// Whether tables have writes around all of these numbers: then flushes have moved the begin of the
-/// log since the manifest's last readable edit.
+/// Whether tables have writes around all of these numbers: then flushes have moved the beginning of
+/// the log since the manifest's last readable edit.
 fn is_covered((first, last): (SeqNo, SeqNo), tables: &BTreeMap<KeyspaceId, FoundTables>) -> bool {
     let all = tables.values().flat_map(|found| &found.inputs);
     let mut numbers: Vec<(SeqNo, SeqNo)> = all.map(|input| input.numbers).collect();
@@ -548,7 +548,7 @@ fn is_covered((first, last): (SeqNo, SeqNo), tables: &BTreeMap<KeyspaceId, Found
 }
 
 impl Basis {
-    /// The name of a keyspace. One whose name is lost gets it from its id.
+    /// The name of a keyspace. One whose name is lost is named after its id.
     fn name_of(&self, id: KeyspaceId) -> String {
         let known = self.keyspaces.get(&id).and_then(|known| known.named.as_ref());
         match known {

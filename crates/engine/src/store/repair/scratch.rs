@@ -15,7 +15,7 @@ use crate::table::table_name;
 
 /// Bytes of entries that are sorted together.
 const MOST_BYTES: usize = 32 << 20;
-/// What an entry takes beside its key and value, about.
+/// About how much an entry takes besides its key and value.
 const ENTRY_BYTES: usize = 64;
 
 /// Key, trailer, value.

@@ -224,9 +224,10 @@ class RestoreTest {
     }
 
     /**
-     * A running thread tells stores nothing of its commits exactly once. A killed instance has what
-     * was committed before its last event, and reads only what came since. One of its stores has
-     * never been written to: it reported no offset, and so Kafka removed those of the whole task.
+     * With exactly-once processing, a running thread tells stores nothing of its commits. A killed
+     * instance has what was committed before its last event, and reads only what came since. One of
+     * its stores has never been written to: it reported no offset, and so Kafka removed those of
+     * the whole task.
      */
     @ParameterizedTest
     @ValueSource(strings = {StreamsConfig.AT_LEAST_ONCE, StreamsConfig.EXACTLY_ONCE_V2})
