@@ -29,7 +29,7 @@ pub fn refuse_inside(path: &Path) -> Result<()> {
 fn store_around(path: &Path) -> Option<PathBuf> {
     let above = path.ancestors().skip(1);
     let above = above.map(|at| if at.as_os_str().is_empty() { Path::new(".") } else { at });
-    // For a path that does not exist yet, the nearest existing directory decides, without links.
+    // For a path that does not exist yet, the nearest existing directory decides, links resolved.
     let found = above.filter_map(|at| at.canonicalize().ok()).next()?;
     found.ancestors().find(|at| is_store(at)).map(Path::to_path_buf)
 }

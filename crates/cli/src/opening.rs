@@ -344,7 +344,8 @@ impl Location {
     }
 }
 
-/// The directory or files that a store lies in, without links; none where there is no store yet.
+/// The directory or files that a store lies in, with links resolved; none where there is no store
+/// yet.
 pub fn places(store: &Path) -> Vec<PathBuf> {
     let places = match Location::of(store) {
         Ok(Location { place: Place::Device(url), .. }) => url.places(),

@@ -330,7 +330,7 @@ fn refuse_in(path: &Path, store: &[PathBuf]) -> Result<()> {
     }
 }
 
-/// Whether a path without links is one of these, or below.
+/// Whether a path, its links resolved, is one of these or below one.
 fn is_in(path: &Path, places: &[PathBuf]) -> bool {
     places.iter().any(|place| path.starts_with(place))
 }
