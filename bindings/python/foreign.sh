@@ -2,8 +2,8 @@
 # plyvel's own tests, with plyvel and with runstone.plyvel in its place:
 #   foreign.sh [arguments of pytest, such as -k iterator]
 # pip fetches them from the package index, in plyvel's source distribution. Prints how many tests
-# passed with each, and which fail with one only. It fails if one fails with Runstone only and
-# foreign.txt has no reason for it. Takes a minute, after the build.
+# passed with each, and which fail with only one of them. It fails if one fails with Runstone only
+# and foreign.txt has no reason for it. Takes a minute, after the build.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 work=$(mktemp -d)

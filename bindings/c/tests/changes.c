@@ -1,5 +1,5 @@
 /* What is committed to a store, for other systems: changes in order, exactly once; a gap, and the
- * state after it; mirrors; followers that share resources, and what their writer tells. */
+ * state after it; mirrors; followers that share resources, and what their writer reports. */
 
 #include <runstone.h>
 #include <signal.h>
@@ -533,7 +533,7 @@ static uint64_t metric(const runstone_bytes *text, const char *name) {
     return strtoull(at + strlen(line), NULL, 10);
 }
 
-/* Many followers under one budget, beside a process that writes and tells what it measures. */
+/* Many followers under one budget, beside a process that writes and reports what it measures. */
 static void followers_share(void) {
     int ready[2];
     char byte = 0;
@@ -576,7 +576,7 @@ static void followers_share(void) {
     waitpid(writer, NULL, 0);
     for (int at = 0; at < 10; at++) WORKS(runstone_close(stores[at]));
     REFUSED(RUNSTONE_CLOSED, "closed", runstone_live(stores[0], NULL, &metrics));
-    /* Nobody tells, or the caller is the writer. */
+    /* Nobody reports, or the caller is the writer. */
     WORKS(runstone_open(store_path, NULL, &stores[0]));
     REFUSED(RUNSTONE_INVALID_ARGUMENT, "open for writing",
             runstone_live(stores[0], NULL, &metrics));

@@ -7,7 +7,7 @@
 //! | directive | effect |
 //! |---|---|
 //! | `policy NAME fanout= base= table= l0= ..` | chooses (see `set_policy`); `ok` or why not |
-//! | `tree` | replaces the tree and the busy set by the lines below |
+//! | `tree` | replaces the tree and the busy set with the lines below |
 //! | `flush` | adds the tables below, each a new run of its own |
 //! | `busy` | replaces the busy set; words: table ids, and ranges `L2[a..d]` |
 //! | `heat` | replaces the access counters; words: `11=150`; a new tree resets them |

@@ -1,7 +1,7 @@
 //! Files of a block SSD under random faults, against a model. The test draws geometry,
 //! over-provisioning and trims; sparse writes, truncations, holes, renames over files, removals
 //! with open handles, files with reserved space, and copies between two places; a full device and a
-//! full directory; power cuts in a row, also during opening; programs and erases that fail; and
+//! full directory; power cuts in a row, even during opening; programs and erases that fail; and
 //! clean ends followed by other options. A refused call changes nothing, and a removed file leaves
 //! nothing behind.
 //!

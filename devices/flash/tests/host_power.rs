@@ -171,7 +171,7 @@ fn a_kvssd_keeps_what_it_synced() {
     }
 }
 
-/// Losses in a row, also while the device is opened.
+/// Losses in a row, even while the device is opened.
 #[test]
 fn a_kvssd_survives_power_losses_in_a_row() {
     for seed in seeds(0..12) {

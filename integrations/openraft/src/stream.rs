@@ -210,7 +210,7 @@ mod tests {
         assert_eq!(read(&written(&empty)).expect("whole"), empty);
     }
 
-    /// Cut short at any byte, with any byte changed, or with one more: it is told.
+    /// Cut short at any byte, with any byte changed, or with one more: the reader notices.
     #[test]
     fn a_damaged_stream_is_refused() {
         let bytes = written(&entries(20));

@@ -191,7 +191,7 @@ pub fn options(seed: u64, background: Background) -> Options {
     options_for(policy.name(), seed, background)
 }
 
-/// A compaction filter that replaces values by equal ones.
+/// A compaction filter that replaces values with equal ones.
 #[derive(Debug)]
 struct Rewriting;
 

@@ -19,7 +19,7 @@ use crate::output::{
     Output, amount, columns, duration, minute_of, note, rounded, seconds_of, size,
 };
 
-/// Back up a store, also while an application has it open; list, check and restore backups
+/// Back up a store, even while an application has it open; list, check and restore backups
 ///
 /// A backup is a copy on any disk, as of one moment. Later backups copy only what changed. The
 /// application does not flush, and waits for nothing.

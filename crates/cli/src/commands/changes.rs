@@ -18,7 +18,7 @@ use crate::output::Output;
 /// How long the command waits before it checks whether it was interrupted.
 const WAIT: Duration = Duration::from_millis(200);
 
-/// Print the changes of a store in order, also while an application writes to it
+/// Print the changes of a store in order, even while an application writes to it
 ///
 /// A line for each write. It begins with a position: `--from` takes a position, and continues after
 /// it. A position is printed once its write is durable. Ctrl-C ends the command.

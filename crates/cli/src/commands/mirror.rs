@@ -15,7 +15,7 @@ use crate::output::{Output, note};
 /// How long the command waits before it checks whether it was interrupted.
 const WAIT: Duration = Duration::from_millis(200);
 
-/// Copy a store and apply its changes to the copy, also while an application writes it
+/// Copy a store and apply its changes to the copy, even while an application writes to it
 ///
 /// The first run copies the files of the store. Later runs apply the changes committed since, as
 /// long as the log reaches back so far: see `keep_log_bytes`. The mirror keeps its position in a

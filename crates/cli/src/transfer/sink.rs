@@ -213,7 +213,7 @@ impl NewFile {
         let found = path.canonicalize().ok();
         refuse_in(path, store)?;
         nesting::refuse_inside(path)?;
-        // A rename would replace a device or a pipe by a file.
+        // A rename would replace a device or a pipe with a file.
         if found.is_some_and(|found| !found.is_file()) {
             let hint = "name a new file; `-` is standard output";
             return Err(Failure::usage("the target is no regular file", hint).at(path.display()));

@@ -76,7 +76,7 @@ fn an_export_keeps_what_can_be_read() {
         assert!(found + 2000 * count > ENTRIES && found < ENTRIES, "{found}");
         assert_eq!(report["records"], found);
 
-        // Existing files stay, also those that another damaged export left.
+        // Existing files stay, even those that another damaged export left.
         let ran = place.run(&["export", "s", &file]);
         assert!(ran.code == 2 && ran.stderr.contains(".partial-"), "{}", ran.stderr);
         assert!(ran.stderr.contains("missing: keys from key"), "{}", ran.stderr);

@@ -13,9 +13,9 @@
 //! 2. The writer appends an edit, then looks for leases, and then removes, recycles or frees what
 //!    the edit made obsolete. A lease that it does not see was locked after the edit, so its holder
 //!    reads the edit. A lease that does not verify counts as one that needs everything.
-//! 3. The lock of a reader that died is free, and its lease counts no more.
-//! 4. A writer that cannot wait any longer revokes a lease: it replaces the lease by another file.
-//!    A reader that then misses a file, or finds other bytes, reads its lease and knows why.
+//! 3. The lock of a reader that died is free, and its lease no longer counts.
+//! 4. A writer that cannot wait any longer revokes a lease: it replaces the lease with another
+//!    file. A reader that then misses a file, or finds other bytes, reads its lease and knows why.
 //!
 //! Lease files are taken from 0 on and never removed, so the writer stops at the first missing one:
 //! a store without followers pays one failed open per edit.
@@ -269,7 +269,7 @@ impl Leases {
         Ok(Some(Some(place.map_or(EditPlace::START, |(_, place)| place))))
     }
 
-    /// Looks whether anybody holds a lease, for instance to get the measurements of the store.
+    /// Checks whether anybody holds a lease, for instance to get the measurements of the store.
     pub(crate) fn are_wanted(&self) -> bool {
         self.look();
         self.state.lock().live > 0

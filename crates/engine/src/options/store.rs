@@ -41,9 +41,9 @@ pub enum WalMode {
     Mapped,
     /// One positioned write per commit.
     Write,
-    /// No log. A crash, of the process too, loses every write that is not flushed: what is left is
-    /// the store as of an earlier moment (P2), the same for all keyspaces. Flushes write all
-    /// keyspaces together. Refused beside [`Durability::Sync`], `flush_at_close = false`, and
+    /// No log. A crash, even one of the process alone, loses every write that is not flushed: what
+    /// is left is the store as of an earlier moment (P2), the same for all keyspaces. Flushes write
+    /// all keyspaces together. Refused beside [`Durability::Sync`], `flush_at_close = false`, and
     /// placements whose collections write pointers. For caches, and for data that can be read again
     /// from elsewhere.
     Off,

@@ -37,8 +37,8 @@ impl Sibling for Committer {
 }
 
 impl Committer {
-    /// Begins the flushes that keep memtables within their part of the budget, also in other stores
-    /// that share it.
+    /// Begins the flushes that keep memtables within their part of the budget, in other stores that
+    /// share it too.
     pub(super) fn flush_early(&self) {
         let mut chosen = self.pressure.memtables_to_flush();
         let store = |one: &Candidate| one.sibling.as_ref().map(|(number, _)| *number);

@@ -1,5 +1,5 @@
 //! What the stack-based policies share: all data is in level 0, a stack of runs by age, and a
-//! compaction replaces neighbouring runs by one run. Not a policy: which runs are compacted is
+//! compaction replaces neighbouring runs with one run. Not a policy: which runs are compacted is
 //! decided by a [`Choose`].
 //!
 //! A pick is the first of these:

@@ -55,7 +55,7 @@ pub trait CompactionPolicy: Send + Sync {
     /// which asks this first.
     ///
     /// Promises: inputs exist and are not busy. Nothing is written where a running job writes,
-    /// unless tables may overlap there. The edit made from the plan fits the shape, also after any
+    /// unless tables may overlap there. The edit made from the plan fits the shape, even after any
     /// running job was installed. I1 holds (newer versions never sink below older ones). Without
     /// flushes, picking and applying comes to an end.
     fn pick(

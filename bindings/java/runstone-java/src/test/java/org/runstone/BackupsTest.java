@@ -357,7 +357,7 @@ class BackupsTest {
         }
     }
 
-    /** Several threads refresh and read; who refreshed sees what was written before. */
+    /** Several threads refresh and read; whoever has refreshed sees what was written before. */
     @Test
     void refreshFromManyThreads() throws Exception {
         try (Writer writer = new Writer(path); Store store = follow(writer)) {
