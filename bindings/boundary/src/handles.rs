@@ -111,7 +111,7 @@ impl<T: Send + Sync + 'static> Handles<T> {
     }
 
     /// Puts another object behind a handle, or a reason why there is none any more. Whoever uses
-    /// the old one goes on with it.
+    /// the old one keeps using it.
     ///
     /// # Errors
     /// If the handle was closed, or never was one of this kind, and in a fork.

@@ -42,7 +42,7 @@ pub struct runstone_archiving {
     pub lacks_after: u64,
     /// Up to this one. 0 if it lacks nothing.
     pub lacks_through: u64,
-    /// Whether there was no more. A round ends after about 16 MiB although there is more.
+    /// Whether there was no more. A round ends after about 16 MiB even if there is more.
     pub is_drained: bool,
 }
 
@@ -113,8 +113,8 @@ pub unsafe extern "C" fn runstone_archiver_position(
     })
 }
 
-/// Closes an archiver; a round that runs ends first. The archive stays, and another archiver goes
-/// on with it. Null is not an error.
+/// Closes an archiver; a round that is running ends first. The archive stays, and another archiver
+/// continues it. Null is not an error.
 #[unsafe(no_mangle)]
 pub extern "C" fn runstone_archiver_close(archiver: *mut runstone_archiver) -> runstone_status {
     answer(|| runstone_archiver::close(archiver))

@@ -129,8 +129,8 @@ fn number_of(backups: &Backups, number: u64) -> Result<u64> {
 }
 
 /// Opens a directory of backups of one store. If `may_create`, it may be new or empty. A directory
-/// that holds a store or anything else is refused. It may lie on another disk than the store, and
-/// should.
+/// that holds a store or anything else is refused. It may, and should, lie on another disk than the
+/// store's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_backups_open(
     path: *const c_char,

@@ -67,7 +67,7 @@ pub enum Error {
     InUse {
         /// The path as given.
         path: String,
-        /// The process that has it open, if the system tells.
+        /// The process that has it open, if the system reports it.
         process: Option<u32>,
     },
     /// The store was opened in a process that this one is a fork of. Nothing was done.
@@ -212,9 +212,9 @@ pub enum ErrorKind {
     InsideCallback,
     /// The writer keeps no files for this follower any more: follow the store again.
     LeaseRevoked,
-    /// The store has lost what the caller has read: begin anew from its state.
+    /// The store has lost what the caller has read: start again from its state.
     HistoryForked,
-    /// The log does not reach back so far: begin anew from the state of the store.
+    /// The log does not reach back so far: start again from the state of the store.
     HistoryGone,
     /// The store was closed.
     Closed,

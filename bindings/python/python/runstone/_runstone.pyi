@@ -580,7 +580,7 @@ class Archiving:
         """The gap before the archive began again: after the first number, up to the second."""
     @property
     def is_drained(self) -> bool:
-        """Whether there was no more. A round ends after about 16 MiB although there is more."""
+        """Whether there was no more. A round ends after about 16 MiB even if there is more."""
 
 class Archiver(_Closing):
     """Appends the committed changes of a store to the archive beside its backups."""
@@ -816,7 +816,7 @@ class Mirroring:
         """Their approximate size in bytes."""
     @property
     def is_drained(self) -> bool:
-        """Whether there was no more. A round ends after about 16 MiB although there is more."""
+        """Whether there was no more. A round ends after about 16 MiB even if there is more."""
 
 class Mirror(_Closing):
     """A store that follows another one, change by change."""

@@ -1,4 +1,5 @@
-//! `scan`: prints entries in key order, one per line, or as one JSON object while it reads.
+//! `scan`: prints entries in key order, one per line, or as one JSON object, printed as entries are
+//! read.
 
 use std::path::PathBuf;
 

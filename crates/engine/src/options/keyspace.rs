@@ -139,8 +139,8 @@ with_setters! {
         /// Filter that compactions show entries to, which the program registers; empty for none.
         #[serde(skip_serializing_if = "String::is_empty")]
         pub compaction_filter: String = String::new(),
-        /// Seconds from a write until its entry expires, unless the write says it; 0 for never. It
-        /// holds for writes from now on, and not for operands.
+        /// Seconds from a write until its entry expires, unless the write sets its own; 0 for
+        /// never. It holds for writes from now on, and not for operands.
         #[serde(skip_serializing_if = "is_zero")]
         pub ttl_seconds: u64 = 0,
         /// Where values are stored.
@@ -255,8 +255,9 @@ impl KeyspaceOptions {
         Ok(())
     }
 
-    /// Refuses what does not go with collections that write pointers. They would put those above
-    /// the operands of their keys, and above what a compaction filter made of the value meanwhile.
+    /// Refuses what is incompatible with collections that write pointers. They would put those
+    /// above the operands of their keys, and above what a compaction filter made of the value
+    /// meanwhile.
     fn check_programs(&self) -> Result<()> {
         if self.values.placement != ValuePlacement::Vlog && !self.values.writes_back() {
             return Ok(());
@@ -289,7 +290,7 @@ impl KeyspaceOptions {
         check_built_in(&self.merge_operator)
     }
 
-    /// Refuses another merge operator than the one that operands in the tree are for.
+    /// Refuses a merge operator other than the one that operands in the tree are for.
     pub(crate) fn check_same_operator(&self, stored: &KeyspaceOptions) -> Result<()> {
         let (old, new) = (&stored.merge_operator, &self.merge_operator);
         if old.is_empty() || old == new {

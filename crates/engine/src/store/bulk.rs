@@ -35,8 +35,8 @@ impl Keyspace {
     ///
     /// # Errors
     /// If a key does not ascend, with both keys in the message; if a key or value is too long; if
-    /// the disk is full. Then nothing is stored, and the store continues. With
-    /// [`crate::GcPointers::Writeback`], and if the range already has keys.
+    /// the disk is full. Then nothing is stored, and the store continues.
+    /// [`crate::GcPointers::Writeback`] also refuses a range that already has keys.
     pub fn bulk_load<K, V>(&self, entries: impl IntoIterator<Item = (K, V)>) -> Result<u64>
     where
         K: AsRef<[u8]>,

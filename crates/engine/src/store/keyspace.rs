@@ -261,7 +261,7 @@ impl Keyspace {
         self.write_one(Kind::RangeDelete, &start, &end, options)
     }
 
-    /// Removes all keys, by one range delete.
+    /// Removes all keys, with one range delete.
     pub fn clear(&self) -> Result<()> {
         self.delete_range(..)
     }

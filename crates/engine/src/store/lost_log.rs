@@ -1,7 +1,7 @@
 //! The records that a crash left after a gap in the log. They are not used: they were not synced,
 //! and the records that should come before them are lost (P2). In an unsynced log a flipped bit
 //! looks like an ordinary power loss, so it is not an error. But a user who lost 20,000 records
-//! because of one bit wants to know of it, and to have the records.
+//! because of one bit wants to know about it, and to have the records.
 //!
 //! So an open for writing renames the segments to `lost-NNNNNN.wal` and keeps them, tells the
 //! listener, and counts the records. `dump` reads such a file. Together these files take at most

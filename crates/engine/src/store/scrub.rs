@@ -82,7 +82,8 @@ impl Store {
     ///
     /// # Errors
     /// If another scrub runs, or the rate is below 16 KiB; [`Error::Closed`] if the store is closed
-    /// or somebody ends the scrub; or a storage error. Damage is in the report, and no error.
+    /// or somebody ends the scrub; or a storage error. Damage is in the report, and is not an
+    /// error.
     pub fn scrub(&self, bytes_per_second: u64) -> Result<VerifyReport> {
         let inner = &self.inner;
         inner.env.check_caller()?;

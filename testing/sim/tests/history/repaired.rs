@@ -74,8 +74,8 @@ fn options_of(seed: u64) -> Options {
 }
 
 /// A repaired store has tables of the damaged one under their numbers. It is another history all
-/// the same: a mirror of the damaged store does not go on with it, and its backups and archive take
-/// it for what it is.
+/// the same: a mirror of the damaged store does not continue from it, and its backups and archive
+/// take it for what it is.
 #[test]
 fn copies_of_a_damaged_store_notice_the_repaired_one() {
     for seed in seeds(20) {

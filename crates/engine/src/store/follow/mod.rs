@@ -122,7 +122,7 @@ struct Following {
 
 impl Store {
     /// Reads the store in a directory, whether or not another process writes to it. Only those of
-    /// the `options` count that concern reading.
+    /// the `options` that concern reading count.
     ///
     /// A store on a read-only file system is followed without a lease: see [`Follower::has_lease`].
     ///

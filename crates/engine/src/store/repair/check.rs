@@ -1,5 +1,5 @@
-//! Reads tables as a whole, and tells those that do not verify. Tables are read on two threads, so
-//! that one checks while the other waits for the disk.
+//! Reads tables as a whole, and reports those that do not verify. Tables are read on two threads,
+//! so that one checks while the other waits for the disk.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

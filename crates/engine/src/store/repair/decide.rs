@@ -21,10 +21,10 @@ pub(super) enum ValueFiles {
     Damaged,
 }
 
-/// What is known of a keyspace.
+/// What is known about a keyspace.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Facts {
-    /// What tells which tables are in force.
+    /// How it is known which tables are in force.
     pub(super) basis: RepairBasis,
     /// Whether all edits of the manifest apply one after another, with these tables and layouts.
     pub(super) is_tree_known: bool,
@@ -44,8 +44,8 @@ pub(super) struct Facts {
 /// Why the tables of a keyspace are merged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Why {
-    /// A table that is not in force would have to be told from its inputs, which share numbers
-    /// with it. Only a merge counts them once.
+    /// A table that is not in force would have to be distinguished from its inputs, which share
+    /// numbers with it. Only a merge counts them once.
     NotAllOfTheManifest,
     /// An edit is in the manifest but does not fit the tree before it. The order of age between
     /// runs is not known then.

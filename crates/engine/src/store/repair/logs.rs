@@ -2,9 +2,9 @@
 //!
 //! 1. Segments are read in the order of their numbers, from the floor on if that is known. After a
 //!    damaged record, the next valid one is searched for.
-//! 2. Each record says its first number. A number that is skipped belongs to a write that is lost:
-//!    a gap. Where the log must begin and how far it was synced is known from the manifest; what is
-//!    missing there is a gap too.
+//! 2. Each record states its first number. A number that is skipped belongs to a write that is
+//!    lost: a gap. Where the log must begin and how far it was synced is known from the manifest;
+//!    what is missing there is a gap too.
 //! 3. Writes that are in tables, by what the manifest says, are skipped.
 //!
 //! `lost-NNNNNN.wal` are read apart, because an earlier recovery has given their numbers out again.
@@ -38,7 +38,7 @@ pub(super) struct FoundLog {
     pub(super) range_deletes: BTreeMap<KeyspaceId, Vec<RangeDelete>>,
     /// Keys whose values were in their file before the log, and are not there.
     pub(super) without_values: Vec<(KeyspaceId, Vec<u8>)>,
-    /// Keyspaces with writes whose values are in a value file still.
+    /// Keyspaces with writes whose values are still in a value file.
     pub(super) with_pointers: BTreeSet<KeyspaceId>,
     /// Whether there are writes to a keyspace that the manifest does not know.
     pub(super) has_new_keyspace: bool,

@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::keys::SeqNo;
 use crate::store::verify::Damage;
 
-/// What told a repair which tables belong to the store.
+/// How a repair knew which tables belong to the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
@@ -74,7 +74,7 @@ impl Doubt {
 pub struct RepairReport {
     /// Whether the store was found healthy. Then nothing was done.
     pub is_healthy: bool,
-    /// What told which tables belong to the store.
+    /// How the repair knew which tables belong to the store.
     pub basis: RepairBasis,
     /// The names of the keyspaces of the repaired store.
     pub keyspaces: Vec<String>,

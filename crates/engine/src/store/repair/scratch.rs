@@ -1,5 +1,6 @@
 //! Entries of the log in order: gathered in memory, sorted, and written to tables in the new
-//! directory, which go when the repair ends. So a log of any size takes a bounded memory.
+//! directory, which is removed when the repair ends. So a log of any size takes a bounded amount of
+//! memory.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

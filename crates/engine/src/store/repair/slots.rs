@@ -1,6 +1,6 @@
 //! Reads a value file without its layout, slot by slot.
 //!
-//! The checksum of a record needs the generation of its slot, which only a manifest tells. But
+//! The checksum of a record needs the generation of its slot, which only a manifest states. But
 //! generations are counted, so the one under which the first record of a slot verifies is found by
 //! trying. It verifies all other records of the slot too.
 //!

@@ -107,7 +107,7 @@ impl FoundValues {
         file.is_some_and(|file| file.holds(&pointer).unwrap_or(false))
     }
 
-    /// The value of a write that is in its file since before it was logged.
+    /// The value of a write that has been in its file since before it was logged.
     pub(super) fn read_early(&self, key: &[u8], entry: &[u8], place: &[u8]) -> Option<Vec<u8>> {
         let pointer = Pointer::of_entry(entry).ok()?;
         let place = EarlyPlace::decode(place).ok()?;

@@ -141,7 +141,7 @@ impl Rewriter<'_> {
     }
 }
 
-/// Whether a snapshot sees a version although there is a newer one.
+/// Whether a snapshot sees a version even though there is a newer one.
 pub(crate) fn is_seen(snapshots: &[u64], seq: u64, newer: u64) -> bool {
     let from = snapshots.partition_point(|snapshot| *snapshot < seq);
     snapshots.get(from).is_some_and(|&snapshot| snapshot < newer)
