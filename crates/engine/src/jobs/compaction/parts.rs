@@ -7,9 +7,9 @@
 //!    version. No part holds the version that the plan was made on, so inputs that are already
 //!    replaced release their space.
 //! 3. With `compaction_install = "incremental"`, a thread that finishes a part installs all
-//!    finished parts from the first on, with one edit. The first edit waits for an output: otherwise
-//!    the run that outputs join would vanish with its last input, and lose its place among the
-//!    runs. With "atomic" one edit installs everything, for a plan of one compaction.
+//!    finished parts from the first on, with one edit. The first edit waits for an output:
+//!    otherwise the run that outputs join would vanish with its last input, and lose its place
+//!    among the runs. With "atomic" one edit installs everything, for a plan of one compaction.
 //! 4. When the store closes, no part is begun. A running part continues only if a later part is
 //!    done already, so that no finished work is lost. The finished parts from the first on are
 //!    installed, even with "atomic". The manifest holds the rest of the plan, and the runner runs
