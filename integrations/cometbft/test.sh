@@ -24,7 +24,7 @@ test -z "$(gofmt -l .)"
 (cd network && go vet . && go build -o "$work/network" .)
 
 # The libraries' own tests. Those of other databases run as well: they share the helpers.
-# -count=1, because Go takes no notice of another library.
+# -count=1, because Go does not notice another library.
 for version in "$@"; do
     (cd "$version" && TMPDIR="$work" go test -count=1 -tags cleveldb \
         github.com/jmhodges/levigo github.com/cometbft/cometbft-db)

@@ -298,7 +298,7 @@ def make(kind, name, path):
 
 
 def digest(path):
-    """Of every file of a directory."""
+    """A digest of every file of a directory."""
     found = hashlib.sha256()
     for name in sorted(os.listdir(path)):
         with open(os.path.join(path, name), "rb") as file:
@@ -329,7 +329,7 @@ def stored(binary, store, keyspace):
 
 def run(binary, kind, name, work):
     path, store = os.path.join(work, f"{kind}-{name}"), os.path.join(work, "store")
-    # Not by a fork, in which the libraries' threads would be missing.
+    # Not with a fork, in which the libraries' threads would be missing.
     child = multiprocessing.get_context("spawn").Process(target=make, args=(kind, name, path))
     child.start()
     child.join()

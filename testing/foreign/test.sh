@@ -4,7 +4,7 @@
 # with plyvel and rocksdict, which bring both libraries. Takes minutes and 2 GB in a temporary
 # directory.
 #
-#     testing/foreign/test.sh [NAME..]      all cases, or those whose names hold one of these
+#     testing/foreign/test.sh [NAME..]      all cases, or those whose names contain one of these
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 cargo build --release --quiet -p runstone-cli

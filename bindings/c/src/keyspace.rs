@@ -201,7 +201,7 @@ pub unsafe extern "C" fn runstone_delete(
     })
 }
 
-/// Changes a value by an operand of the keyspace's merge operator, without a read.
+/// Changes a value with an operand of the keyspace's merge operator, without a read.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_merge(
     keyspace: *const runstone_keyspace,

@@ -204,7 +204,7 @@ pub unsafe extern "C" fn runstone_transaction_delete(
     })
 }
 
-/// Changes a value by an operand of the keyspace's merge operator.
+/// Changes a value with an operand of the keyspace's merge operator.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_transaction_merge(
     transaction: *mut runstone_transaction,

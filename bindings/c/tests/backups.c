@@ -38,7 +38,7 @@ static bool shows(runstone_keyspace *keyspace, runstone_snapshot *at, const char
     return same;
 }
 
-/* Whether the store in a directory opens and holds this value, in whole. */
+/* Whether the store in a directory opens and holds this value, as a whole. */
 static bool holds(const char *path, const char *value) {
     runstone_store *store;
     runstone_keyspace *keyspace;
@@ -302,7 +302,7 @@ static void repairs(void) {
     gone(place("repaired"));
 }
 
-/* The other process: it writes when it is told, and tells when it has. */
+/* The other process: it writes when it is told to, and reports when it has. */
 static void writes(int orders, int answers) {
     runstone_store *store;
     runstone_keyspace *apart;
@@ -378,7 +378,7 @@ static void follow_another_process(void) {
     WORKS(runstone_checkpoint(store, place("copy")));
     CHECK(holds(place("copy"), "4"));
     gone(place("copy"));
-    /* A keyspace that is gone, and one that comes again by its name. */
+    /* A keyspace that is gone, and one that is made again under its name. */
     tell('d');
     WORKS(runstone_refresh(store, &is_newer));
     REFUSED(RUNSTONE_UNKNOWN_KEYSPACE, "apart", runstone_get(apart, NULL, "key", 3, &value));
@@ -424,7 +424,7 @@ static void refresh_from_many_threads(void) {
     WORKS(runstone_close(store));
 }
 
-/* The writer dies, and another one comes: whoever follows goes on. */
+/* The writer dies, and another one comes: followers go on. */
 static void follow_without_a_writer(pid_t writer) {
     runstone_store *store, *again;
     runstone_keyspace *keyspace;

@@ -1,4 +1,4 @@
-/* Calls every function of runstone.h in the way that it is meant. */
+/* Calls every function of runstone.h as it is meant to be called. */
 
 #include <runstone.h>
 

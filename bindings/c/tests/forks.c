@@ -1,5 +1,5 @@
-/* Forks while other threads are busy: the child has none of them, but their locks. Whatever it does
- * with what it inherited is refused or forgotten at once, and changes nothing of the parent's. */
+/* Forks while other threads are busy: the child has none of them, but has their locks. Whatever it
+ * does with what it inherited is refused or forgotten at once, and changes nothing of the parent's. */
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -24,7 +24,7 @@ static runstone_backups *shared_backups;
 static runstone_archiver *shared_archiver;
 static runstone_changes *shared_changes;
 static runstone_mirror *shared_mirror;
-/* Both draw on the same resources, whose threads the child has not. */
+/* Both draw on the same resources, whose threads the child does not have. */
 static runstone_store *shared_follower, *shared_writer;
 static atomic_bool is_over;
 
@@ -150,7 +150,7 @@ static void child(struct objects *all) {
     _exit(0);
 }
 
-/* What the parent had open works on. */
+/* What the parent had open keeps working. */
 static void parent(struct objects *all, const char *file) {
     runstone_bytes value;
     uint64_t count;

@@ -174,7 +174,7 @@ static void *commits(void *given) {
     return NULL;
 }
 
-/* Two threads commit a transaction at once: one of them did, and is told so. */
+/* Two threads commit a transaction at once: one of them does, and is told so. */
 static void one_commit_of_two(const char *path) {
     runstone_store *store;
     runstone_keyspace *keyspace;
@@ -196,7 +196,7 @@ static void one_commit_of_two(const char *path) {
     WORKS(runstone_close(store));
 }
 
-/* What was opened before a fork is refused after it, and harms the parent in nothing. */
+/* What was opened before a fork is refused after it, and does the parent no harm. */
 static void child(runstone_store *store, runstone_keyspace *keyspace,
                   runstone_transaction *transaction, const char *path) {
     runstone_store *second;
@@ -313,7 +313,7 @@ static bool wrong_output(void *context, runstone_slice key, runstone_slice base,
     return true;
 }
 
-/* A callback that sets what are not bytes: an error of the read, not an empty value. */
+/* A callback that sets something other than bytes: an error of the read, not an empty value. */
 static void callbacks(const char *path) {
     runstone_options *options;
     runstone_store *store;

@@ -1,4 +1,4 @@
-"""Options together: each acts beside every other as it does alone. All combinations are walked, and
+"""Options together: each acts beside every other as it does alone. All combinations are tried, and
 what is expected comes from a model of each option by itself."""
 
 from __future__ import annotations

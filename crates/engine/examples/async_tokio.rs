@@ -1,6 +1,6 @@
 //! A store under tokio. Ten thousand tasks each await a durable write: no task blocks a thread, and
 //! one sync of the log serves all that wait. Gets answer from memory if they can. What reads files,
-//! such as a scan, runs by `spawn_blocking`; a store is cheap to clone.
+//! such as a scan, runs in `spawn_blocking`; a store is cheap to clone.
 
 use runstone::{CachedGet, Keyspace, Result, Store, Value};
 use tokio::task::{JoinSet, spawn_blocking};

@@ -1,5 +1,5 @@
-//! Money moves between accounts and is never lost: by an optimistic transaction, which begins again
-//! if another was faster, and by a pessimistic one, which waits for its turn.
+//! Money moves between accounts and is never lost: in an optimistic transaction, which begins again
+//! if another was faster, and in a pessimistic one, which waits for its turn.
 
 use std::sync::Arc;
 use std::thread;
@@ -24,7 +24,8 @@ fn optimistic(store: &Store, accounts: &Keyspace, from: &str, to: &str) -> Resul
 }
 
 /// `get_for_update` takes the lock of the key or waits for it, so the commit finds no conflict.
-/// Both directions lock in the same order: else two might wait for each other, and one would fail.
+/// Both directions lock in the same order: otherwise two might wait for each other, and one would
+/// fail.
 fn pessimistic(store: &Store, accounts: &Keyspace, from: &str, to: &str) -> Result<u32> {
     let mut transaction = store.begin(TransactionOptions::pessimistic())?;
     let mut changes = [(from, -1), (to, 1)];

@@ -353,7 +353,7 @@ fn large_batches_can_be_awaited() {
     }
 }
 
-/// A transaction sees awaited writes as any others: as conflicts, and in its commit's sync.
+/// A transaction sees awaited writes like any others: as conflicts, and in its commit's sync.
 #[test]
 fn transactions_meet_awaited_commits_as_other_writes() {
     let storage = SimStorage::new(11);

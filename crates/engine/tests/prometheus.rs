@@ -64,7 +64,7 @@ fn metric_of<'a>(name: &'a str, kinds: &'a BTreeMap<String, String>) -> Option<(
 }
 
 /// What promtool would say, and a little more: every metric has one HELP and one TYPE before its
-/// samples, which follow each other; counters alone end in `_total`; summaries have `_sum` and
+/// samples, which follow each other; only counters end in `_total`; summaries have `_sum` and
 /// `_count`; units are base units, written out.
 fn check(text: &str) -> Vec<String> {
     const NO_BASE_UNITS: [&str; 18] = [

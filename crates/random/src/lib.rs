@@ -65,7 +65,7 @@ impl Random {
         bytes.fill_with(|| self.draw() as u8);
     }
 
-    /// Brings the items into a random order; each is as likely as any other.
+    /// Puts the items into a random order; each is as likely as any other.
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             items.swap(last, self.below(last as u64 + 1) as usize);

@@ -3,7 +3,7 @@
 //! changes to the files of the other process. `getpid` could distinguish them too, but costs a
 //! system call each time.
 //!
-//! Not noticed: a copy made by the bare system call, without the C library.
+//! Not noticed: a copy made with the bare system call, without the C library.
 //!
 //! Obligations of the unsafe code, cited by number below:
 //!

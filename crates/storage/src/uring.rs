@@ -1,6 +1,6 @@
-//! Many positioned reads of a file at once, by io_uring. Not a way to write, and no cache: an error
-//! is returned as the kernel gave it. If the kernel has no rings, or forbids them, or all rings are
-//! in use and no more can be made, the caller reads in another way.
+//! Many positioned reads of a file at once, with io_uring. Not a way to write, and no cache: an
+//! error is returned as the kernel gave it. If the kernel has no rings, or forbids them, or all
+//! rings are in use and no more can be made, the caller reads in another way.
 //!
 //! 1. A ring belongs to one call at a time; idle ones are kept for the next calls.
 //! 2. Up to [`DEPTH`] reads are under way; as some complete, others are submitted.
@@ -44,7 +44,7 @@ impl fmt::Debug for Rings {
 }
 
 impl Rings {
-    /// Makes a ring, to see whether the kernel allows us to read by one.
+    /// Makes a ring, to see whether the kernel allows us to read through one.
     pub(crate) fn probe() -> Option<Rings> {
         let ring = IoUring::new(DEPTH).ok()?;
         let mut probe = Probe::new();

@@ -1,5 +1,5 @@
-//! Records with types of one's own: keys and values by serde, where keys sort by their fields in
-//! turn, so that the fields in front are a prefix and a range of keys is one of the store.
+//! Records with types of your own: keys and values through serde, where keys sort by their fields
+//! in turn, so that the fields in front are a prefix and a range of keys is one of the store.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ struct OrderKey {
     number: u32,
 }
 
-/// Its first two fields may be looked for; of keys that are tuples this is known.
+/// Its first two fields may be looked for; for keys that are tuples this is built in.
 impl KeyPrefix<OrderKey> for (String, i32) {}
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

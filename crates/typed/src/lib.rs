@@ -1,4 +1,4 @@
-//! Typed keys and values for Runstone, by serde.
+//! Typed keys and values for Runstone, through serde.
 //!
 //! A [`TypedKeyspace`] puts types on a [`runstone::Keyspace`], which stores bytes. The bytes of a
 //! key keep its order ([`key`]), so ranges, prefixes and scans mean what they mean of the values;

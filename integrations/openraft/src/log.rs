@@ -177,7 +177,7 @@ impl<C: RaftTypeConfig> LogStore<C> {
     }
 
     /// The range after the last purge up to this one. Ranges that touch cost less than ranges that
-    /// all begin at zero and lie on each other.
+    /// all begin at zero and overlap.
     fn write_purge(base: &Base, log_id: &LogId<C::NodeId>) -> Result<(), Error> {
         let purged: Option<LogId<C::NodeId>> = base.read(key::PURGED)?;
         let start = next_index(&purged);

@@ -1,6 +1,6 @@
 //! What a reader of a paper's page looks for first: the claims by which the paper is known, and the
 //! cause of each result in a sentence. The words follow what was measured; whoever changes a
-//! condition reads them again.
+//! condition must read them again.
 
 /// A claim, by the name of its row, and the cause of its result.
 pub(super) type Headlines = &'static [(&'static str, &'static str)];

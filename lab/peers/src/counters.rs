@@ -20,7 +20,7 @@ pub trait Counters {
     fn get(&self, key: &[u8]) -> Result<u64>;
 }
 
-/// The number that bytes stand for; absent is zero.
+/// The number that bytes stand for; an absent one is zero.
 pub fn number(bytes: Option<&[u8]>) -> Result<u64> {
     let Some(bytes) = bytes else { return Ok(0) };
     let bytes = bytes.try_into().map_err(|_| {

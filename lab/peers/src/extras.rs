@@ -1,4 +1,4 @@
-//! What only some stores offer besides puts and gets: values that grow by operands, and entries
+//! What only some stores offer besides puts and gets: values that grow with operands, and entries
 //! that expire. Counters have a file of their own.
 
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -23,7 +23,7 @@ const MIDDLE: [u8; 1] = [0x80];
 /// One key in this many is put again into the deleted half, if it falls there.
 const PUT_AGAIN: u64 = 4;
 
-/// Counts by a get and a put, as without any protection, or by puts alone, which count nothing.
+/// Counts with a get and a put, as without any protection, or with puts alone, which count nothing.
 struct Plain {
     store: Box<dyn KvStore>,
     reads: bool,

@@ -21,7 +21,7 @@ pub enum Crash {
     Power(u64),
 }
 
-/// Opens a store, every other seed with resources as many stores share them.
+/// Opens a store, for every other seed with resources such as many stores share.
 fn open(storage: &(impl Storage + Clone + 'static), options: &Options) -> Result<Store, Error> {
     let storage: Arc<dyn Storage> = Arc::new(storage.clone());
     let store = match seed_of(options) % 2 {

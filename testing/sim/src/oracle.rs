@@ -28,7 +28,7 @@ pub struct Write {
     pub change: Change,
 }
 
-/// The merge operator of workloads. Its operands do not commute, and none counts twice unseen.
+/// The merge operator of workloads. Its operands do not commute, and one that counts twice shows.
 pub const OPERATOR: &str = "append(,)";
 
 /// What a write does.

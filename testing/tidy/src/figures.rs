@@ -29,7 +29,7 @@ const MOST_SHOWN: usize = 40;
 /// Words on the page of a paper, tables included.
 const MOST_WORDS: usize = 2500;
 
-/// Marked figures are those of their files, and rows of papers stand on the page of their paper.
+/// Marked figures are those of their files, and rows of papers are on the page of their paper.
 pub fn differing(files: &Files) -> Vec<String> {
     let mut found = Vec::new();
     for (place, text) in files.iter().filter(|(place, _)| place.ends_with(".md")) {

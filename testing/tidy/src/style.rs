@@ -95,7 +95,7 @@ pub fn unfinished(files: &Files) -> Vec<String> {
     found
 }
 
-/// Documents exist and their lines fit. Tables and links are free: they cannot be folded.
+/// Documents exist and their lines fit. Tables and links are exempt: they cannot be folded.
 pub fn documents(files: &Files, documents: &[&str]) -> Vec<String> {
     let mut found = Vec::new();
     for place in documents {

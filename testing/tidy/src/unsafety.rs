@@ -27,7 +27,7 @@ pub const MODULES: [&str; 19] = [
 ];
 
 /// Where each function takes pointers of another language. Each block has its reason there; what
-/// callers owe stands in their header.
+/// callers owe is in their header.
 const BOUNDARIES: [&str; 1] = ["bindings/c/"];
 
 /// Unsafe code is where it is listed, with a comment for each block.

@@ -7,7 +7,8 @@
 //! 1. It is `RUNSTONE_LEVELDB_CACHE`, such as `256M`; or half of the memory that the machine has,
 //!    or that the control group allows.
 //! 2. A database gets what it asks for, but at most half of what the others leave. The first of
-//!    them gets most, and no later one nothing. A share is not changed while its database is open.
+//!    them gets the most, and every later one gets something. A share is not changed while its
+//!    database is open.
 //! 3. It always gets LevelDB's default, if it asks for as much. So together they take less than
 //!    the limit and 8 MiB for each of them.
 

@@ -1,5 +1,5 @@
 /* Options of LevelDB together: each acts beside every other as it does alone. All combinations are
- * walked. And handles that were closed stay closed. */
+ * tried. And handles that were closed stay closed. */
 
 #include <inttypes.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
-/* Orders of keys that a program brings. The library has that of bytes, and holds the other against
- * it: at the first keys that do not agree everything fails, and stays so. Each order here asserts
+/* Orders of keys that a program brings. The library has that of bytes, and checks the other
+ * against it: at the first keys that do not agree everything fails, and stays so. Each order here asserts
  * that it sees keys of the program's form only. */
 
 #include <stdint.h>
@@ -17,7 +17,7 @@ static int as_bytes(void *state, const char *a, size_t a_size, const char *b, si
     return memcmp(a, b, 16);
 }
 
-/* Users by name, and of each the newest first. */
+/* Users by name, and for each the newest first. */
 static int newest_first(void *state, const char *a, size_t a_size, const char *b, size_t b_size) {
     int by_user = as_bytes(state, a, a_size, b, b_size) ? memcmp(a, b, 8) : 0;
     return by_user != 0 ? by_user : memcmp(b + 8, a + 8, 8);
@@ -161,8 +161,8 @@ static void disagrees(const char *path) {
     shut(&on);
 }
 
-/* Keys that were written without the order are held against it when an iterator or a look-up comes
- * to them. */
+/* Keys that were written without the order are checked against it when an iterator or a look-up
+ * comes to them. */
 static void disagrees_later(const char *path) {
     opened on = make(path, NULL, NULL);
     put(&on, "user000100000001");

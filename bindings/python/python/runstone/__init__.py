@@ -166,7 +166,8 @@ Listener = Callable[[Event], object]
 _open: "list[_runstone.Opening]" = []
 # Mirrors that may be open. Their stores have threads, too.
 _mirrors: "weakref.WeakSet[Mirror]" = weakref.WeakSet()
-# They call back before Python's collector clears the functions that a store calls.
+# References that call back before Python's collector clears the functions that a store
+# calls.
 _watches: "dict[int, weakref.ref[Store]]" = {}
 
 

@@ -254,7 +254,7 @@ class Keyspace(MutableMapping[bytes, bytes]):
     ) -> None:
         """Removes the keys of a range, or those of a prefix, with one record."""
     def merge(self, key: Buffer, operand: Buffer, *, sync: Optional[bool] = None) -> None:
-        """Changes a value by an operand of the keyspace's merge operator, without a read."""
+        """Changes a value with an operand of the keyspace's merge operator, without a read."""
     def compare_and_swap(
         self, key: Buffer, expected: Optional[Buffer], new: Optional[Buffer]
     ) -> bool:

@@ -1,4 +1,4 @@
-//! `merge`: changes a value by an operand.
+//! `merge`: changes a value with an operand.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use crate::failure::{Exit, Result};
 use crate::opening::{self, Location, little};
 use crate::output::Output;
 
-/// Change a value by an operand of the keyspace's merge operator (option merge_operator)
+/// Change a value with an operand of the keyspace's merge operator (option merge_operator)
 #[derive(clap::Args)]
 pub struct Args {
     /// The store.

@@ -1,4 +1,4 @@
-//! Changes a value by an operand of the keyspace's merge operator.
+//! Changes a value with an operand of the keyspace's merge operator.
 
 use std::ffi::OsString;
 

@@ -34,7 +34,7 @@ pub enum Line {
     Put(Put),
     /// Print a value
     Get(Get),
-    /// Change a value by an operand
+    /// Change a value with an operand
     Merge(Merge),
     /// Print the seconds until a key expires, or `never`
     Ttl(Ttl),

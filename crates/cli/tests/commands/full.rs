@@ -29,7 +29,7 @@ fn an_import_ends_in_order_where_its_tidying_finds_no_room() {
     place.ok(&["import", "s", "b.tsv"]);
     let tables = |place: &Place| place.json(&["stats", "s"])["keyspaces"][0]["tables"].clone();
     let runstone = env!("CARGO_BIN_EXE_runstone");
-    // A table of 2000 records has room, one of the 3000 that are live has not.
+    // There is room for a table of 2000 records, but not for one of the 3000 that are live.
     let line = format!("ulimit -f LIMIT; {runstone} import s c.tsv --memory-budget 4M");
     let largest = std::fs::read_dir(place.path("s")).expect("a store").flatten();
     let tables_bytes = largest
@@ -56,7 +56,7 @@ fn an_import_without_room_says_what_is_stored_and_goes_on() {
     let place = Place::new();
     file(&place, "x.tsv", 0..160_000);
     let runstone = env!("CARGO_BIN_EXE_runstone");
-    // Segments of the log have room, the table of the first flush has not.
+    // There is room for segments of the log, but not for the table of the first flush.
     let line =
         format!("ulimit -f 20000; {runstone} import s x.tsv --batch 100 --options o.toml --json");
     place.write("o.toml", "write_buffer_bytes = \"12M\"\n");

@@ -311,7 +311,7 @@ fn foreign_fields_become_keys_and_values() {
     assert!(ran.code == 3 && ran.stderr.contains("x.csv:1"), "{}", ran.stderr);
 }
 
-/// `--sort`: all records are loaded, of several with the same key the last one.
+/// `--sort`: all records are loaded; of several with the same key, the last one.
 #[test]
 fn records_can_be_sorted_first() {
     let place = Place::new();
@@ -337,8 +337,8 @@ fn records_can_be_sorted_first() {
     assert!(ran.code != 0 && ran.stderr.contains("--batch"), "{}", ran.stderr);
 }
 
-/// Records whose keys ascend are loaded, those after them are put; later ones replace earlier ones
-/// as they do in batches.
+/// Records whose keys ascend are loaded, and those after them are put; later ones replace earlier
+/// ones as they do in batches.
 #[test]
 fn sorted_records_are_loaded() {
     let place = Place::new();
@@ -682,7 +682,7 @@ fn compressed_files_and_pipes_are_unpacked() {
         let piped = format!("p-{name}");
         assert_eq!(place.pipe(&["import", &piped, "-", "--format", "tsv"], &bytes).code, 0);
         assert_eq!(place.ok(&["scan", &piped]), "a\t1\nb\t2\n");
-        // What is cut off is an error, and no end.
+        // What is cut off is an error, and not an end.
         let cut = place.write(&file, &bytes[..bytes.len() - 5]);
         let ran = place.run(&["import", "cut", cut.to_str().expect("text")]);
         assert_eq!(ran.code, 5, "{}", ran.stderr);
@@ -723,7 +723,7 @@ fn unreadable_files_are_named() {
     assert!(ran.stderr.contains("cannot read d/closed: Permission denied"), "{}", ran.stderr);
 }
 
-/// Values that are JSON objects become columns, and those that are none are named.
+/// Values that are JSON objects become columns, and those that are not are named.
 #[test]
 fn objects_are_exported_as_columns() {
     let place = Place::new();

@@ -35,7 +35,7 @@ use crate::keys::KeyspaceId;
 use crate::keys::{SeqNo, is_delete};
 use crate::wal::batch::Batch;
 
-/// The ranges that a keyspace knows at most. Each costs a put one or two comparisons. All of them
+/// The most ranges that a keyspace knows. Each costs a put one or two comparisons. All of them
 /// together cost about as much as the put itself, while a walk without its range costs up to a
 /// hundred times that.
 const MOST_RANGES: usize = 64;

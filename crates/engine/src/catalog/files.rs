@@ -29,7 +29,7 @@ impl Catalog {
         self.release_held();
     }
 
-    /// Removes a file that edits have left, or keeps it as long as a lease needs it.
+    /// Removes a file that edits have left behind, or keeps it as long as a lease needs it.
     pub(crate) fn leave_file(&self, file: HeldFile, bytes: u64) {
         let leases = &self.tables.leases;
         match leases.may_free(leases.last()) {

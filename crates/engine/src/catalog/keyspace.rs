@@ -127,7 +127,7 @@ pub(crate) struct KeyspaceCore {
     samples: AtomicU64,
 }
 
-/// A cursor samples one entry for about this many bytes that it shows, as in LevelDB.
+/// A cursor samples about one entry for this many bytes that it shows, as in LevelDB.
 const SAMPLE_BYTES: u64 = 1 << 20;
 
 impl KeyspaceCore {

@@ -138,7 +138,7 @@ impl Env {
         self.is_out_of_space() && cause().as_ref().is_some_and(|(error, _)| error.is_no_space())
     }
 
-    /// Whether a full disk, or too many open files, are waited out.
+    /// Whether the store waits out a full disk, or too many open files.
     pub(crate) fn is_out_of_space(&self) -> bool {
         self.health.state.load(Acquire) == NO_SPACE
     }

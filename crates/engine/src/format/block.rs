@@ -457,7 +457,7 @@ pub struct BlockCursor {
 }
 
 impl BlockCursor {
-    /// A cursor past the end; seek before use. `key_buffer` is reused to spare an allocation.
+    /// A cursor past the end; seek before use. `key_buffer` is reused to save an allocation.
     pub fn new(block: Arc<Block>, mut key_buffer: Vec<u8>) -> Self {
         key_buffer.clear();
         let end = block.entries_end;

@@ -30,7 +30,7 @@ use crate::tree::version::Version;
 use crate::visibility::snapshot::Visibility;
 use crate::write::commit::Committer;
 
-/// Small memtables that are flushed together, at most. Others wait meanwhile.
+/// The most small memtables that are flushed together. Others wait meanwhile.
 pub(crate) const MOST_FLUSHES: usize = 32;
 
 /// A job, with its inputs.
@@ -415,7 +415,7 @@ impl Runner {
         self.supervisor.note(outcome, shows_space)
     }
 
-    /// Drops tables on a full disk. The range deletes that cover them may be in memtables alone. So
+    /// Drops tables on a full disk. The range deletes that cover them may be only in memtables. So
     /// the log is synced first: a power loss must not take a range delete and leave its effect. The
     /// edit of the manifest may use the reserve.
     fn free(

@@ -77,7 +77,7 @@ impl Region {
     /// The address of a part.
     pub fn at(&self, offset: usize, len: usize) -> NonNull<u8> {
         assert!(offset + len <= self.bytes, "a part lies inside of its region");
-        // SAFETY: inside of the region, just checked.
+        // SAFETY: inside the region, just checked.
         unsafe { self.base.add(offset) }
     }
 }
@@ -139,7 +139,7 @@ mod tests {
             assert_eq!(region.bytes(), bytes.next_multiple_of(PAGE_BYTES));
             for at in [0, region.bytes() - 1] {
                 let byte = region.at(at, 1).as_ptr();
-                // SAFETY: inside of the region, of which this is the only user.
+                // SAFETY: inside the region, of which this is the only user.
                 assert_eq!(unsafe { byte.read() }, 0);
                 // SAFETY: as above.
                 unsafe { byte.write(1) };

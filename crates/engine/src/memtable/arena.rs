@@ -142,7 +142,7 @@ impl Chunk {
         // Touches the pages instead of advising: a populating `madvise` holds the lock of the whole
         // address space, and writers wait for that.
         for at in (0..self.capacity).step_by(PAGE_BYTES) {
-            // SAFETY: inside of the allocation; any bit pattern will do.
+            // SAFETY: inside the allocation; any bit pattern will do.
             unsafe { self.base.add(at).write_volatile(0) };
         }
     }

@@ -185,7 +185,7 @@ impl Keyspace {
         self.write_later(|batch| batch.push(Kind::Delete, self.inner.id, key.as_ref(), &[]))
     }
 
-    /// Changes a value by an operand of the keyspace's merge operator, without a read, with the
+    /// Changes a value with an operand of the keyspace's merge operator, without a read, with the
     /// durability that the store was opened with. Reads, flushes and compactions apply the operand.
     ///
     /// ```
@@ -210,7 +210,7 @@ impl Keyspace {
         self.merge_with(key, operand, WriteOptions::default())
     }
 
-    /// Changes a value by an operand, with the durability in `options`.
+    /// Changes a value with an operand, with the durability in `options`.
     ///
     /// # Errors
     /// If the keyspace has no merge operator, or the operator refuses the operand.

@@ -286,9 +286,9 @@ impl Transaction {
         self.write(keyspace, key, Some(Put { value: Value::owned(value), expiry_ms }))
     }
 
-    /// Changes a value by an operand of the keyspace's merge operator: reads the value and puts the
-    /// merged one, where [`Keyspace::merge`] writes the operand alone. So it conflicts as a get and
-    /// a put do, and the value gets the keyspace's time to live.
+    /// Changes a value with an operand of the keyspace's merge operator: reads the value and puts
+    /// the merged one, where [`Keyspace::merge`] writes the operand alone. So it conflicts as a get
+    /// and a put do, and the value gets the keyspace's time to live.
     ///
     /// ```
     /// # fn main() -> runstone::Result<()> {

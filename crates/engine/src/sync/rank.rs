@@ -1,5 +1,5 @@
-//! The order of the engine's locks, which stands here alone: a thread that holds a lock takes only
-//! locks that come later in this list. Three groups follow each other: what a call, a job or a
+//! The order of the engine's locks, which is stated only here: a thread that holds a lock takes
+//! only locks that come later in this list. Three groups follow each other: what a call, a job or a
 //! commit holds while it works; what the store, its schedule and its pressure hold for a step; and
 //! leaves, which guard a few words.
 

@@ -27,7 +27,7 @@ fn overlapping_store() -> Store {
     store
 }
 
-/// How many tables of level 1 overlap at most.
+/// The most tables of level 1 that overlap.
 fn depth(store: &Store) -> u32 {
     match unstable::shape(store.default_keyspace()).level(1) {
         Level::Overlapping(tables) => tables.stats().depth,

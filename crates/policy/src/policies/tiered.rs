@@ -35,7 +35,7 @@
 //! * Runs leave a level oldest first and without gaps ([`Job::idle_suffix`]), and arrive below
 //!   as or in the newest run. So a job keeps order by itself.
 //! * One job at a time writes into a level from above. Two might finish in the wrong order.
-//! * A job reads in its target the newest run only, and owns what it overlaps there. If that run is
+//! * A job reads only the newest run of its target, and owns what it overlaps there. If that run is
 //!   busy, it is on its way down (nobody else writes there), and the job makes a new one.
 //! * A job that writes inside a level owns the runs that it compacts, and takes the slot of the
 //!   newest.

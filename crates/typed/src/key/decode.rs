@@ -20,7 +20,7 @@ struct Decoder<'b> {
 }
 
 impl<'b> Decoder<'b> {
-    /// Decodes a part that lies inside of the part that was taken.
+    /// Decodes a part that lies inside the part that was taken.
     fn inside<T>(
         &mut self,
         decode: impl FnOnce(&mut Decoder<'b>) -> Result<T, KeyError>,
@@ -261,7 +261,7 @@ impl<'de> de::SeqAccess<'de> for Elements<'_, '_> {
 struct Parts<'d, 'b> {
     decoder: &'d mut Decoder<'b>,
     left: usize,
-    /// Whether the parts lie inside of a variant, as the encoder counts.
+    /// Whether the parts lie inside a variant, as the encoder counts.
     are_inside: bool,
 }
 

@@ -23,7 +23,7 @@ impl Encoder {
         Ok(())
     }
 
-    /// Encodes a value that lies inside of what was pushed.
+    /// Encodes a value that lies inside what was pushed.
     fn inside<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), KeyError> {
         descend(&mut self.depth)?;
         value.serialize(&mut *self)?;
@@ -216,7 +216,7 @@ impl ser::SerializeSeq for &mut Encoder {
     }
 }
 
-/// Parts are written one after another, without names. Parts of variants count as inside of them. A
+/// Parts are written one after another, without names. Parts of variants count as inside them. A
 /// plain tuple or struct can hold itself only by way of one of the other types.
 macro_rules! parts {
     ($($of:ident $name:ident $write:ident;)*) => {$(

@@ -1,4 +1,5 @@
-//! A client: finds the leader, and tells what was certainly not done from what nobody knows.
+//! A client: finds the leader, and distinguishes what was certainly not done from what nobody
+//! knows.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -33,7 +34,7 @@ impl fmt::Display for Failure {
 pub struct Client {
     nodes: BTreeMap<u64, String>,
     lines: BTreeMap<u64, Line>,
-    /// Who led when it was last heard.
+    /// The last known leader.
     leader: u64,
     /// Whether gets ask any node for what it has: wrong, to show that `check` finds it.
     pub is_stale: bool,

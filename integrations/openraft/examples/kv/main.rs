@@ -8,8 +8,8 @@
 //! kv check [--seconds 20] [--seed 1] [--stale 1]
 //! ```
 //!
-//! `check` starts three nodes, lets clients write and read, kills nodes by `kill -9` meanwhile and
-//! starts them again, and then judges every answer: each key must have behaved as one register.
+//! `check` starts three nodes, lets clients write and read, kills nodes with `kill -9` meanwhile
+//! and starts them again, and then judges every answer: each key must have behaved as one register.
 //! With `--stale 1` gets ask any node, and `check` must find that out.
 
 mod check;

@@ -104,7 +104,7 @@ impl Cluster {
         }
     }
 
-    /// Starts a node, which may lose power again and again until it stands.
+    /// Starts a node, which may lose power again and again until it is up.
     async fn restart(&mut self, id: u64) {
         while !self.nodes.contains_key(&id) {
             if self.random.one_in(3) {

@@ -16,7 +16,7 @@ use runstone_random::Random;
 
 use crate::node::Types;
 
-/// What a message comes to.
+/// The outcome of a message.
 type Told<T, E = RaftError<u64>> = Result<T, RPCError<u64, (), E>>;
 
 /// All nodes that have power, and what was said.

@@ -34,7 +34,7 @@ rows! {
         => Beside("beside the judged row of 4.3: all that does not shrink, divided");
 }
 
-/// Most runs that wait in level 0: one more is compacted.
+/// The most runs that wait in level 0: one more is compacted.
 const MOST_RUNS: usize = 3;
 
 /// The share of one tree for each number of runs, and the KiB that level 1 held.

@@ -188,7 +188,7 @@ const MOST_RUNS: usize = 12;
 
 /// One thread that does all compactions, as LevelDB's. The client and it take turns on the device:
 /// it begins the next one when the client has had the device for as long as the last one took, and
-/// the thread has done with its bytes.
+/// the thread is done with its bytes.
 #[derive(Debug, Default)]
 struct Lane {
     /// How long it has had the device.

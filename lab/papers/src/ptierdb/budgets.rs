@@ -13,7 +13,7 @@ use crate::report::rows;
 use crate::verdict::Rule::Beside;
 use crate::{Context, PaperReport};
 
-/// Beside the judged one. 28 KiB were chosen by the headline's own figure.
+/// The budgets besides the judged one. 28 KiB was chosen by the headline's own figure.
 const OTHERS: [Budget; 3] = [
     Budget { access_bytes: 28 << 10, access_limit: LEVELDB.access_limit.div_ceil(DIVISOR) },
     Budget { access_bytes: LEVELDB.access_bytes / DIVISOR, ..LEVELDB },

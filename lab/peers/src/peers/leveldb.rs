@@ -1,5 +1,5 @@
-//! LevelDB by its C API, as Debian builds it: Snappy is its only compression. It has one background
-//! thread, no group of settings for it, and no range deletes or merges.
+//! LevelDB through its C API, as Debian builds it: Snappy is its only compression. It has one
+//! background thread, no group of settings for it, and no range deletes or merges.
 //!
 //! Obligations of the calls across the boundary:
 //!
@@ -31,7 +31,7 @@ const IDLE_CPU_SECONDS: f64 = 0.001;
 /// Greater than all keys that anybody puts: a compaction of this range only empties the memtable.
 const BEHIND_ALL: [u8; 64] = [0xff; 64];
 
-/// An object of LevelDB. The functions that take it say of which kind it is.
+/// An object of LevelDB. The functions that take it say which kind it is.
 type Handle = *mut c_void;
 
 #[link(name = "leveldb")]

@@ -64,7 +64,7 @@ pub fn open_blobdb_tight(path: &Path, setup: &Setup) -> Result<Box<dyn KvStore>>
     open_with(path, &options)
 }
 
-/// Counts by an associative merge operator, `OptimisticTransactionDB` and `TransactionDB`.
+/// Counts with an associative merge operator, `OptimisticTransactionDB` and `TransactionDB`.
 pub fn open_counters(path: &Path, setup: &Setup, way: Way) -> Result<Option<Box<dyn Counters>>> {
     let mut options = options(setup);
     Ok(match way {

@@ -82,7 +82,7 @@ pub fn open_pointers(path: &Path, setup: &Setup) -> Result<Box<dyn KvStore>> {
     open_with(path, &setup, keyspace)
 }
 
-/// Counts by the operator `add-u64`, and by both kinds of transactions.
+/// Counts with the operator `add-u64`, and with both kinds of transactions.
 pub fn open_counters(path: &Path, setup: &Setup, way: Way) -> Result<Option<Box<dyn Counters>>> {
     let mut keyspace = KeyspaceOptions::default().write_buffer_bytes(setup.memtable_bytes);
     if way == Way::Merge {

@@ -1,5 +1,5 @@
-//! One key with thousands of operands of 1 KB in several tables, by an operator that folds none of
-//! them without the base. Each store decides what it makes of them at a read or a compaction.
+//! One key with thousands of operands of 1 KB in several tables, with an operator that folds none
+//! of them without the base. Each store decides what it makes of them at a read or a compaction.
 
 use super::{Bench, Figures, Lap, megabytes};
 use crate::Result;

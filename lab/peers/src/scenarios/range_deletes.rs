@@ -1,5 +1,5 @@
-//! Range deletes that overlap: each ends where the fourth after it begins, together they hide every
-//! key. Then they are flushed and compacted away. Only for stores where a range delete is one
+//! Range deletes that overlap: each ends where the fourth after it begins, and together they hide
+//! every key. Then they are flushed and compacted away. Only for stores where a range delete is one
 //! record: elsewhere it is a scan and as many deletes as keys.
 
 use runstone::Durability;

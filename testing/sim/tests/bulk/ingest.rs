@@ -108,7 +108,7 @@ fn a_file_that_is_damaged_anywhere_is_named() {
         damaged[at] ^= 0x10;
         std::fs::write(&bad, damaged).expect("writes");
         let told = refused(&store, &[&path.with_file_name("good"), &bad]);
-        // If both were complete, they would overlap. So a file that is not noticed shows.
+        // If both were complete, they would overlap. So damage that is not noticed shows.
         let shown = bad.display().to_string();
         assert!(told.to_string().contains(&shown), "byte {at}: {told}");
     }

@@ -191,7 +191,7 @@ impl Held {
         let mut writer = SortedWriter::create(file, &KeyspaceOptions::default()).expect("makes");
         writer.put("a", "1").expect("writes");
         let mut commit = keyspace.put_later([9; 9], "awaited").expect("writes");
-        // Mostly it waits now, and has left a waker.
+        // Usually it waits now, and has left a waker.
         assert!(poll(&mut commit).is_none_or(|outcome| outcome.is_ok()));
         let mut held = || !random.one_in(4);
         Held {

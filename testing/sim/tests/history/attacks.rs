@@ -402,7 +402,8 @@ fn the_time_is_archived_although_a_full_round_took_all() {
 }
 
 /// All but the zeros at the end of a write that failed was in the log. A reader that looked before
-/// the next write took it for whole, and the next one for known.
+/// the next write took the failed one for whole, and the next one, which has the same number, for
+/// one that it knew.
 #[test]
 fn a_write_that_failed_is_not_told() {
     let mut struck = 0;
@@ -500,7 +501,7 @@ fn a_store_without_a_log_has_no_readers_of_its_history() {
     refused(mirror(&source, &target, &with_log).map(drop));
     refused(archiver(&SimStorage::new(3), &source).map(drop));
     store.close().expect("no faults");
-    // A reader meets a store that goes without a log from now on.
+    // A reader meets a store that has no log from now on.
     let store = open(&source, &with_log).expect("no faults");
     let mut mirror = mirror(&source, &SimStorage::new(4), &with_log).expect("it begins");
     assert_eq!(contents(mirror.store()), contents(&store));
@@ -707,7 +708,7 @@ impl Beside {
         if self.random.one_in(60)
             && let Some((seq, _)) = self.archived.last()
         {
-            // The last entry with the number: entries that take no number came since.
+            // The last entry with the number: entries that take no number have come since.
             let last = self.archived.iter().rfind(|(one, _)| one == seq).map(|(_, state)| state);
             let found = restored(&self.disk, Moment::Number(*seq), &self.options);
             let found = found.unwrap_or_else(|error| panic!("{place}: {error}"));

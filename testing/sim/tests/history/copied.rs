@@ -1,5 +1,5 @@
-//! Two copies of a closed store that were made by hand, both written to. They have one past, and go
-//! on with the same numbers of files and of writes.
+//! Two copies of a closed store that were made by hand, both written to. They have one past, and
+//! continue with the same file numbers and sequence numbers.
 
 use std::fs;
 use std::path::Path;

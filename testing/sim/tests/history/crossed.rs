@@ -86,7 +86,7 @@ impl Crossed {
             }
         }
         if self.random.one_in(4) {
-            // What a process leaves that is killed, in a copy.
+            // What a killed process leaves, in a copy.
             self.copy(path, STORES - 1, false);
             self.stores.insert(STORES - 1, content.clone());
         }

@@ -144,7 +144,7 @@ fn a_consumer_that_was_away_has_every_value() {
     assert!(gaps > 24, "{gaps} gaps");
 }
 
-/// Deletes, range deletes, operands and a load lie in tables alone.
+/// Deletes, range deletes, operands and a load lie only in tables.
 #[test]
 fn the_state_has_deletes_that_tables_hold_and_loads() {
     let adding = KeyspaceOptions::default().merge_operator("add-i64");

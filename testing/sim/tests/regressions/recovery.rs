@@ -107,7 +107,7 @@ fn a_relocation_that_is_replayed_twice_keeps_its_value() {
         (0..20u8).for_each(|k| store.put([k], [round; 1000]).expect("puts"));
         store.flush().expect("flushes");
     }
-    // Pointers follow these in the log, so that two copies of it part them into two memtables.
+    // Pointers follow these in the log, so that two copies of it divide them between two memtables.
     (100..140u8).for_each(|k| store.put([k], [7; 1000]).expect("puts"));
     store.collect_values().expect("collects");
     assert!(store.metrics().counters.value_collections > 0, "pointers are in the log");

@@ -49,7 +49,7 @@ fn check(left: &Left, placement: &str, seed: u64, place: &str) -> bool {
     damaged.remove("CURRENT").expect("it is there");
     let (report, target) = repair(&damaged, &left.options, false);
     if report.basis != RepairBasis::Manifest {
-        // Beside a table that the manifest does not name, its end may be missing.
+        // If there is a table that the manifest does not name, the manifest's end may be missing.
         return false;
     }
     assert_eq!(report.doubts, [], "{place}");

@@ -97,7 +97,10 @@ class ChangesTest {
         }
     }
 
-    /** A get stores what it made of many operands. That is told from the puts that users make. */
+    /**
+     * A get stores what it made of many operands. That is distinguished from the puts that users
+     * make.
+     */
     @Test
     void aFoldedPut() {
         String options = "[keyspace]\nmerge_operator = \"add-i64\"";

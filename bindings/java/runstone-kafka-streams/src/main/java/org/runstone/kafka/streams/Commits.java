@@ -1,5 +1,5 @@
 // Detects when Kafka has committed. With exactly-once processing, Kafka Streams 4.3 does not tell a
-// running store about commits, so they are detected by the metrics of the thread.
+// running store about commits, so they are detected through the metrics of the thread.
 
 package org.runstone.kafka.streams;
 

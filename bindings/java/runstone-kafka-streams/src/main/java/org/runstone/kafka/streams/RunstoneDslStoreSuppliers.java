@@ -1,4 +1,4 @@
-// All stores of an application, by one line of its configuration.
+// All stores of an application, with one line of its configuration.
 
 package org.runstone.kafka.streams;
 

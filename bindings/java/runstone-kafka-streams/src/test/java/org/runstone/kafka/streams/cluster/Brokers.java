@@ -10,7 +10,7 @@ import java.util.ArrayList;
 import java.util.List;
 import org.apache.kafka.common.Uuid;
 
-/** Brokers that are also controllers, and agree by Raft. */
+/** Brokers that are also controllers, and agree through Raft. */
 final class Brokers implements AutoCloseable {
     private static final int COUNT = 3;
     private static final int HEAP_MEGABYTES = 256;
