@@ -220,7 +220,7 @@ typedef struct {
     uint64_t lacks_after;
     // Up to this one. 0 if it lacks nothing.
     uint64_t lacks_through;
-    // Whether there was no more. A round ends after about 16 MiB although there is more.
+    // Whether there was no more. A round ends after about 16 MiB even if there is more.
     bool is_drained;
 } runstone_archiving;
 
@@ -454,13 +454,13 @@ typedef struct {
     uint64_t doubts;
 } runstone_repaired;
 
-// Who writes to a store that another process follows, and when that process told of it.
+// Who writes to a store that another process follows, and when that process last reported.
 typedef struct {
     // The process that writes to the store.
     uint64_t process;
-    // How long ago it told, in milliseconds.
+    // How long ago it reported, in milliseconds.
     uint64_t age_ms;
-    // Whether that was in the last seconds. If not, the process ended, hangs, or does not tell.
+    // Whether that was in the last seconds. If not, the process ended, hangs, or does not report.
     bool is_current;
 } runstone_live_state;
 
@@ -469,7 +469,7 @@ typedef struct {
     // Whether the transaction locks the keys that it writes or reads for update, and waits for the
     // locks of others. If not, its commit fails if somebody else wrote what it wrote.
     bool is_pessimistic;
-    // Whether its commit fails also if somebody else wrote what it read.
+    // Whether its commit also fails if somebody else wrote what it read.
     bool is_serializable;
     // How long a pessimistic transaction waits for a lock; 0 means a second.
     uint64_t lock_timeout_ms;
@@ -498,13 +498,13 @@ runstone_status runstone_archiver_advance(runstone_archiver *archiver,
 runstone_status runstone_archiver_position(const runstone_archiver *archiver,
                                            runstone_position *position);
 
-// Closes an archiver; a round that runs ends first. The archive stays, and another archiver goes
-// on with it. Null is not an error.
+// Closes an archiver; a round that is running ends first. The archive stays, and another archiver
+// continues it. Null is not an error.
 runstone_status runstone_archiver_close(runstone_archiver *archiver);
 
 // Opens a directory of backups of one store. If `may_create`, it may be new or empty. A directory
-// that holds a store or anything else is refused. It may lie on another disk than the store, and
-// should.
+// that holds a store or anything else is refused. It may, and should, lie on another disk than the
+// store's.
 runstone_status runstone_backups_open(const char *path,
                                       bool may_create,
                                       runstone_backups **backups);
@@ -603,7 +603,7 @@ runstone_status runstone_batch_put_with_ttl(runstone_batch *batch,
                                             size_t value_size,
                                             uint64_t ttl_ms);
 
-// Adds a delete. Deleting an absent key is no error.
+// Adds a delete. Deleting an absent key is not an error.
 runstone_status runstone_batch_delete(runstone_batch *batch,
                                       const runstone_keyspace *keyspace,
                                       const void *key,
@@ -674,7 +674,7 @@ runstone_status runstone_cursor_create(const runstone_keyspace *keyspace,
                                        const runstone_read_options *options,
                                        runstone_cursor **cursor);
 
-// Closes a cursor. It is no error if it is null.
+// Closes a cursor. It is not an error if it is null.
 runstone_status runstone_cursor_close(runstone_cursor *cursor);
 
 // Moves to the first entry.
@@ -757,13 +757,13 @@ runstone_status runstone_contains(const runstone_keyspace *keyspace,
                                   size_t key_size,
                                   bool *is_there);
 
-// Removes a key. Removing an absent key is no error.
+// Removes a key. Removing an absent key is not an error.
 runstone_status runstone_delete(const runstone_keyspace *keyspace,
                                 const void *key,
                                 size_t key_size,
                                 int32_t durability);
 
-// Changes a value by an operand of the keyspace's merge operator, without a read.
+// Changes a value with an operand of the keyspace's merge operator, without a read.
 runstone_status runstone_merge(const runstone_keyspace *keyspace,
                                const void *key,
                                size_t key_size,
@@ -772,7 +772,7 @@ runstone_status runstone_merge(const runstone_keyspace *keyspace,
                                int32_t durability);
 
 // Removes all keys from `from` (null: the first key) up to but not including `to` (null: no
-// bound), by one small record.
+// bound), with one small record.
 runstone_status runstone_delete_range(const runstone_keyspace *keyspace,
                                       const void *from,
                                       size_t from_size,
@@ -898,9 +898,9 @@ runstone_status runstone_options_set_listener(runstone_options *options,
                                               void *context,
                                               runstone_end end);
 
-// Makes a new store in `to` of what the damaged one in `from` holds. `from` is only read; `to` is
-// new or empty. Every key of the new store is right, or the report doubts it. A healthy store is
-// left alone.
+// Makes a new store in `to` out of what the damaged one in `from` holds. `from` is only read; `to`
+// is new or empty. Every key of the new store is right, or the report doubts it. A healthy store
+// is left alone.
 //
 // `options` are those with which the application opens the store, because of the merge operators
 // that they have; null if it has none. If `lost_log`, writes that an earlier open kept aside in
@@ -964,10 +964,10 @@ runstone_status runstone_open(const char *path,
                               const runstone_options *options,
                               runstone_store **store);
 
-// Opens a store for reading, whether or not another process writes to it, and keeps nobody from
-// that. It shows one moment; runstone_refresh() shows a later one. The writer keeps the files that
-// this moment needs, within its limits (`follower_keep_bytes`, `follower_keep_seconds`); behind
-// them reads and refreshes end with RUNSTONE_LEASE_REVOKED. `options` may be null.
+// Opens a store for reading, whether or not another process writes to it, and does not hinder that
+// process. It shows one moment; runstone_refresh() shows a later one. The writer keeps the files
+// that this moment needs, within its limits (`follower_keep_bytes`, `follower_keep_seconds`);
+// beyond them, reads and refreshes end with RUNSTONE_LEASE_REVOKED. `options` may be null.
 runstone_status runstone_follow(const char *path,
                                 const runstone_options *options,
                                 runstone_store **store);
@@ -980,15 +980,15 @@ runstone_status runstone_follow(const char *path,
 runstone_status runstone_refresh(runstone_store *store,
                                  bool *is_newer);
 
-// How old what a store that is open for reading shows may be, in milliseconds: what was committed
+// How old the view of a store that is open for reading may be, in milliseconds: what was committed
 // before then is in it. 0 for a store that no other process can write to.
 runstone_status runstone_age(const runstone_store *store,
                              uint64_t *age_ms);
 
-// What the process that writes to a store told last of its counters, sizes and latencies, in the
-// text format of Prometheus, as runstone_metrics() gives them there. It tells once a second while
-// somebody follows the store. `metrics` is null if it has told nothing: nobody writes to the
-// store, or not for a second yet. `state` may be null. The store must be open for reading.
+// The latest counters, sizes and latencies that the process that writes to a store has reported,
+// in the text format of Prometheus, as runstone_metrics() gives them there. It reports once a
+// second while somebody follows the store. `metrics` is null if there is no report: nobody writes
+// to the store, or not for a second yet. `state` may be null. The store must be open for reading.
 runstone_status runstone_live(const runstone_store *store,
                               runstone_live_state *state,
                               runstone_bytes *metrics);
@@ -996,7 +996,7 @@ runstone_status runstone_live(const runstone_store *store,
 // Closes a store: waits for running jobs, writes what is in memory to tables, and releases the
 // directory. Its keyspaces, batches, snapshots and transactions fail with RUNSTONE_CLOSED from
 // then on; a cursor of a keyspace continues to show the moment of its snapshot, and keeps the
-// memory and files that it needs. Close all of these too. A null store is no error.
+// memory and files that it needs. Close all of these too. A null store is not an error.
 runstone_status runstone_close(runstone_store *store);
 
 // Applies all writes of a batch, or none. The batch keeps them.
@@ -1016,7 +1016,7 @@ runstone_status runstone_wait_idle(const runstone_store *store);
 // Compacts everything: afterwards nothing that was deleted or replaced takes space.
 runstone_status runstone_compact(const runstone_store *store);
 
-// Copies the store, as of now, into a new directory, by hard links where possible.
+// Copies the store, as of now, into a new directory, using hard links where possible.
 runstone_status runstone_checkpoint(const runstone_store *store,
                                     const char *path);
 
@@ -1101,13 +1101,13 @@ runstone_status runstone_transaction_put(runstone_transaction *transaction,
                                          const void *value,
                                          size_t value_size);
 
-// Removes a key. Removing an absent key is no error.
+// Removes a key. Removing an absent key is not an error.
 runstone_status runstone_transaction_delete(runstone_transaction *transaction,
                                             const runstone_keyspace *keyspace,
                                             const void *key,
                                             size_t key_size);
 
-// Changes a value by an operand of the keyspace's merge operator.
+// Changes a value with an operand of the keyspace's merge operator.
 runstone_status runstone_transaction_merge(runstone_transaction *transaction,
                                            const runstone_keyspace *keyspace,
                                            const void *key,

@@ -1,5 +1,6 @@
 /* Forks while other threads are busy: the child has none of them, but has their locks. Whatever it
- * does with what it inherited is refused or forgotten at once, and changes nothing of the parent's. */
+ * does with what it inherited is refused or forgotten at once, and changes nothing of the
+ * parent's. */
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,6 +1,6 @@
 /* Orders of keys that a program brings. The library has that of bytes, and checks the other
- * against it: at the first keys that do not agree everything fails, and stays so. Each order here asserts
- * that it sees keys of the program's form only. */
+ * against it: at the first keys that do not agree everything fails, and stays so. Each order here
+ * asserts that it sees keys of the program's form only. */
 
 #include <stdint.h>
 

@@ -97,7 +97,7 @@ void leveldb_put(leveldb_t *db,
                  size_t vallen,
                  char **errptr);
 
-// Removes a key. Removing an absent key is no error.
+// Removes a key. Removing an absent key is not an error.
 void leveldb_delete(leveldb_t *db,
                     const leveldb_writeoptions_t *options,
                     const char *key,
