@@ -175,8 +175,8 @@ pub trait Storage: Send + Sync + Debug {
     /// absent. Fails with `AlreadyExists` if it exists and is not empty.
     fn create_sibling(&self, path: &Path) -> Result<Arc<dyn Storage>>;
 
-    /// Makes `name` appear in `target` under the same name, by hard link where both are
-    /// directories of one file system, else by copy. `name` must no longer be written to. A file
+    /// Makes `name` appear in `target` under the same name, as a hard link where both are
+    /// directories of one file system, else as a copy. `name` must no longer be written to. A file
     /// that is protected against writes is copied.
     fn link_into(&self, name: &str, category: Category, target: &dyn Storage) -> Result<()>;
 

@@ -1,4 +1,4 @@
-//! What fails here, and how openraft is told of it.
+//! What fails here, and how openraft is told about it.
 
 use std::io;
 
