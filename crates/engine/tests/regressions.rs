@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 
 use runstone::policy::custom;
-use runstone::storage::MemoryStorage;
+use runstone::storage::{Category, MemoryStorage, Storage};
 use runstone::unstable;
 use runstone::{
     Background, Batch, Error, Event, EventListener, KeyspaceOptions, Options, ReadOptions, Store,
@@ -684,4 +684,28 @@ fn a_listener_may_write_to_another_store() {
     for name in ["Flushed", "Compacted"] {
         assert!(noted.iter().any(|one| one == name.as_bytes()), "{name}: {noted:?}");
     }
+}
+
+/// A flush that needs the log durable up to its last write synced all segments that were begun
+/// meanwhile, and the prepared pages of the current one.
+#[test]
+fn a_flush_syncs_the_log_up_to_its_own_writes() {
+    let syncs = |later_puts: u32| {
+        let storage = Arc::new(MemoryStorage::new());
+        let options = options()
+            .background(Background::Manual)
+            .wal_segment_bytes(64 << 10)
+            .keep_log_bytes(1 << 30);
+        let store = Store::open_on(storage.clone(), options).expect("open");
+        let put = |key: u32| store.put(key.to_be_bytes(), [7; 1000]).expect("put");
+        (0..100).for_each(put);
+        (100..100 + later_puts).for_each(put);
+        let before = storage.counters().snapshot(Category::Wal).syncs;
+        while store.metrics().counters.flushes == 0 {
+            assert!(store.run_one_job().expect("a job"));
+        }
+        storage.counters().snapshot(Category::Wal).syncs - before
+    };
+    assert!(syncs(0) > 0);
+    assert_eq!(syncs(200), syncs(100), "each 100 puts begin two segments");
 }
