@@ -142,15 +142,17 @@ pub enum Error {
     /// wait for itself, or for a lock held while it runs; or a merge operator read what it makes.
     #[error("a callback called into the store that called it")]
     InsideCallback,
-    /// The writer of the store took back the lease of this follower, because the limits of what it
-    /// keeps were reached. What the follower was about to read may be gone.
+    /// The writer of the store took back the lease of this follower, because the limits of what
+    /// it keeps were reached. What the follower was about to read may be gone. Or somebody laid
+    /// another copy of the store into its place.
     #[error("the writer of {path} keeps no files for this follower any more")]
     LeaseRevoked {
         /// The store.
         path: String,
     },
-    /// The store has lost the end of its log to a power loss, and what the caller has read lies in
-    /// it. Numbers above the last common one mean other writes now.
+    /// The store has lost the end of its log to a power loss, or an older copy lies in its place
+    /// now, and what the caller has read lies in what is lost. Numbers above the last common one
+    /// mean other writes now.
     #[error("the history of {path} has forked: the last common number is {last_common}")]
     HistoryForked {
         /// The store.

@@ -9,6 +9,7 @@ use runstone_storage::Storage;
 use crate::error::{Error, Result};
 use crate::keys::KeyspaceId;
 use crate::log::{LogReader, Next};
+use crate::tree::history::History;
 use crate::tree::manifest::{
     CURRENT, Current, StoreState, apply_record, manifest_name, open_manifest, read_current,
 };
@@ -19,6 +20,8 @@ use crate::tree::record::Change;
 pub struct ManifestTail {
     storage: Arc<dyn Storage>,
     number: u64,
+    /// What `CURRENT` said when it was read last, and the number of the manifest's file.
+    named: (Current, u64),
     reader: LogReader,
     /// The state after the edits that were read.
     pub state: StoreState,
@@ -46,7 +49,8 @@ impl ManifestTail {
             };
             let (storage, number) = (Arc::clone(storage), current.number);
             let state = StoreState::default();
-            let mut tail = ManifestTail { storage, number, reader, state, loads: None };
+            let named = (current, storage.file_number(&manifest_name(number)));
+            let mut tail = ManifestTail { storage, number, named, reader, state, loads: None };
             tail.read(current.least_bytes)?;
             if tail.state.log_start_seq == 0 {
                 let what = "no record says where the log is";
@@ -106,13 +110,26 @@ impl ManifestTail {
     }
 
     /// Reads what was appended. Returns the keyspaces that changed; `None` if the writer has begun
-    /// a new manifest, so that any of them may have. O(bytes read).
-    pub fn advance(&mut self) -> Result<Option<BTreeSet<KeyspaceId>>> {
+    /// a new manifest, so that any of them may have. `last_seq` is the last write that the caller
+    /// has read. O(bytes read).
+    ///
+    /// # Errors
+    /// [`Error::LeaseRevoked`] if another copy of the store was laid into its place: the open files
+    /// may be of either. [`Error::HistoryForked`] or [`Error::HistoryGone`] if the store does not
+    /// have, or does not know, all that the caller has read. Every later call fails as well.
+    pub fn advance(&mut self, last_seq: SeqNo) -> Result<Option<BTreeSet<KeyspaceId>>> {
         let current = read_current(&*self.storage)?;
         let Some(current) = current else {
             return Err(Error::NotAStore { path: self.storage.location() });
         };
+        let file = self.storage.file_number(&manifest_name(current.number));
+        let (known, known_file) = self.named;
+        let is_same = current.number != self.number || may_be_one(file, known_file);
+        if current < known || !is_same {
+            return Err(Error::LeaseRevoked { path: self.storage.location() });
+        }
         if current.number == self.number {
+            self.named.0 = current;
             return self.read(current.least_bytes).map(Some);
         }
         let mut next = ManifestTail::open(&self.storage)?;
@@ -122,6 +139,7 @@ impl ManifestTail {
                 "follow it again",
             ));
         }
+        next.check_continues(&self.state.history, last_seq)?;
         if let Some(mut loads) = self.loads.take() {
             // The first list counts: a compaction may have changed the tables of the other.
             let rest = next.loads_of_state();
@@ -132,6 +150,22 @@ impl ManifestTail {
         }
         *self = next;
         Ok(None)
+    }
+
+    /// Refuses a store that has not all that was read of an earlier history, and a manifest that is
+    /// a copy: the reader has other files open than lie in the directory.
+    fn check_continues(&self, history: &History, last_seq: SeqNo) -> Result<()> {
+        let (path, own) = (self.storage.location(), &self.state.history);
+        if !may_be_one(own.file, self.named.1) {
+            return Err(Error::LeaseRevoked { path });
+        }
+        match own.last_common(history.id) {
+            Some(last_common) if last_common < last_seq => {
+                Err(Error::HistoryForked { path, last_common })
+            }
+            Some(_) => Ok(()),
+            None => Err(Error::HistoryGone { path, first: self.state.log_start_seq - 1 }),
+        }
     }
 
     fn note_load(&mut self, change: &Change) {
@@ -170,6 +204,12 @@ impl ManifestTail {
             }
         }
     }
+}
+
+/// Whether two numbers of files may be those of one file. 0 is the number of a file that the writer
+/// has just removed, and of all files where they have no number.
+fn may_be_one(one: u64, other: u64) -> bool {
+    one == other || one == 0 || other == 0
 }
 
 /// The keyspace that a change belongs to.

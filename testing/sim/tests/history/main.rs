@@ -15,6 +15,7 @@ mod hooked;
 mod loading;
 mod mirrors;
 mod repaired;
+mod replaced;
 
 use std::sync::Arc;
 

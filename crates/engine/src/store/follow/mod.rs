@@ -112,6 +112,8 @@ struct Following {
     written: BTreeSet<KeyspaceId>,
     /// The largest sequence number in a table or of a flush.
     needed_seq: SeqNo,
+    /// The last write when log and manifest agreed last.
+    seen_seq: SeqNo,
     /// The last load whose end the log has shown.
     ended_load: SeqNo,
     /// Whether the last read of the manifest showed that a keyspace was dropped.
@@ -196,8 +198,9 @@ impl Follower {
     /// Looks for new writes. Returns whether there is a newer view. O(what was written since).
     ///
     /// # Errors
-    /// [`Error::LeaseRevoked`] if the writer could not wait any longer; [`Error::Corruption`]; or a
-    /// storage error. The view stays as it was.
+    /// [`Error::LeaseRevoked`] if the writer could not wait any longer. If another copy of the
+    /// store was laid into its place: [`Error::LeaseRevoked`], [`Error::HistoryForked`] or
+    /// [`Error::HistoryGone`]. [`Error::Corruption`]; or a storage error. The view stays as it was.
     pub fn refresh(&self) -> Result<bool> {
         let mut following = self.following.lock();
         let Some(view) = following.refresh()? else { return Ok(false) };
@@ -296,6 +299,7 @@ impl Following {
             changed: BTreeSet::new(),
             written: BTreeSet::new(),
             needed_seq: 0,
+            seen_seq: 0,
             ended_load: 0,
             has_dropped: false,
             as_of: Instant::now(),
@@ -326,6 +330,7 @@ impl Following {
         for round in 0..MOST_ROUNDS {
             // Some writers drop keyspaces all the time, so the later rounds do not heed drops.
             if self.read_round(round < MOST_ROUNDS / 2)? {
+                self.seen_seq = self.log.last_seq();
                 return Ok(());
             }
         }
@@ -335,6 +340,7 @@ impl Following {
         let is_durable = self.log.last_seq() >= self.manifest.state.log_synced_seq;
         if is_durable && self.log.last_seq() < self.needed_seq {
             self.log.pass_to(self.needed_seq);
+            self.seen_seq = self.needed_seq;
             return Ok(());
         }
         Err(self.behind())
@@ -371,7 +377,8 @@ impl Following {
     /// Reads more of the manifest. Returns whether the log must be read again from its floor,
     /// because some of it was flushed unseen.
     fn read_manifest(&mut self) -> Result<bool> {
-        match self.manifest.advance()? {
+        let history = self.manifest.state.history.id;
+        match self.manifest.advance(self.seen_seq)? {
             Some(changed) => changed.into_iter().for_each(|id| self.note_changed(id)),
             None => {
                 // A writer that opened the store again may give a segment of values the generation
@@ -379,16 +386,25 @@ impl Following {
                 let cache = Arc::new(self.parts.new_cache());
                 let tables = TableContext::new(Arc::clone(&self.env.storage), cache, self.uid());
                 self.tables = Arc::new(TableContext { lease: self.lease.clone(), ..tables });
+                if self.is_other_history(history) {
+                    self.needed_seq = 0;
+                }
                 self.note_all_changed();
                 // It is not known which keyspaces the edits in between have dropped.
                 self.has_dropped = true;
             }
         }
-        let is_behind = self.manifest.state.log_start_seq > self.log.last_seq() + 1;
+        // What the log told since may belong to the end of the history before.
+        let is_behind = self.is_other_history(history)
+            || self.manifest.state.log_start_seq > self.log.last_seq() + 1;
         if is_behind {
             self.begin_log();
         }
         Ok(is_behind)
+    }
+
+    fn is_other_history(&self, id: u64) -> bool {
+        self.manifest.state.history.id != id
     }
 
     /// Begins with the log at its floor. Everything before the floor is in tables.
