@@ -11,23 +11,25 @@ use crate::ranges::RangeDeletes;
 use crate::tree::version::Version;
 
 /// A plan that drops all covered tables that no job uses. `newer` are range deletes of memtables.
-/// `points` are the sequence numbers that readers look from, ascending. O(tables).
+/// `points` are the sequence numbers that readers look from, ascending. O(tables), and O(points) if
+/// there are range deletes.
 pub(super) fn covered_tables(
     version: &Version,
     newer: &[Arc<RangeDeletes>],
-    points: &[SeqNo],
+    points: impl FnOnce() -> Vec<SeqNo>,
     busy: &Busy,
 ) -> Option<Plan> {
     let ranges: Vec<_> = version.range_deletes.iter().chain(newer).collect();
     if ranges.is_empty() {
         return None;
     }
+    let points = points();
     let tables = version.shape.tables().map(|(_, table)| table);
     // The range deletes of a table may reach beyond its keys.
     let covered = tables.filter(|table| {
         table.range_deletes == 0
             && !busy.tables.contains(&table.id)
-            && ranges.iter().any(|ranges| is_covered(table, ranges, points))
+            && ranges.iter().any(|ranges| is_covered(table, ranges, &points))
     });
     let drops: Vec<u64> = covered.map(|table| table.id).collect();
     let why = format!("{} tables hold only what range deletes hide", drops.len());
@@ -39,7 +41,7 @@ pub(super) fn covered_tables(
 fn is_covered(table: &Table, ranges: &RangeDeletes, points: &[SeqNo]) -> bool {
     let first = match seeded!(CoveredTablesDroppedUnderSnapshots) {
         true => points.last(),
-        false => points.iter().find(|point| **point >= table.min_seq),
+        false => points.get(points.partition_point(|point| *point < table.min_seq)),
     };
     let over = |point: &SeqNo| ranges.over_all(&table.min_key, &table.max_key, *point);
     first.is_some_and(|point| over(point) > table.max_seq)

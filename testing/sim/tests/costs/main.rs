@@ -7,6 +7,7 @@
 //! operands and dead ranges count the steps of such loops.
 
 mod features;
+mod full;
 
 use std::sync::Arc;
 
