@@ -61,9 +61,12 @@ impl FilterAllocation {
 /// Below this a real filter errs more often than the formula says.
 pub const LEAST_BITS_PER_KEY: f64 = 0.7;
 
-/// A filter is stale if it exceeds the plan by more than one part in this many: filters are rounded
-/// up to blocks, and a tree whose every filter is a little too large must not count as full.
+/// A filter is stale if it exceeds the plan, rounded up to whole blocks, by more than one part in
+/// this many. A tree whose every filter is a little too large must not count as full.
 const STALE_DIVISOR: f64 = 16.0;
+
+/// Filters of the engine are whole lines of a cache (`format/filter.rs`).
+const FILTER_BLOCK_BITS: f64 = 512.0;
 
 /// Added before rounding down, so that an error in the last place of a float loses no thousandth.
 const ROUNDING: f64 = 1.0 / 1024.0;
@@ -137,6 +140,7 @@ pub fn optimal_within(
         for (index, table) in shape.tables() {
             let planned = bits[index as usize] * table.entries as f64;
             let most = planned + planned / STALE_DIVISOR;
+            let most = (most / FILTER_BLOCK_BITS).ceil() * FILTER_BLOCK_BITS;
             if table.filter_bits as f64 > most && stale.insert(table.id) {
                 stale_bits += table.filter_bits as f64;
                 rest[index as usize].take_off(table, &populations[index as usize]);
