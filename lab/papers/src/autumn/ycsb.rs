@@ -61,7 +61,8 @@ rows! {
         "" => Beside("not in the paper");
     STALLS = "write stalls of the load, c = 1 / 0.8 / 0.4 (4.3)",
         "3403 / 2592 / 1265" => Ratios(&[0.762, 0.372]);
-    LOAD_FAST = "throughput of the load beside a background {} times as fast, in kops/s; its stalls",
+    LOAD_FAST = "throughput of the load beside a background {} times as fast, in kops/s; \
+        its stalls",
         "15% more at c = 0.4" => Beside("what the wait for compactions decides");
     STALLED = "share of the load's simulated time that writers waited, c = 1 / 0.8 / 0.4",
         "" => Beside("not in the paper");
