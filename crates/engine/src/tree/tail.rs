@@ -110,14 +110,14 @@ impl ManifestTail {
     }
 
     /// Reads what was appended. Returns the keyspaces that changed; `None` if the writer has begun
-    /// a new manifest, so that any of them may have. `last_seq` is the last write that the caller
-    /// has read. O(bytes read).
+    /// a new manifest, so that any of them may have. The new one may be of a later history: the
+    /// caller compares what it has read with it. O(bytes read).
     ///
     /// # Errors
     /// [`Error::LeaseRevoked`] if another copy of the store was laid into its place: the open files
-    /// may be of either. [`Error::HistoryForked`] or [`Error::HistoryGone`] if the store does not
-    /// have, or does not know, all that the caller has read. Every later call fails as well.
-    pub fn advance(&mut self, last_seq: SeqNo) -> Result<Option<BTreeSet<KeyspaceId>>> {
+    /// may be of either. [`Error::HistoryGone`] if the store does not know the history that was
+    /// read. Every later call fails as well.
+    pub fn advance(&mut self) -> Result<Option<BTreeSet<KeyspaceId>>> {
         let current = read_current(&*self.storage)?;
         let Some(current) = current else {
             return Err(Error::NotAStore { path: self.storage.location() });
@@ -139,7 +139,7 @@ impl ManifestTail {
                 "follow it again",
             ));
         }
-        next.check_continues(&self.state.history, last_seq)?;
+        next.check_continues(&self.state.history)?;
         if let Some(mut loads) = self.loads.take() {
             // The first list counts: a compaction may have changed the tables of the other.
             let rest = next.loads_of_state();
@@ -152,17 +152,14 @@ impl ManifestTail {
         Ok(None)
     }
 
-    /// Refuses a store that has not all that was read of an earlier history, and a manifest that is
-    /// a copy: the reader has other files open than lie in the directory.
-    fn check_continues(&self, history: &History, last_seq: SeqNo) -> Result<()> {
+    /// Refuses a store that does not know an earlier history, and a manifest that is a copy: the
+    /// reader has other files open than lie in the directory.
+    fn check_continues(&self, history: &History) -> Result<()> {
         let (path, own) = (self.storage.location(), &self.state.history);
         if !may_be_one(own.file, self.named.1) {
             return Err(Error::LeaseRevoked { path });
         }
         match own.last_common(history.id) {
-            Some(last_common) if last_common < last_seq => {
-                Err(Error::HistoryForked { path, last_common })
-            }
             Some(_) => Ok(()),
             None => Err(Error::HistoryGone { path, first: self.state.log_start_seq - 1 }),
         }

@@ -415,7 +415,7 @@ impl HistoryReader {
 
     /// Reads more of the manifest.
     fn read_manifest(&mut self) -> Result<()> {
-        if self.manifest.advance(self.read.own_seq)?.is_none() {
+        if self.manifest.advance()?.is_none() {
             // Edits in between may have been missed.
             self.watched_from = self.manifest.state.last_seq;
             check_log(&self.manifest)?;

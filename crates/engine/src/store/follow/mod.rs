@@ -112,8 +112,6 @@ struct Following {
     written: BTreeSet<KeyspaceId>,
     /// The largest sequence number in a table or of a flush.
     needed_seq: SeqNo,
-    /// The last write when log and manifest agreed last.
-    seen_seq: SeqNo,
     /// The last load whose end the log has shown.
     ended_load: SeqNo,
     /// Whether the last read of the manifest showed that a keyspace was dropped.
@@ -199,8 +197,8 @@ impl Follower {
     ///
     /// # Errors
     /// [`Error::LeaseRevoked`] if the writer could not wait any longer. If another copy of the
-    /// store was laid into its place: [`Error::LeaseRevoked`], [`Error::HistoryForked`] or
-    /// [`Error::HistoryGone`]. [`Error::Corruption`]; or a storage error. The view stays as it was.
+    /// store was laid into its place: [`Error::LeaseRevoked`] or [`Error::HistoryGone`].
+    /// [`Error::Corruption`]; or a storage error. The view stays as it was.
     pub fn refresh(&self) -> Result<bool> {
         let mut following = self.following.lock();
         let Some(view) = following.refresh()? else { return Ok(false) };
@@ -299,7 +297,6 @@ impl Following {
             changed: BTreeSet::new(),
             written: BTreeSet::new(),
             needed_seq: 0,
-            seen_seq: 0,
             ended_load: 0,
             has_dropped: false,
             as_of: Instant::now(),
@@ -330,7 +327,6 @@ impl Following {
         for round in 0..MOST_ROUNDS {
             // Some writers drop keyspaces all the time, so the later rounds do not heed drops.
             if self.read_round(round < MOST_ROUNDS / 2)? {
-                self.seen_seq = self.log.last_seq();
                 return Ok(());
             }
         }
@@ -340,7 +336,6 @@ impl Following {
         let is_durable = self.log.last_seq() >= self.manifest.state.log_synced_seq;
         if is_durable && self.log.last_seq() < self.needed_seq {
             self.log.pass_to(self.needed_seq);
-            self.seen_seq = self.needed_seq;
             return Ok(());
         }
         Err(self.behind())
@@ -378,7 +373,7 @@ impl Following {
     /// because some of it was flushed unseen.
     fn read_manifest(&mut self) -> Result<bool> {
         let history = self.manifest.state.history.id;
-        match self.manifest.advance(self.seen_seq)? {
+        match self.manifest.advance()? {
             Some(changed) => changed.into_iter().for_each(|id| self.note_changed(id)),
             None => {
                 // A writer that opened the store again may give a segment of values the generation
@@ -394,7 +389,8 @@ impl Following {
                 self.has_dropped = true;
             }
         }
-        // What the log told since may belong to the end of the history before.
+        // What the log told last may belong to the end of the history before, or to a record that
+        // the next writer logged before the manifest was read: no number tells which.
         let is_behind = self.is_other_history(history)
             || self.manifest.state.log_start_seq > self.log.last_seq() + 1;
         if is_behind {
