@@ -1,6 +1,6 @@
 //! Values of 4 KiB that are replaced again and again, in the tree and separated from it: inline,
 //! compactions rewrite each of them; separated, they are written once, and again when their group
-//! is collected. Prints what both cost in bytes written and in bytes on disk.
+//! is collected. It prints the bytes that both write, and those that both take on disk.
 
 use std::sync::Arc;
 

@@ -65,7 +65,8 @@ pub const LEAST_BITS_PER_KEY: f64 = 0.7;
 /// this many. A tree whose every filter is a little too large must not count as full.
 const STALE_DIVISOR: f64 = 16.0;
 
-/// Filters of the engine are whole lines of a cache (`format/filter.rs`).
+/// Filters of the engine are whole lines of a cache, as `LINE_BITS` in `format/filter.rs` says. So
+/// a tree may hold up to a line more for each table than the budget.
 const FILTER_BLOCK_BITS: f64 = 512.0;
 
 /// Added before rounding down, so that an error in the last place of a float loses no thousandth.

@@ -25,7 +25,7 @@ const OLDEST: jint = 0;
 const NOW: jint = 1;
 const AFTER: jint = 2;
 
-/// With options for the state, a gap of the log is not a failure.
+/// If options for the state are given, a gap in the log is not an error.
 #[unsafe(no_mangle)]
 extern "system" fn Java_org_runstone_Native_openChanges<'l>(
     env: EnvUnowned<'l>,

@@ -1,7 +1,7 @@
 //! Experiment 1 with LevelDB's seek compaction on every side, without filters: what the look-ups
 //! of a value log's collections make its tree write. It runs on the block SSD, where all
 //! compactions share one lane as LevelDB's share one thread, and in memory, where they take no
-//! time. It also shows what requests side by side and the size of the write cache change.
+//! time. It also shows the effect of parallel requests and of the size of the write cache.
 
 use runstone_kv::Result;
 
