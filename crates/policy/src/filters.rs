@@ -61,13 +61,13 @@ impl FilterAllocation {
 /// Below this a real filter errs more often than the formula says.
 pub const LEAST_BITS_PER_KEY: f64 = 0.7;
 
-/// A filter is stale if it exceeds the plan, rounded up to whole blocks, by more than one part in
+/// A filter is stale if it exceeds the plan, rounded up to whole lines, by more than one part in
 /// this many. A tree whose every filter is a little too large must not count as full.
 const STALE_DIVISOR: f64 = 16.0;
 
-/// Filters of the engine are whole lines of a cache, as `LINE_BITS` in `format/filter.rs` says. So
-/// a tree may hold up to a line more for each table than the budget.
-const FILTER_BLOCK_BITS: f64 = 512.0;
+/// Filters are whole lines of a cache. So a tree may hold up to a line more for each table than the
+/// budget.
+pub const LINE_BITS: u64 = 512;
 
 /// Added before rounding down, so that an error in the last place of a float loses no thousandth.
 const ROUNDING: f64 = 1.0 / 1024.0;
@@ -141,7 +141,7 @@ pub fn optimal_within(
         for (index, table) in shape.tables() {
             let planned = bits[index as usize] * table.entries as f64;
             let most = planned + planned / STALE_DIVISOR;
-            let most = (most / FILTER_BLOCK_BITS).ceil() * FILTER_BLOCK_BITS;
+            let most = (most / LINE_BITS as f64).ceil() * LINE_BITS as f64;
             if table.filter_bits as f64 > most && stale.insert(table.id) {
                 stale_bits += table.filter_bits as f64;
                 rest[index as usize].take_off(table, &populations[index as usize]);

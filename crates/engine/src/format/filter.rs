@@ -8,10 +8,9 @@
 //! About 0.96% false positives at 10 bits per key. Rejected: binary fuse filters (smaller, faster
 //! to probe) need all keys before the first bit and three cache misses; ribbon costs more to build.
 
-use crate::memory::prefetch::prefetch;
+use runstone_policy::filters::LINE_BITS;
 
-/// Bits of a line.
-const LINE_BITS: u64 = 512;
+use crate::memory::prefetch::prefetch;
 
 /// More bits gain nothing: the number of probes is limited, and keys share lines.
 const MOST_MILLIBITS_PER_KEY: u32 = 24_000;
