@@ -14,7 +14,7 @@ use runstone::{
     Background, CachedGet, Error, Keyspace, KeyspaceOptions, Options, Store, ValueOptions,
     ValuePlacement, WalMode,
 };
-use runstone_fault_storage::SimStorage;
+use runstone_fault_storage::{SimStorage, forward};
 
 fn keyspace(policy: &str, placement: ValuePlacement) -> KeyspaceOptions {
     let values = ValueOptions::default().placement(placement).separate_at(200);
@@ -188,14 +188,6 @@ struct Gated<S> {
     is_table: bool,
 }
 
-macro_rules! forward {
-    ($($name:ident($($arg:ident: $of:ty),*) -> $to:ty;)*) => {$(
-        fn $name(&self, $($arg: $of),*) -> $to {
-            self.inner.$name($($arg),*)
-        }
-    )*};
-}
-
 impl<S: Storage> Gated<S> {
     fn file(&self, inner: Arc<dyn StorageFile>, of: Category) -> Arc<dyn StorageFile> {
         Arc::new(Gated { inner, gate: Arc::clone(&self.gate), is_table: of == Category::Table })
@@ -218,15 +210,8 @@ impl<S: Storage> Storage for Gated<S> {
         Ok(self.file(self.inner.open(name, category)?, category))
     }
     forward! {
-        rename(from: &str, to: &str) -> StorageResult<()>;
-        remove(name: &str) -> StorageResult<()>;
-        list() -> StorageResult<Vec<FileInfo>>;
-        sync_dir() -> StorageResult<()>;
-        lock(name: &str, mode: LockMode) -> StorageResult<Option<Box<dyn StorageLock>>>;
-        create_sibling(path: &Path) -> StorageResult<Arc<dyn Storage>>;
-        link_into(name: &str, category: Category, target: &dyn Storage) -> StorageResult<()>;
-        counters() -> &Counters;
-        location() -> String;
+        StorageResult:
+        rename remove list sync_dir lock create_sibling link_into counters location
     }
 }
 
@@ -239,14 +224,7 @@ impl StorageFile for Gated<Arc<dyn StorageFile>> {
         self.gate.waiting.fetch_sub(1, SeqCst);
         self.inner.read_at(offset, buffer)
     }
-    forward! {
-        write_at(offset: u64, data: &[u8]) -> StorageResult<()>;
-        sync() -> StorageResult<()>;
-        len() -> StorageResult<u64>;
-        set_len(len_bytes: u64) -> StorageResult<()>;
-        allocate(offset: u64, len_bytes: u64) -> StorageResult<()>;
-        punch(offset: u64, len_bytes: u64) -> StorageResult<()>;
-    }
+    forward!(StorageResult: write_at sync len set_len allocate punch);
 }
 
 /// Another thread opens the table, and the disk hangs. A look does not wait for that thread.

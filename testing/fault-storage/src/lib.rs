@@ -4,12 +4,13 @@
 //!
 //! * `disk.rs`: files and directories, durable and live, and the account of operations;
 //! * `file.rs`: an open file; `fault.rs`: faults and when they fire; `cut.rs`: the power cut;
-//! * `image.rs`: sparse bytes.
+//! * `image.rs`: sparse bytes; `forward.rs`: for storages that wrap another one.
 
 mod cut;
 mod disk;
 mod fault;
 mod file;
+mod forward;
 mod image;
 
 use std::io;

@@ -1,7 +1,9 @@
-//! The clock of workloads. Only their writes advance it, so what has expired follows from the
-//! workload alone.
+//! Clocks of tests. Only its writes advance the clock of a workload, so what has expired follows
+//! from the workload alone; the other clock is set by hand.
 
 use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use runstone::Clock;
@@ -40,5 +42,27 @@ impl WorkloadClock {
 impl Clock for WorkloadClock {
     fn unix_millis(&self) -> u64 {
         NOW_MS.get()
+    }
+}
+
+/// A clock that a test sets, in milliseconds.
+#[derive(Debug, Default)]
+pub struct TestClock(AtomicU64);
+
+impl TestClock {
+    /// A clock that shows this time.
+    pub fn at(now_ms: u64) -> Arc<TestClock> {
+        Arc::new(TestClock(AtomicU64::new(now_ms)))
+    }
+
+    /// Sets it, also back.
+    pub fn set(&self, now_ms: u64) {
+        self.0.store(now_ms, Relaxed);
+    }
+}
+
+impl Clock for TestClock {
+    fn unix_millis(&self) -> u64 {
+        self.0.load(Relaxed)
     }
 }

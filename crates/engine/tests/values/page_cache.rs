@@ -9,7 +9,7 @@ use runstone::storage::{Storage, StorageFile, StorageLock};
 use runstone::{
     Background, GcPointers, KeyspaceOptions, Options, Store, ValueOptions, ValuePlacement,
 };
-use runstone_fault_storage::SimStorage;
+use runstone_fault_storage::{SimStorage, forward};
 
 const PAGE_BYTES: u64 = 4096;
 const KEYS: u64 = 1_000;
@@ -58,14 +58,6 @@ impl PagedFile {
     }
 }
 
-macro_rules! forward {
-    ($($name:ident($($arg:ident: $of:ty),*) -> $to:ty;)*) => {$(
-        fn $name(&self, $($arg: $of),*) -> $to {
-            self.inner.$name($($arg),*)
-        }
-    )*};
-}
-
 impl Storage for Paged {
     fn create(&self, name: &str, category: Category) -> Result<Arc<dyn StorageFile>> {
         Ok(self.file(name, self.inner.create(name, category)?))
@@ -74,16 +66,9 @@ impl Storage for Paged {
         Ok(self.file(name, self.inner.open(name, category)?))
     }
     forward! {
-        create_mapped(name: &str, of: Category, bytes: u64) -> Result<Arc<dyn StorageFile>>;
-        rename(from: &str, to: &str) -> Result<()>;
-        remove(name: &str) -> Result<()>;
-        list() -> Result<Vec<FileInfo>>;
-        sync_dir() -> Result<()>;
-        lock(name: &str, mode: LockMode) -> Result<Option<Box<dyn StorageLock>>>;
-        create_sibling(path: &Path) -> Result<Arc<dyn Storage>>;
-        link_into(name: &str, category: Category, target: &dyn Storage) -> Result<()>;
-        counters() -> &Counters;
-        location() -> String;
+        Result:
+        create_mapped rename remove list sync_dir lock create_sibling link_into counters
+        location
     }
 }
 
@@ -107,13 +92,7 @@ impl StorageFile for PagedFile {
             pages.retain(|page| !touched.contains(page));
         });
     }
-    forward! {
-        sync() -> Result<()>;
-        len() -> Result<u64>;
-        set_len(bytes: u64) -> Result<()>;
-        allocate(offset: u64, bytes: u64) -> Result<()>;
-        punch(offset: u64, bytes: u64) -> Result<()>;
-    }
+    forward!(Result: sync len set_len allocate punch);
 }
 
 /// The bytes of value files in memory after a collection, and the live bytes. Before it, all of

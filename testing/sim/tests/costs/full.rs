@@ -9,6 +9,7 @@ use allocation_counter::measure;
 use runstone::storage::{Category, Counters, Error, FileInfo, LockMode, MemoryStorage, Operation};
 use runstone::storage::{Result, Storage, StorageFile, StorageLock};
 use runstone::{Background, Batch, KeyspaceOptions, Options, Store, WriteOptions};
+use runstone_fault_storage::forward;
 
 /// A storage without room for another table, if it is full. Unlike a simulated disk it allocates
 /// nothing for a sync.
@@ -16,14 +17,6 @@ use runstone::{Background, Batch, KeyspaceOptions, Options, Store, WriteOptions}
 struct Full {
     inner: MemoryStorage,
     is_full: AtomicBool,
-}
-
-macro_rules! forward {
-    ($($name:ident($($arg:ident: $of:ty),*) -> $to:ty;)*) => {$(
-        fn $name(&self, $($arg: $of),*) -> $to {
-            self.inner.$name($($arg),*)
-        }
-    )*};
 }
 
 impl Storage for Full {
@@ -35,18 +28,9 @@ impl Storage for Full {
         self.inner.create(name, category)
     }
     forward! {
-        open(name: &str, category: Category) -> Result<Arc<dyn StorageFile>>;
-        create_mapped(name: &str, of: Category, bytes: u64) -> Result<Arc<dyn StorageFile>>;
-        open_mapped(name: &str, of: Category) -> Result<Arc<dyn StorageFile>>;
-        rename(from: &str, to: &str) -> Result<()>;
-        remove(name: &str) -> Result<()>;
-        list() -> Result<Vec<FileInfo>>;
-        sync_dir() -> Result<()>;
-        lock(name: &str, mode: LockMode) -> Result<Option<Box<dyn StorageLock>>>;
-        create_sibling(path: &Path) -> Result<Arc<dyn Storage>>;
-        link_into(name: &str, category: Category, target: &dyn Storage) -> Result<()>;
-        counters() -> &Counters;
-        location() -> String;
+        Result:
+        open create_mapped open_mapped rename remove list sync_dir lock create_sibling link_into
+        counters location
     }
 }
 

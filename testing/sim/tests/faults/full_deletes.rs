@@ -2,7 +2,6 @@
 //! tables for it (P9). Deletes of single keys free nothing before a flush finds room.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use runstone::policy::custom;
 use runstone::seeded::Bug;
@@ -11,6 +10,7 @@ use runstone::{
     Background, Clock, KeyspaceOptions, Options, ReadOptions, Store, WalMode, WriteOptions,
 };
 use runstone_fault_storage::{Fault, FaultKind, SimStorage};
+use runstone_sim::clock::TestClock;
 use runstone_sim::found::holds_and_finds;
 
 const CAPACITY_BYTES: u64 = 1200 << 10;
@@ -160,20 +160,10 @@ fn a_close_on_a_full_disk_leaves_the_log() {
     }
 }
 
-/// A clock that tests set.
-#[derive(Debug, Default)]
-struct TestClock(AtomicU64);
-
-impl Clock for TestClock {
-    fn unix_millis(&self) -> u64 {
-        self.0.load(Relaxed)
-    }
-}
-
 /// Tables whose entries have all expired leave on a full disk as well, and no flush comes first.
 #[test]
 fn expired_tables_leave_on_a_full_disk() {
-    let clock = Arc::new(TestClock::default());
+    let clock = TestClock::at(0);
     let mut options = options(WalMode::Mapped).clock(Arc::clone(&clock) as Arc<dyn Clock>);
     options.keyspace.get_or_insert_default().ttl_seconds = 10;
     let (disk, store, count) = full_with(&options);
@@ -181,7 +171,7 @@ fn expired_tables_leave_on_a_full_disk() {
     run_jobs(&store);
     store.put("z", vec![1; 100_000]).expect_err("the disk is full");
     let before = disk.free_bytes().expect("it is limited");
-    clock.0.store(3_600_000, Relaxed);
+    clock.set(3_600_000);
     run_jobs(&store);
     assert!(disk.free_bytes().expect("it is limited") > before + CAPACITY_BYTES / 4);
     store.put("more", vec![1; 100_000]).expect("there is space again");

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use runstone::storage::{Category, Counters, FileInfo, LockMode, Result};
 use runstone::storage::{Storage, StorageFile, StorageLock};
-use runstone_fault_storage::SimStorage;
+use runstone_fault_storage::{SimStorage, forward};
 
 /// What happens when a file is opened.
 pub type Hook = Box<dyn FnMut(&str) + Send>;
@@ -27,14 +27,6 @@ impl Hooked {
     }
 }
 
-macro_rules! forward {
-    ($($name:ident($($arg:ident: $of:ty),*) -> $to:ty;)*) => {$(
-        fn $name(&self, $($arg: $of),*) -> $to {
-            self.inner.$name($($arg),*)
-        }
-    )*};
-}
-
 impl Storage for Hooked {
     fn open(&self, name: &str, category: Category) -> Result<Arc<dyn StorageFile>> {
         // What the hook does may open files too.
@@ -46,17 +38,8 @@ impl Storage for Hooked {
         self.inner.open(name, category)
     }
     forward! {
-        create(name: &str, category: Category) -> Result<Arc<dyn StorageFile>>;
-        create_mapped(name: &str, of: Category, bytes: u64) -> Result<Arc<dyn StorageFile>>;
-        open_mapped(name: &str, of: Category) -> Result<Arc<dyn StorageFile>>;
-        rename(from: &str, to: &str) -> Result<()>;
-        remove(name: &str) -> Result<()>;
-        list() -> Result<Vec<FileInfo>>;
-        sync_dir() -> Result<()>;
-        lock(name: &str, mode: LockMode) -> Result<Option<Box<dyn StorageLock>>>;
-        create_sibling(path: &Path) -> Result<Arc<dyn Storage>>;
-        link_into(name: &str, category: Category, target: &dyn Storage) -> Result<()>;
-        counters() -> &Counters;
-        location() -> String;
+        Result:
+        create create_mapped open_mapped rename remove list sync_dir lock create_sibling
+        link_into counters location
     }
 }

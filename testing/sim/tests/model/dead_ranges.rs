@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use runstone::seeded::{self, Bug, Waypoint};
@@ -12,24 +12,13 @@ use runstone::storage::MemoryStorage;
 use runstone::{
     Background, Batch, Clock, Cursor, Keyspace, Options, ReadOptions, Snapshot, Store, WriteOptions,
 };
-use runstone_sim::clock::LASTING;
+use runstone_sim::clock::{LASTING, TestClock};
 use runstone_sim::found::panics;
 use runstone_sim::random::{Random, for_seeds};
 
-/// A clock that tests set, in milliseconds.
-#[derive(Debug, Default)]
-struct TestClock(AtomicU64);
-
-impl Clock for TestClock {
-    fn unix_millis(&self) -> u64 {
-        self.0.load(Relaxed)
-    }
-}
-
 /// A store whose clock stands at 1000.
 fn open_with_clock() -> (Arc<Store>, Arc<TestClock>) {
-    let clock = Arc::new(TestClock::default());
-    clock.0.store(1000, Relaxed);
+    let clock = TestClock::at(1000);
     let options = Options::default()
         .background(Background::Manual)
         .clock(Arc::clone(&clock) as Arc<dyn Clock>);
@@ -268,7 +257,7 @@ fn walks_jump_over_what_has_expired() {
             if is_flushed {
                 store.flush().expect("flushes");
             }
-            clock.0.store(2000 + count, Relaxed);
+            clock.set(2000 + count);
             let passed = || store.metrics().counters.hidden_passed;
             let walk = || assert_eq!(end(keyspace, b"", b"\xff", None), None);
             (0..3).for_each(|_| walk());
@@ -295,11 +284,11 @@ fn a_cursor_from_before_the_expiry_does_not_jump() {
         let mut early = cursor(keyspace, b"", b"\xff", None);
         early.seek_to_first().expect("seeks");
         assert_eq!(early.key(), key("k", 0), "its clock stands");
-        clock.0.store(2050, Relaxed);
+        clock.set(2050);
         let mut later = cursor(keyspace, b"", b"\xff", None);
         later.seek_to_first().expect("seeks");
         assert_eq!(later.key(), key("k", 51));
-        clock.0.store(5000, Relaxed);
+        clock.set(5000);
         for _ in 0..3 {
             assert_eq!(first(keyspace, b"", b"\xff", None), None);
             assert_eq!(last(keyspace, b"", b"\xff", None), None);
@@ -311,7 +300,7 @@ fn a_cursor_from_before_the_expiry_does_not_jump() {
             assert_eq!(cursor.key(), key("k", lowest));
         }
         // The store's time does not go back with the clock.
-        clock.0.store(1500, Relaxed);
+        clock.set(1500);
         assert_eq!(first(keyspace, b"", b"\xff", None), None);
         early.seek_to_first().expect("seeks");
         assert_eq!(early.key(), key("k", 0));
@@ -417,7 +406,7 @@ impl Life {
     /// Moves the clock, sometimes back, and lets the store see it.
     fn turn_the_clock(&mut self) {
         let now_ms = self.now_ms + self.random.below(60) - 20;
-        self.clock.0.store(now_ms, Relaxed);
+        self.clock.set(now_ms);
         self.now_ms = self.now_ms.max(now_ms);
         assert!(first(self.store.default_keyspace(), b"", b"~", None).is_some());
     }

@@ -1,7 +1,6 @@
 //! Estimates of ranges are close to the counts of a scan.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use runstone::policy::Policy;
@@ -11,6 +10,7 @@ use runstone::unstable;
 use runstone::{
     Background, Clock, Keyspace, KeyspaceOptions, Options, Store, ValueOptions, ValuePlacement,
 };
+use runstone_sim::clock::TestClock;
 
 const KEYS: u64 = 20_000;
 
@@ -107,16 +107,6 @@ fn memtables_are_not_walked() {
     }
 }
 
-/// A clock that tests set, in seconds.
-#[derive(Debug, Default)]
-struct TestClock(AtomicU64);
-
-impl Clock for TestClock {
-    fn unix_millis(&self) -> u64 {
-        self.0.load(Relaxed) * 1000
-    }
-}
-
 /// Where the entries are when they are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
@@ -133,7 +123,7 @@ enum Place {
 /// of a scan.
 fn check_counts(what: &str, fill: impl Fn(&Keyspace), hide: impl Fn(&Keyspace, &TestClock)) {
     for place in [Place::Memtable, Place::Both, Place::Tables, Place::Compacted] {
-        let clock = Arc::new(TestClock::default());
+        let clock = TestClock::at(0);
         let mut keyspace = KeyspaceOptions::default().write_buffer_bytes(64 << 20);
         custom::options_mut(&mut keyspace).table_bytes = 256 << 10;
         let options = Options::default()
@@ -210,7 +200,7 @@ fn what_has_expired_is_not_counted() {
             keyspace.put_with_ttl(key(number), [7; 50], ttl).expect("puts");
         }
     };
-    let late = |_: &Keyspace, clock: &TestClock| clock.0.store(4_000, Relaxed);
+    let late = |_: &Keyspace, clock: &TestClock| clock.set(4_000_000);
     let long = 1 << 30;
     let scattered = |n: u64| if n.is_multiple_of(20) { long } else { 1 + n % 3_600 };
     check_counts("scattered", |keyspace| put(keyspace, &scattered), late);

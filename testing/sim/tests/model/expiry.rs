@@ -1,7 +1,6 @@
 //! Entries that expire: when they are hidden, from whom, and how their space comes back.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, UNIX_EPOCH};
 
 use runstone::policy::custom;
@@ -13,24 +12,13 @@ use runstone::{
     ReadOptions, Store, TransactionOptions, ValuePlacement, WriteOptions,
 };
 use runstone_policy::registry;
+use runstone_sim::clock::TestClock;
 use runstone_sim::found::holds_and_finds;
 use runstone_sim::random::Random;
 use runstone_simulator::{FRESH_KEYS, KeyOrder, SimWorkload, Simulator};
 
-/// A clock that tests set.
-#[derive(Debug, Default)]
-struct TestClock(AtomicU64);
-
-impl TestClock {
-    fn set(&self, seconds: u64) {
-        self.0.store(seconds * 1000, Relaxed);
-    }
-}
-
-impl Clock for TestClock {
-    fn unix_millis(&self) -> u64 {
-        self.0.load(Relaxed)
-    }
+fn seconds(count: u64) -> u64 {
+    count * 1000
 }
 
 struct World {
@@ -42,8 +30,7 @@ struct World {
 
 impl World {
     fn new(change: impl FnOnce(&mut KeyspaceOptions)) -> World {
-        let clock = Arc::new(TestClock::default());
-        clock.set(1000);
+        let clock = TestClock::at(seconds(1000));
         let mut keyspace = KeyspaceOptions::default().write_buffer_bytes(1 << 20);
         custom::options_mut(&mut keyspace).table_bytes = 64 << 10;
         change(&mut keyspace);
@@ -134,7 +121,7 @@ fn an_expired_entry_is_hidden_wherever_it_lies() {
     for change in placements() {
         let mut world = World::new(change);
         for step in 0..6 {
-            world.clock.set(1000);
+            world.clock.set(seconds(1000));
             if step > 0 {
                 world.reopen();
             }
@@ -150,9 +137,9 @@ fn an_expired_entry_is_hidden_wherever_it_lies() {
             }
             assert_eq!(world.get("old").as_deref(), Some("newer"));
             assert_eq!(world.keys(ReadOptions::default()), ["long", "old", "plain"]);
-            world.clock.set(1009);
+            world.clock.set(seconds(1009));
             assert_eq!(world.get("old").as_deref(), Some("newer"));
-            world.clock.set(1010);
+            world.clock.set(seconds(1010));
             if step == 4 {
                 world.store().flush().expect("flushes");
             }
@@ -164,10 +151,10 @@ fn an_expired_entry_is_hidden_wherever_it_lies() {
             assert_eq!(world.get("long").as_deref(), Some("12345678"));
             assert!(world.store().verify().expect("verifies").is_clean());
         }
-        world.clock.set(2000);
+        world.clock.set(seconds(2000));
         world.store().compact().expect("compacts");
         assert_eq!(world.entries(), 1, "only the plain entry is left");
-        world.clock.set(1);
+        world.clock.set(seconds(1));
         world.reopen();
         assert_eq!(world.keys(ReadOptions::default()), ["plain"], "nothing comes back");
     }
@@ -187,7 +174,7 @@ fn what_it_replaced_stays_hidden_below() {
         world.store().compact().expect("compacts");
         world.put("old", "newer", 10);
         world.store().flush().expect("flushes");
-        world.clock.set(1010);
+        world.clock.set(seconds(1010));
         let expired = || world.store().metrics().counters.entries_expired;
         for round in 0..20 {
             if expired() > 0 {
@@ -217,7 +204,7 @@ fn what_a_cursor_saw_stays_readable_until_it_ends() {
             let snapshot = world.store().snapshot();
             let mut cursor = world.keyspace().cursor(ReadOptions::default()).expect("opens");
             cursor.seek(b"050").expect("seeks");
-            world.clock.set(2000);
+            world.clock.set(seconds(2000));
             assert!(
                 world.keys(ReadOptions::default().at(&snapshot)).is_empty(),
                 "past for snapshots"
@@ -242,7 +229,7 @@ fn what_a_cursor_saw_stays_readable_until_it_ends() {
 fn a_table_that_is_past_leaves_unread() {
     let world = World::new(|keyspace| keyspace.ttl_seconds = 100);
     for round in 0..4 {
-        world.clock.set(1000 + round);
+        world.clock.set(seconds(1000 + round));
         for i in 0..2000 {
             world.keyspace().put(format!("{i:05}"), [9; 100]).expect("writes");
         }
@@ -253,7 +240,7 @@ fn a_table_that_is_past_leaves_unread() {
     let read = || world.store().metrics().counters.compaction_bytes_read;
     let before = read();
     let snapshot = world.store().snapshot();
-    world.clock.set(1200);
+    world.clock.set(seconds(1200));
     world.store().wait_idle().expect("works");
     assert!(world.entries() >= 2000, "the snapshot keeps what it saw");
     drop(snapshot);
@@ -273,10 +260,10 @@ fn a_settled_tree_is_looked_at_again_when_a_table_is_past() {
     }
     world.store().flush().expect("flushes");
     world.store().wait_idle().expect("works");
-    world.clock.set(1099);
+    world.clock.set(seconds(1099));
     world.store().wait_idle().expect("works");
     assert_eq!(world.entries(), 1000);
-    world.clock.set(1100);
+    world.clock.set(seconds(1100));
     world.store().wait_idle().expect("works");
     assert_eq!(world.entries(), 0);
     assert_eq!(world.store().metrics().counters.compaction_bytes_read, 0);
@@ -288,13 +275,13 @@ fn a_clock_that_is_set_back_shows_nothing_again() {
     holds_and_finds(Bug::ClockGoesBack, || {
         let world = World::new(|_| ());
         world.put("short", "value", 10);
-        world.clock.set(1010);
+        world.clock.set(seconds(1010));
         assert_eq!(world.get("short"), None);
-        world.clock.set(1000);
+        world.clock.set(seconds(1000));
         assert_eq!(world.get("short"), None);
         assert!(world.keys(ReadOptions::default()).is_empty());
         world.put("later", "value", 10);
-        world.clock.set(1019);
+        world.clock.set(seconds(1019));
         assert_eq!(world.get("later").as_deref(), Some("value"), "counted from the later time");
     });
 }
@@ -307,11 +294,11 @@ fn a_cursor_that_began_earlier_sees_what_others_pass() {
     for i in 0..100u64 {
         world.put(&format!("{i:03}"), "value", if i < 50 { 10 } else { 100 });
     }
-    world.clock.set(1010);
+    world.clock.set(seconds(1010));
     let mut early = world.keyspace().cursor(ReadOptions::default()).expect("opens");
     early.seek_to_first().expect("seeks");
     assert_eq!(early.key(), b"050");
-    world.clock.set(2000);
+    world.clock.set(seconds(2000));
     for _ in 0..4 {
         assert!(world.keys(ReadOptions::default()).is_empty());
     }
@@ -337,7 +324,7 @@ fn expired_values_die_in_their_groups() {
             world.keyspace().value_usage().iter().map(|usage| usage.disk_bytes).sum()
         };
         let before = used(&world);
-        world.clock.set(2000);
+        world.clock.set(seconds(2000));
         world.store().compact().expect("compacts");
         assert!(used(&world) * 20 < before, "{} of {before}", used(&world));
     });
@@ -358,7 +345,7 @@ fn an_operand_counts_from_nothing_once_its_base_has_expired() {
             world.keyspace().merge("k", "b").expect("writes");
         }
         assert_eq!(world.get("k").as_deref(), Some("base,a,b"));
-        world.clock.set(1010);
+        world.clock.set(seconds(1010));
         assert_eq!(world.get("k").as_deref(), Some("a,b"));
         world.store().compact().expect("compacts");
         assert_eq!(world.get("k").as_deref(), Some("a,b"));
@@ -385,7 +372,7 @@ fn batches_transactions_and_conditional_writes_expire() {
         other => panic!("{other:?}"),
     };
     assert_eq!(["a", "b", "c", "d", "e"].map(at), [1010, 1020, 1010, 1020, 1010]);
-    world.clock.set(1010);
+    world.clock.set(seconds(1010));
     assert_eq!(world.keys(ReadOptions::default()), ["b", "d"]);
     assert!(keyspace.put_if_absent("a", "2").expect("writes").is_none(), "it has expired");
     assert_eq!(keyspace.expiry("c").expect("reads"), None);
@@ -452,7 +439,7 @@ fn the_simulator_agrees_with_the_engine() {
         });
         let mut random = Random::new(11);
         for flush in 1..=FLUSHES {
-            world.clock.set(1000 + flush);
+            world.clock.set(seconds(1000 + flush));
             for _ in 0..ENTRIES {
                 let key = random.draw().to_be_bytes();
                 world.keyspace().put(key, [flush as u8; VALUE_BYTES]).expect("writes");
@@ -500,7 +487,7 @@ fn a_merged_value_does_not_change_under_a_cursor() {
     let mut cursor = world.keyspace().cursor(ReadOptions::default()).expect("opens");
     cursor.seek_to_first().expect("seeks");
     assert_eq!(cursor.key(), b"a");
-    world.clock.set(2000);
+    world.clock.set(seconds(2000));
     cursor.next().expect("steps");
     assert_eq!((cursor.key(), cursor.value()), (&b"k"[..], &b"base,operand"[..]));
     assert_eq!(world.get("k").as_deref(), Some("operand"), "a get has the time of now");
@@ -535,7 +522,7 @@ fn a_merged_value_tells_when_its_base_expires() {
             _ => store.compact().expect("compacts"),
         }
     }
-    world.clock.set(1010);
+    world.clock.set(seconds(1010));
     assert_eq!(keyspace.get("k").expect("reads").as_deref(), Some(&b"b"[..]));
     assert_eq!(keyspace.expiry("k").expect("reads"), Some(Expiry::Never));
 }

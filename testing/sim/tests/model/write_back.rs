@@ -1,7 +1,6 @@
 //! Values that gets make from many operands and write back: when gets do that, what may interfere,
 //! and what must not be written.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
@@ -15,6 +14,7 @@ use runstone::{
     Mirror, Options, ReadOptions, Store, TransactionOptions, ValuePlacement, WalMode, WriteOptions,
 };
 use runstone_fault_storage::{Fault, FaultKind, SimStorage};
+use runstone_sim::clock::TestClock;
 use runstone_sim::found::holds_and_finds;
 
 fn options(change: impl FnOnce(&mut KeyspaceOptions)) -> Options {
@@ -314,22 +314,12 @@ fn gets_do_not_wait_for_room() {
     assert_eq!(written(&store), 0);
 }
 
-/// A clock that tests set.
-#[derive(Debug, Default)]
-struct TestClock(AtomicU64);
-
-impl Clock for TestClock {
-    fn unix_millis(&self) -> u64 {
-        self.0.load(Relaxed)
-    }
-}
-
 /// A value that is made from an expiring base is not written, since it is another value afterwards.
 /// A value that never expires does not expire because it was written back, whatever the keyspace's
 /// time to live is.
 #[test]
 fn expiry_is_kept() {
-    let clock = Arc::new(TestClock::default());
+    let clock = TestClock::at(0);
     let mut options = options(|keyspace| keyspace.ttl_seconds = 10);
     options.clock = Arc::clone(&clock) as Arc<dyn Clock>;
     let store = open(&MemoryStorage::new(), &options);
@@ -345,13 +335,13 @@ fn expiry_is_kept() {
     assert_eq!(written(&store), 0);
     get(keyspace, "bare");
     assert_eq!(written(&store), 1);
-    clock.0.store(10_000, Relaxed);
+    clock.set(10_000);
     for key in ["based", "apart", "bare"] {
         assert_eq!(get(keyspace, key).as_deref(), Some(r#"{"n":99}"#));
         assert_eq!(keyspace.expiry(key).expect("reads"), Some(Expiry::Never));
     }
     assert_eq!(written(&store), 3);
-    clock.0.store(30_000, Relaxed);
+    clock.set(30_000);
     store.compact().expect("compacts");
     for key in ["based", "apart", "bare"] {
         assert_eq!(counted(&store, key), (Some(r#"{"n":99}"#.into()), 0));
