@@ -222,7 +222,7 @@ impl ManifestState {
         invariant!(says_log, "an edit does not say what the log holds");
         self.log.as_mut().map_or(Err(Error::ReadOnly), |log| log.append(changes))?;
         // Only now: a lease that is not seen was taken after the edit.
-        if let Some(Current { number, least_bytes }) = self.current() {
+        if let Some(Current { number, least_bytes, .. }) = self.current() {
             self.leases.edited(EditPlace { manifest: number, bytes: least_bytes });
         }
         Ok(())

@@ -112,7 +112,7 @@ impl Engine {
             self.committer.leave_log()?;
         }
         let named = match &mut self.catalog.manifest.lock().log {
-            Some(manifest) => manifest.prepare_current().and_then(|()| manifest.switch_current()),
+            Some(manifest) => manifest.name_closed(),
             None => Ok(()),
         };
         // `CURRENT` names this manifest already, only with a smaller length.

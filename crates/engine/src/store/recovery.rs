@@ -162,15 +162,18 @@ pub(super) fn recover(inner: &Arc<Engine>, random: Random) -> Result<()> {
     Ok(())
 }
 
-/// Begins another history if a log is there: the store was not closed, and writes that others have
-/// read since its last sync may be lost. Does so too if the manifest is a copy: then another store
-/// uses the same numbers, or this one did before the copy was laid over it.
+/// Begins another history if the store was not closed: writes that others have read since the last
+/// sync may be lost, or the files are a copy of an open store, which wrote more. Does so too if a
+/// log is there, or if the manifest is a copy: then another store uses the same numbers, or this
+/// one did before the copy was laid over it.
 fn begin_history(inner: &Engine, last_seq: SeqNo, mut random: Random) -> Result<()> {
     let mut manifest = inner.catalog.manifest.lock();
-    let (storage, found) = (&*inner.env.storage, manifest.found.number);
-    let file = storage.file_number(&manifest_name(found));
-    let is_copy = found > 0 && manifest.history.file != file;
-    if is_copy || !recovery::segments(storage, manifest.log_start.0)?.is_empty() {
+    let (storage, found) = (&*inner.env.storage, manifest.found);
+    let file = storage.file_number(&manifest_name(found.number));
+    let is_new = found.number == 0;
+    let is_whole = found.is_closed && manifest.history.file == file;
+    let has_log = !recovery::segments(storage, manifest.log_start.0)?.is_empty();
+    if has_log || !(is_new || is_whole) {
         // Even with a fixed seed, each history has an id of its own.
         let id = mix64(random.draw() ^ HISTORY ^ inner.env.next_file.load(Relaxed) ^ file);
         manifest.history.fork(id, last_seq);
@@ -281,7 +284,7 @@ fn begin_manifest(
 ) -> Result<()> {
     keep_history(inner, usable)?;
     fresh.switch_current()?;
-    let Current { number, least_bytes } = fresh.current();
+    let Current { number, least_bytes, .. } = fresh.current();
     inner.env.manifest.store(number, Release);
     inner.catalog.tables.leases.edited(EditPlace { manifest: number, bytes: least_bytes });
     let bytes = fresh.bytes();

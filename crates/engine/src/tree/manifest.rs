@@ -32,6 +32,8 @@ use crate::values::layout::Layout;
 /// Names the manifest in force.
 pub const CURRENT: &str = "CURRENT";
 const CURRENT_NEW: &str = "CURRENT.new";
+/// What `CURRENT` says after the length once the store is closed.
+const CLOSED: &str = " closed";
 /// A manifest is not rewritten below this size.
 const MIN_ROTATE_BYTES: u64 = 1 << 20;
 /// `CURRENT` is written again when the manifest has grown by this many bytes. So a missing end of a
@@ -377,15 +379,23 @@ impl Manifest {
 
     /// Writes the next content of `CURRENT`: this manifest's name and synced length.
     pub fn prepare_current(&mut self) -> Result<()> {
+        self.prepare(self.current())
+    }
+
+    /// Says in `CURRENT` that the store was closed.
+    pub fn name_closed(&mut self) -> Result<()> {
+        self.prepare(Current { is_closed: true, ..self.current() })?;
+        self.switch_current()
+    }
+
+    fn prepare(&mut self, current: Current) -> Result<()> {
         let storage = &*self.storage;
         match storage.remove(CURRENT_NEW) {
             Err(error) if !error.is_not_found() => return Err(error.into()),
             _ => {}
         }
         let file = storage.create(CURRENT_NEW, Category::Manifest)?;
-        let said = format!("{} {}", manifest_name(self.number), self.synced_to);
-        let sum = xxhash_rust::xxh3::xxh3_64(said.as_bytes());
-        file.write_at(0, format!("{said} {sum:016x}\n").as_bytes())?;
+        file.write_at(0, current.to_line().as_bytes())?;
         file.sync()?;
         self.named_bytes = self.synced_to;
         Ok(())
@@ -415,7 +425,7 @@ impl Manifest {
 
     /// What `CURRENT` would say now: the edits up to here are durable.
     pub fn current(&self) -> Current {
-        Current { number: self.number, least_bytes: self.synced_to }
+        Current::at(self.number, self.synced_to)
     }
 
     /// Bytes of the file in use.
@@ -431,6 +441,28 @@ pub struct Current {
     pub number: u64,
     /// The manifest is valid at least to this offset.
     pub least_bytes: u64,
+    /// Whether the store was closed with this manifest, so that no later write was ever read.
+    pub is_closed: bool,
+}
+
+impl Current {
+    /// What names the manifest of an open store.
+    pub fn at(number: u64, least_bytes: u64) -> Current {
+        Current { number, least_bytes, is_closed: false }
+    }
+
+    fn to_line(self) -> String {
+        let closed = if self.is_closed { CLOSED } else { "" };
+        let said = format!("{} {}{closed}", manifest_name(self.number), self.least_bytes);
+        format!("{said} {:016x}\n", xxhash_rust::xxh3::xxh3_64(said.as_bytes()))
+    }
+
+    fn parse(said: &str) -> Option<Current> {
+        let open = said.strip_suffix(CLOSED);
+        let (name, len) = open.unwrap_or(said).split_once(' ')?;
+        let number = crate::log::number_in(name, "manifest")?;
+        Some(Current { number, least_bytes: len.parse().ok()?, is_closed: open.is_some() })
+    }
 }
 
 /// Reads `CURRENT`; `None` if there is none.
@@ -454,21 +486,17 @@ pub fn read_current(storage: &dyn Storage) -> Result<Option<Current>> {
     let (said, sum) = text
         .strip_suffix('\n')
         .and_then(|line| line.rsplit_once(' '))
-        .ok_or_else(|| bad("not of the form `NAME LENGTH CHECKSUM`"))?;
+        .ok_or_else(|| bad("not of the form `NAME LENGTH [closed] CHECKSUM`"))?;
     if sum != format!("{:016x}", xxhash_rust::xxh3::xxh3_64(said.as_bytes())) {
         return Err(bad("checksum does not match"));
     }
-    let parsed = said.split_once(' ').and_then(|(name, len)| {
-        let number = crate::log::number_in(name, "manifest")?;
-        Some(Current { number, least_bytes: len.parse().ok()? })
-    });
-    parsed.map(Some).ok_or_else(|| bad("does not name a manifest"))
+    Current::parse(said).map(Some).ok_or_else(|| bad("does not name a manifest"))
 }
 
 /// Reads a manifest to its end, and returns its state and the number of its valid bytes. A torn
 /// last record is ignored, because it was never acknowledged.
 pub fn read_manifest(storage: &dyn Storage, current: Current) -> Result<(StoreState, u64)> {
-    let Current { number, least_bytes } = current;
+    let Current { number, least_bytes, .. } = current;
     let name = manifest_name(number);
     let mut reader = open_manifest(storage, number)?;
     let mut state = StoreState::default();

@@ -106,7 +106,7 @@ impl ManifestTail {
 
     /// How much was read.
     pub fn place(&self) -> Current {
-        Current { number: self.number, least_bytes: self.reader.position() }
+        Current::at(self.number, self.reader.position())
     }
 
     /// Reads what was appended. Returns the keyspaces that changed; `None` if the writer has begun

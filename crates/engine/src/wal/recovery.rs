@@ -92,7 +92,7 @@ pub fn replay(
         let Some(mut reader) = open_segment(storage, number)? else { continue };
         while let Next::Record { offset, bytes } = step(&mut reader, number, &mut end)? {
             let (head, operations) = decode_head(&bytes, number, offset)?;
-            let manifest = Current { number: reader.manifest(), least_bytes: 0 };
+            let manifest = Current::at(reader.manifest(), 0);
             recovered.manifest = recovered.manifest.max(manifest);
             if head.first_seq != recovered.last_seq + 1 {
                 recovered.end = end.unwrap_or((number, HEADER_BYTES - 1));
@@ -251,7 +251,7 @@ pub(crate) fn take_edits(mut reader: Reader<'_>) -> Option<Edits<'_>> {
     let (number, least_bytes) = (reader.take_varint().ok()?, reader.take_varint().ok()?);
     let ended_load = if reader.is_empty() { 0 } else { reader.take_varint().ok()? };
     let note = if reader.is_empty() { &[] } else { reader.take_bytes().ok()? };
-    let manifest = Current { number, least_bytes };
+    let manifest = Current::at(number, least_bytes);
     reader.is_empty().then_some(Edits { manifest, ended_load, note })
 }
 

@@ -30,7 +30,7 @@ pub fn judge(data: &[u8]) {
     } else {
         put_file(&storage, "000001.manifest", Category::Manifest, rest);
     }
-    if let Ok((state, _)) = read_manifest(&storage, Current { number: 1, least_bytes: 0 }) {
+    if let Ok((state, _)) = read_manifest(&storage, Current::at(1, 0)) {
         tell_again(&state);
     }
     open(storage, flags & READ_ONLY != 0);

@@ -9,10 +9,10 @@ const HEADERS_BYTES: u64 = 128;
 pub fn current(bytes: &[u8]) -> (String, u64) {
     assert!(bytes.len() <= 128);
     let line = std::str::from_utf8(bytes).expect("text").strip_suffix('\n').expect("one line");
-    let words: Vec<&str> = line.split(' ').collect();
-    let [name, length, checksum] = words[..] else { panic!("three words: {line}") };
-    let covered = format!("{name} {length}");
+    let (covered, checksum) = line.rsplit_once(' ').expect("a checksum");
     assert_eq!(checksum, format!("{:016x}", xxh3(covered.as_bytes())));
+    let words: Vec<&str> = covered.split(' ').collect();
+    let ([name, length] | [name, length, "closed"]) = words[..] else { panic!("{line}") };
     (name.to_string(), length.parse().expect("a number"))
 }
 

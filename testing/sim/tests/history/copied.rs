@@ -125,6 +125,11 @@ fn values_of_a_copy_are_told_apart_before_either_store_goes_on() {
 
 fn copy_files(from: &Path, to: &Path) {
     fs::create_dir(to).expect("it is new");
+    lay_over(from, to);
+}
+
+/// As `cp -r`: writes into the files that are there.
+fn lay_over(from: &Path, to: &Path) {
     for file in fs::read_dir(from).expect("a directory") {
         let file = file.expect("listed");
         fs::copy(file.path(), to.join(file.file_name())).expect("copied");
@@ -184,10 +189,7 @@ fn a_store_that_was_laid_back_begins_another_history() {
                 }
             }
         }
-        for file in fs::read_dir(&copy).expect("a directory") {
-            let file = file.expect("listed");
-            fs::copy(file.path(), path.join(file.file_name())).expect("copied");
-        }
+        lay_over(&copy, &path);
         write(["five", "six"]);
         write(["seven", "eight"]);
         let after = |position| Changes::open(&path, ChangesFrom::After(position))?.next();
@@ -195,6 +197,38 @@ fn a_store_that_was_laid_back_begins_another_history() {
         let found = after(lost);
         assert!(matches!(found, Err(Error::HistoryForked { .. })), "{is_emptied}: {found:?}");
     }
+}
+
+/// A copy of an open store that has no log yet is laid back into the files that are there. The
+/// store has used its numbers since.
+#[test]
+fn a_copy_of_an_open_store_without_a_log_begins_another_history() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let [path, copy] = ["store", "copy"].map(|name| dir.path().join(name));
+    let open = || {
+        let options = options_of(ValuePlacement::Inline).keep_log_bytes(0);
+        Store::open(&path, options).expect("opens")
+    };
+    let write = |store: &Store, key: &str| {
+        store.put(key, key).expect("no faults");
+        store.sync().expect("no faults");
+        Changes::open(&path, ChangesFrom::Now).expect("begins").position()
+    };
+    let store = open();
+    let before = write(&store, "one");
+    store.close().expect("no faults");
+    let store = open();
+    copy_files(&path, &copy);
+    let lost = write(&store, "two");
+    store.close().expect("no faults");
+    lay_over(&copy, &path);
+    let store = open();
+    let kept = write(&store, "three");
+    assert_eq!((lost.history(), lost.seq()), (before.history(), kept.seq()));
+    let after = |position| Changes::open(&path, ChangesFrom::After(position))?.next();
+    assert!(matches!(after(before), Ok(Some(_))), "it has nothing that is gone");
+    let found = after(lost);
+    assert!(matches!(found, Err(Error::HistoryForked { .. })), "{found:?}");
 }
 
 /// An older copy is laid over the directory of a process that was killed. Its log continued the
@@ -226,10 +260,7 @@ fn a_log_that_a_copy_was_laid_over_is_refused() {
         store.sync().expect("no faults");
         // As if the process were killed.
         copy_files(&path, &left);
-        for file in fs::read_dir(&copy).expect("a directory") {
-            let file = file.expect("listed");
-            fs::copy(file.path(), left.join(file.file_name())).expect("copied");
-        }
+        lay_over(&copy, &left);
         let opened = open(&left);
         let what = format!("{opened:?}");
         assert!(matches!(opened, Err(Error::Corruption { .. })), "{flushes}, {wal_mode:?}: {what}");

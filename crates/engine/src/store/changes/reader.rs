@@ -437,7 +437,7 @@ impl HistoryReader {
         let state = &self.manifest.state;
         // Unread records may point to values that a later edit freed.
         if self.log.last_seq() + 1 >= state.log_start_seq.max(state.log_synced_seq + 1) {
-            let Current { number, least_bytes } = self.manifest.place();
+            let Current { number, least_bytes, .. } = self.manifest.place();
             let place = EditPlace { manifest: number, bytes: least_bytes };
             // The new part is made first: without any part, the lease would keep everything for a
             // moment.

@@ -515,7 +515,7 @@ impl Following {
 
     /// The part of the lease that a view or a copy holds.
     fn lease_part(&self) -> Result<Option<LeasePart>> {
-        let Current { number, least_bytes } = self.manifest.place();
+        let Current { number, least_bytes, .. } = self.manifest.place();
         let place = EditPlace { manifest: number, bytes: least_bytes };
         self.lease.as_ref().map(|lease| lease.part(place)).transpose()
     }

@@ -136,7 +136,7 @@ impl Basis {
                 }
                 Next::End { offset } => offset,
             };
-            basis.found = Current { number, least_bytes: at };
+            basis.found = Current::at(number, at);
             let mut is_proven = false;
             reader.scan_after(at, |_, bytes| {
                 is_proven |= Reader::new(bytes).take_varint().is_ok_and(|synced| synced > at);
