@@ -1,4 +1,4 @@
-"""Runstone beside plyvel, rocksdict and sqlite3, in turns in one run: put, get, batch, scan of 100.
+"""Runstone, plyvel, rocksdict and sqlite3, in turn in one run: put, get, batch, scan of 100.
 
 python compare.py [--keys N] [--rounds N]
 """

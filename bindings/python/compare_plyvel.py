@@ -1,5 +1,5 @@
-"""Programs of plyvel, with plyvel and with runstone.plyvel in turns: processor time of each, the
-best of some rounds, and the ratio of plyvel's to Runstone's.
+"""Runs programs written for plyvel alternately on plyvel and on runstone.plyvel. Prints the
+processor time of each, the best of some rounds, and the ratio of plyvel's to Runstone's.
 
 python compare_plyvel.py [--keys N] [--rounds N] [--compacted] [NAME ..]
 """

@@ -143,8 +143,8 @@ pub enum Error {
     #[error("a callback called into the store that called it")]
     InsideCallback,
     /// The writer of the store took back the lease of this follower, because the limits of what
-    /// it keeps were reached. What the follower was about to read may be gone. Or somebody laid
-    /// another copy of the store into its place.
+    /// it keeps were reached. What the follower was about to read may be gone. Or somebody put
+    /// another copy of the store in its place.
     #[error("the writer of {path} keeps no files for this follower any more")]
     LeaseRevoked {
         /// The store.

@@ -192,7 +192,7 @@ fn place((x, y): (&Range, &Range), point: &(f64, f64)) -> Option<(f64, f64)> {
     is_placed.then_some((LEFT + right * PLOT_WIDTH, TOP + PLOT_HEIGHT - up * PLOT_HEIGHT))
 }
 
-/// The labels that have room, from the left.
+/// The labels that fit, from the left.
 fn label_ticks(canvas: &mut Canvas, range: &Range) {
     let style = Style { anchor: Anchor::Middle, ..TEXT };
     let (bottom, mut free) = (TOP + PLOT_HEIGHT, f64::NEG_INFINITY);

@@ -56,7 +56,7 @@ pub struct Section {
     pub rest: String,
 }
 
-/// Bars beside each other.
+/// Bars side by side.
 #[derive(Clone, Debug, Default)]
 pub struct Row {
     /// What the row is.
@@ -105,7 +105,7 @@ struct Drawing<'a> {
     right: f64,
     /// What was drawn ends here.
     y: f64,
-    /// The ticks that have room.
+    /// The ticks that fit.
     ticks: Vec<(f64, String, Anchor)>,
 }
 
@@ -201,7 +201,7 @@ impl<'a> Drawing<'a> {
         self.left + place.clamp(0.0, 1.0) * (self.right - self.left)
     }
 
-    /// Both ends first, each at most half as long as the axis, then those between that have room.
+    /// Both ends first, each at most half as long as the axis, then those that fit in between.
     fn choose_ticks(&mut self) {
         let room = self.right - self.left;
         let [ticks @ .., last] = &self.rows.ticks[..] else { return };

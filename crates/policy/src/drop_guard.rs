@@ -26,9 +26,9 @@ use crate::shape::{SeqNo, Shape, Table, TableId};
 ///    every input that it overlaps holds only newer versions (I1), wherever it sinks later; so the
 ///    answer stays right while other jobs finish. The target is never above the shallowest input,
 ///    so it is among the layers looked at.
-/// 2. A suspect that covers the key blocks if its `min_seq` is below the tombstone's. The same test
-///    lets a newer run of the same level pass. Whether the output is the last level plays no part:
-///    that is neither needed nor sufficient.
+/// 2. A suspect that covers the key keeps the tombstone if its `min_seq` is below the tombstone's.
+///    The same test lets a newer run of the same level pass. Whether the output is the last level
+///    plays no part: that is neither needed nor sufficient.
 /// 3. The suspects that cover a key are kept while keys ascend.
 pub struct DropGuard {
     suspects: Covering,
@@ -149,8 +149,8 @@ fn is_among(inputs: &BTreeSet<TableId>) -> impl Fn(&Table) -> bool {
 /// [`DropGuard`]: a range tombstone acts by its sequence number, so it may lie below what it
 /// deletes. Inputs that move unread count as other tables.
 pub struct RangeGuard {
-    /// The smallest key of each table and what follows the largest one, in order: between two of
-    /// them the same tables cover all keys.
+    /// The smallest key of each table, and the next key after its largest one, in order. Between
+    /// two of these bounds, the same tables cover all keys.
     bounds: Vec<Box<[u8]>>,
     /// A segment tree with its root at 1. Its leaves, from index `bounds.len()` on, are the
     /// smallest `min_seq` of the tables from each bound up to the next; `SeqNo::MAX` if there are

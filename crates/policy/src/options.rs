@@ -161,9 +161,9 @@ options! {
     /// Percentage by which the next older run may be larger than the runs that `universal` has
     /// gathered. The default is RocksDB's.
     ratio_percent(u32) universal_ratio_percent: u32 = 1;
-    /// Fewest runs that `universal` gathers by size. At least 2. The default is RocksDB's.
+    /// The fewest runs that `universal` gathers by size. At least 2. The default is RocksDB's.
     min_width(u32) universal_min_width: u32 = 2;
-    /// Most runs that `universal` gathers. At least `universal_min_width`. The default is
+    /// The most runs that `universal` gathers. At least `universal_min_width`. The default is
     /// RocksDB's.
     max_width(u32) universal_max_width: u32 = u32::MAX;
     /// Percentage of what is live above which the whole tree is compacted; 0 for no bound. A bound

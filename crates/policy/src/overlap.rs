@@ -2,8 +2,9 @@
 //! policy: the inputs have been chosen already.
 //!
 //! Inputs are rows, borrowed from the shape, which keeps them in key order. So the search copies
-//! and sorts nothing: the tables of a row that end before another row continues overlap nothing
-//! else, and the tables of a row that a wide table overlaps are one slice. One search finds either.
+//! and sorts nothing. If some tables of a row end before the next table of any other row begins,
+//! they overlap nothing else. The tables of a row that a wide table overlaps are one slice. Either
+//! group is found by one search.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -55,8 +56,8 @@ impl<'a> Row<'a> {
         self.tables.first().map(|table| &*table.min_key)
     }
 
-    /// How many of the first tables overlap neither another of the row nor what begins at
-    /// `next_key`. O(log of their number), or O(their number) in an overlapping level.
+    /// How many of the first tables overlap neither another table of the row nor a table that
+    /// begins at `next_key`. O(log of their number), or O(their number) in an overlapping level.
     fn count_apart(&self, next_key: Option<&[u8]>) -> usize {
         let is_apart = |table: &Table| next_key.is_none_or(|key| *table.max_key < *key);
         if !self.is_overlapping {
@@ -242,8 +243,8 @@ impl<'a> Iterator for Sweep<'a> {
     }
 }
 
-/// How many of the first tables pass the test. None passes after one that does not. O(log of them):
-/// most steps of a sweep take few.
+/// How many of the first tables pass the test. None passes after one that does not. O(log of the
+/// result), because most steps of a sweep take few tables.
 fn count_first(tables: &[Arc<Table>], passes: impl Fn(&Table) -> bool) -> usize {
     let mut to = 1;
     while tables.get(to - 1).is_some_and(|table| passes(table)) {
@@ -287,7 +288,7 @@ pub(crate) fn plan_groups(
 }
 
 /// One compaction of all inputs, in the order that [`Compaction`] promises. Rows of the same run or
-/// overlapping level must be neighbours there. O(ids), beyond the order of rows.
+/// overlapping level must be neighbours there. O(ids), besides sorting the rows.
 pub(crate) fn compaction_of(mut rows: Vec<Row<'_>>, output: Output) -> Compaction {
     let id = |row: &Row<'_>| row.tables.first().map(|table| table.id);
     rows.sort_by(|a, b| {

@@ -1,9 +1,9 @@
 //! Plans a compaction of upper tables into lower ones: which outputs keep pages that exist, and
 //! which must be rewritten.
 //!
-//! 1. The strata of the upper tables are put above the lower ones. Runs stack, oldest first; the
-//!    tables of one run share their strata.
-//! 2. All entries are sorted by the first key of their clip; among equals those of the lowest
+//! 1. The strata of the upper tables are put above the lower ones. Runs are stacked, oldest first;
+//!    the tables of one run share their strata.
+//! 2. All entries are sorted by the first key of their clip; among equals, those of the lowest
 //!    stratum come first.
 //! 3. Walk: once an output is charged with all but one of its pages, it is cut before the next
 //!    entry of stratum 0. Entries of stratum 0 never overlap, so only pages of higher strata, which
@@ -19,14 +19,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Most references of a page: what 3 bits hold.
+/// The most references that a page may have: what 3 bits hold.
 pub const MAX_PAGE_REFERENCES: u8 = 7;
-/// Most tables of a block that a remapping may touch.
+/// The most tables that may have pages in a block after a remapping.
 pub const MAX_BLOCK_TABLES: usize = 5;
 
 /// A reference of a table to a page or to a group of pages.
 pub trait PageEntry: Clone {
-    /// A key as the clips have it.
+    /// The type of the keys in clips.
     type Key: Ord + Clone;
 
     /// Number of the page.
@@ -86,11 +86,11 @@ pub enum Planned<E: PageEntry> {
 
 /// The facts about the device that the planning needs.
 pub struct Device<'a, E> {
-    /// TH: most strata; 0 rewrites everything (nLSM).
+    /// TH: the most strata of a remapped table; 0 rewrites everything (nLSM).
     pub threshold: u8,
-    /// Most pages of a table.
+    /// The most pages that a table may have.
     pub table_pages: u32,
-    /// Whether the metadata of a table of these entries has room.
+    /// Whether the metadata of a table of these entries fits in its page.
     pub has_room: &'a dyn Fn(&[E]) -> bool,
     /// The count of references to a page, including those of the inputs, because a count falls only
     /// after the commit.

@@ -1,7 +1,7 @@
 //! Measures what copies cost: `cargo run --release -p runstone-limits --example copies`, in a
-//! directory of the working directory's disk. First, the bytes that an incremental backup adds
-//! after 1% of the entries were overwritten, spread over all keys or beside each other. Then what
-//! the leases of followers cost a store that flushes and compacts.
+//! temporary directory below the working directory. First, the bytes that an incremental backup
+//! adds after 1% of the entries were overwritten, either spread over all keys or adjacent. Then
+//! what the leases of followers cost a store that flushes and compacts.
 
 use std::path::Path;
 use std::time::Instant;

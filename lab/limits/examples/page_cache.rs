@@ -8,9 +8,10 @@
 //! ```
 //!
 //! and then run, in a directory on the disk to be measured: `cargo run --release -p runstone-limits
-//! --example page_cache [MEBIBYTES] [collection]`. It works in turn as the store does now, and as
-//! it did before, on a storage that does not tell what is in memory. The neighbour's file is read
-//! before and after the work: the second read gets from the disk what the work pushed out.
+//! --example page_cache [MEBIBYTES] [collection]`. The store works alternately as it does now and
+//! as it did earlier. For the latter, its storage does not tell what is in memory. The neighbour's
+//! file is read before and after the work: the second read gets from the disk what the work pushed
+//! out.
 
 use std::path::Path;
 use std::sync::Arc;

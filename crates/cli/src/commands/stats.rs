@@ -114,7 +114,7 @@ impl Args {
     /// Under `--json` standard error holds nothing but errors, and this is not an error.
     fn tell(&self, output: &Output, what: &str) {
         if output.is_json {
-            // A line that cannot be printed fails at the next one.
+            // If this line cannot be printed, printing the next one fails and reports it.
             let _ = output.json(&json!({ "told": what }));
         } else {
             note(what);

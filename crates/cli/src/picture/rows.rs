@@ -15,7 +15,7 @@ use crate::opened::Caption;
 
 /// More rows of a section are summed up in one line.
 const MOST_ROWS: usize = 60;
-/// Labels of the axis, if all have room.
+/// Labels of the axis, if all of them fit.
 const TICKS: usize = 9;
 /// Colours of tables by their tombstones, of compactions, and of value files.
 const PAINTS: [Paint; 10] = [

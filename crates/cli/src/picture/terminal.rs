@@ -134,7 +134,7 @@ fn draw_slices(picture: &Picture, width: usize) -> String {
     line("cells", cell_count, bounds) + &line("parts", picture.parts().count(), parts)
 }
 
-/// Keys of the store at their places: both ends, and those that have room in between.
+/// Keys of the store at their places: both ends, and those that fit in between.
 fn draw_axis(picture: &Picture, width: usize) -> String {
     let from = left_out(&picture.axis);
     let dots = if from > 0 { ".." } else { "" };

@@ -64,7 +64,7 @@ fn families_go_to_keyspaces_of_their_names() {
     assert!(ran.code == 3 && ran.stderr.contains("default, users"), "{}", ran.stderr);
 }
 
-/// What ended the first import is gone, and the database looks as before.
+/// The entry that ended the first import is replaced, and the database looks as before.
 #[test]
 fn an_import_that_ended_early_goes_on_in_its_family() {
     let place = Place::new();

@@ -119,7 +119,7 @@ fn a_database_given_as_a_directory_is_refused() {
     place.ok(&["import", "s", "d"]);
 }
 
-/// What tables and value files of a store take.
+/// The bytes that the tables and value files of a store take.
 fn disk_bytes(store: &Path) -> u64 {
     let files = fs::read_dir(store).expect("a store").flatten();
     files.map(|file| file.metadata().expect("a file").len()).sum()

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! About 0.96% false positives at 10 bits per key. Rejected: binary fuse filters (smaller, faster
-//! to probe) need all keys before the first bit and three cache misses; ribbon costs more to build.
+//! to probe) need all keys before the first bit is set, and a probe costs three cache misses;
+//! ribbon costs more to build.
 
 use runstone_policy::filters::LINE_BITS;
 

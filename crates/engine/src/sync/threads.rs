@@ -33,8 +33,8 @@ pub(crate) fn become_worker() {
     IS_WORKER.set(true);
 }
 
-/// Whether this thread runs the jobs of stores. In one of their callbacks it calls another store,
-/// and no other thread may be there for its jobs.
+/// Whether this thread runs the jobs of stores. A callback of such a job may call another store,
+/// whose own jobs perhaps no other thread can run.
 pub(crate) fn is_worker() -> bool {
     IS_WORKER.get()
 }

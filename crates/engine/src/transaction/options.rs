@@ -56,9 +56,9 @@ with_setters! {
         /// Approximate memory for what a serializable transaction has read; a read beyond it fails.
         /// A scan takes the memory of two keys, however far it goes.
         pub max_tracked_bytes: usize = 64 << 20,
-        /// Most memory for the transaction's writes, estimated. A write that would exceed it fails
-        /// and changes nothing. A range delete needs its own memory before it frees the memory of
-        /// the writes that it removes. The commit takes as much again.
+        /// The most memory for the transaction's writes, estimated. A write that would exceed it
+        /// fails and changes nothing. A range delete needs its own memory before it frees the
+        /// memory of the writes that it removes. The commit takes as much again.
         pub max_write_bytes: usize = 256 << 20,
         /// How long a pessimistic transaction waits for a lock.
         pub lock_timeout: Duration = Duration::from_secs(1),

@@ -114,8 +114,8 @@ impl ManifestTail {
     /// caller compares what it has read with it. O(bytes read).
     ///
     /// # Errors
-    /// [`Error::LeaseRevoked`] if another copy of the store was laid into its place: the open files
-    /// may be of either. [`Error::HistoryGone`] if the store does not know the history that was
+    /// [`Error::LeaseRevoked`] if another copy of the store was put in its place: the open files
+    /// may belong to either. [`Error::HistoryGone`] if the store does not know the history that was
     /// read. Every later call fails as well.
     pub fn advance(&mut self) -> Result<Option<BTreeSet<KeyspaceId>>> {
         let current = read_current(&*self.storage)?;

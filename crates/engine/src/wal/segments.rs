@@ -33,8 +33,8 @@ use crate::options::store::{MIN_SEGMENT_BYTES, WalMode};
 use crate::sync::threads;
 use crate::wal::files::{SegmentFile, WalFiles};
 
-/// Most bytes of the three numbers before the operations of a record. A record that is written in
-/// advance reserves this many, whatever the values are.
+/// The most bytes that the three numbers before the operations of a record may take. A record that
+/// is written in advance reserves this many, whatever the values are.
 const HEAD_BYTES: usize = 30;
 
 /// File name of a segment.

@@ -7,7 +7,7 @@ use crate::pace::throttle::fraction;
 /// The memory of all memtables.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Buffers {
-    /// Whether memtables take so much memory that it was measured.
+    /// Whether memtables take so much memory that the exact amount was measured.
     pub(super) is_full: bool,
     /// The memory of stores whose flushes run by themselves.
     pub(super) flushable: Part,

@@ -228,7 +228,7 @@ impl Committer {
         Ok(())
     }
 
-    /// The most that was done under one hold of the commit lock.
+    /// The most work that was done while the commit lock was held once.
     pub(crate) fn most_held(&self) -> Held {
         self.state.lock().most_held()
     }

@@ -56,7 +56,7 @@ use crate::text::format_bytes;
 /// How many runs a level keeps, and how they come about.
 #[derive(Clone, Copy)]
 pub(crate) struct Keep {
-    /// Most runs. At least 1.
+    /// The most runs. At least 1.
     pub max_runs: u32,
     /// Whether arrivals gather in runs; else each is a run of its own.
     pub gathers: bool,

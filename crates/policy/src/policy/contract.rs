@@ -88,9 +88,9 @@ pub struct Job<'a> {
 /// What one level may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LevelTarget {
-    /// Most bytes; `u64::MAX` means unbounded.
+    /// The most bytes it may hold; `u64::MAX` means unbounded.
     pub capacity_bytes: u64,
-    /// Most runs.
+    /// The most runs it may hold.
     pub max_runs: u32,
 }
 

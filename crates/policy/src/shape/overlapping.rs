@@ -31,7 +31,7 @@ pub struct OverlapStats {
     pub entries: u64,
     /// Estimated number of distinct keys; `entries` if that is not known.
     pub distinct_keys: u64,
-    /// Most tables that overlap at one point.
+    /// The largest number of tables that overlap at one point.
     pub depth: u32,
     /// Index of the table that begins at the first deepest point.
     pub deepest: usize,

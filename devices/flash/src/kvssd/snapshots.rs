@@ -55,9 +55,9 @@ impl Snapshots {
         }
     }
 
-    /// Most bytes of the versions of a key that snapshots see; `None` without snapshots. At most
-    /// one of them existed before there were snapshots, and takes up to `most_record` bytes. The
-    /// others are no larger than the largest record since.
+    /// The most bytes that the versions of a key that snapshots see may take; `None` without
+    /// snapshots. At most one of them existed before there were snapshots, and takes up to
+    /// `most_record` bytes. The others are no larger than the largest record since.
     pub(super) fn most_bytes(&self, most_record: usize) -> Option<usize> {
         let others = self.held.len().checked_sub(1)?;
         Some(most_record + others * self.largest_bytes)

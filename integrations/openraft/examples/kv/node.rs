@@ -54,7 +54,7 @@ impl RaftNetworkFactory<Types> for Network {
 }
 
 impl Peer {
-    /// Asks, and takes the answer apart.
+    /// Sends a request, and unpacks the answer.
     async fn ask<T, E: std::error::Error>(
         &mut self,
         request: Request,

@@ -164,7 +164,8 @@ impl Setting {
         plain_options(POLICY).policy(custom::with_options(POLICY, self.shape(context)))
     }
 
-    /// As a side of a comparison of values of c. Memtables are flushed by their records.
+    /// One side of a comparison of values of c. The bytes of its records decide when a memtable is
+    /// flushed.
     fn side(&self, context: &Context<'_>) -> Side {
         let side = Side::keyspace(&c_name(self.c_permille), &self.options(context));
         side.with(BUFFER, context.scaled(self.flush_bytes))

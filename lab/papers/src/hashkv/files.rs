@@ -163,7 +163,7 @@ fn speed(phases: &[Phase]) -> f64 {
 }
 
 /// Loads a store of each design with pairs of `pair_bytes` and updates it in `updates` phases. Then
-/// the stores are scanned in turns, each time with their files out of the page cache.
+/// the stores are scanned alternately, each time with their files out of the page cache.
 fn scan_cold<const N: usize>(
     context: &Context<'_>,
     designs: &[Design; N],

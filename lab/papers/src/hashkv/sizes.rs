@@ -200,7 +200,7 @@ pub(super) fn selective(context: &Context<'_>, report: &mut PaperReport) -> Resu
     Ok(())
 }
 
-/// The faster of two runs of each, taken in turns.
+/// The faster of two runs of each, which alternate.
 fn in_turns(designs: [&Design; 2], workload: &Workload) -> Result<[Phase; 2]> {
     let run = |design: &Design| Bench::in_memory(design, workload)?.through(2);
     let mut best = [run(designs[0])?, run(designs[1])?];

@@ -6,11 +6,13 @@
 //! measured when the load ends, while the background continues. Gets are shown there too, and once
 //! nothing is left to do.
 //!
-//! From the paper come RocksDB's defaults: one flush and one compaction at a time, which is what
-//! two background jobs are; writers are slowed at 20 runs and stop at 36, or by the bytes that a
-//! leveled tree has to compact, and at two memtables that wait. Entries of 1 KiB set the pace of
-//! writes, and 100,000 gets and 10,000 scans set what the background does meanwhile; all is divided
-//! by 1,024 like the data. The device is ours, that of Autumn; it bounds a compaction, not threads.
+//! From the paper come RocksDB's defaults. One flush and one compaction run at a time, which is
+//! what two background jobs are. Writers are slowed at 20 runs and stop at 36; the bytes that a
+//! leveled tree has to compact may also slow or stop them, and two waiting memtables stop them.
+//! Entries of 1 KiB set the pace of writes, and 100,000 gets and 10,000 scans set what the
+//! background does meanwhile; all is divided by 1,024 like the data. The device is our choice: that
+//! of our Autumn page. The device limits how fast a compaction is, and the number of threads does
+//! not.
 
 use runstone::KeyspaceOptions;
 use runstone_kv::Result;
@@ -68,7 +70,7 @@ const NAMES: &str = "none / size / local / global / leveled";
 /// What a load in lanes did, and what reads of its tree cost.
 struct Measured {
     load: Seen,
-    /// Simulated time, and how much of it writers waited.
+    /// Simulated time, and for how much of it writers waited.
     seconds: [f64; 2],
     /// At the end of the load, and when nothing is left to do.
     runs: [f64; 2],
@@ -182,7 +184,7 @@ fn judge_writes(report: &mut PaperReport, seen: &[Measured], at: &str) {
     report.show(ALL.of(&[&at]), all.map(|(each, digits)| strokes(each, digits)).join("; "));
 }
 
-/// What the compactions of the four stacks gain by their parts.
+/// What the compactions of the four stacks gain from being divided into parts.
 fn judge_parts(report: &mut PaperReport, stacks: &[&Seen], at: &str) {
     let of =
         |value: fn(&Seen) -> f64| -> Vec<f64> { stacks.iter().map(|one| value(one)).collect() };

@@ -367,7 +367,7 @@ fn fewer_threads(context: &Context<'_>, report: &mut PaperReport, beside: &Stack
     Ok(())
 }
 
-/// Measured in turns, with the median of three.
+/// Measured alternately, with the median of three.
 pub(super) fn clock(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     let flushes = Flushes::Cut;
     let mut here = Vec::new();

@@ -1,5 +1,5 @@
 //! What reads pay for additional tables where nothing is left to compact: point and range queries
-//! on the trees of the loads, by counters, and by processor time in turns.
+//! on the trees of the loads, by counters, and by processor time measured alternately.
 
 use runstone_kv::Result;
 use runstone_policy::partition::Partitioner;
@@ -65,7 +65,7 @@ fn judge(report: &mut PaperReport, trees: &mut [Loaded], at: &str) -> Result<()>
     let ratios = [scans[3] / scans[1], gets[3] / gets[1]];
     let here = format!("{}; {}", strokes(&scans, 1), strokes(&gets, 3));
     report.judge(READS.of(&[&at]).uncounted(), here, &ratios);
-    // In turns, so that other load on the machine affects both alike.
+    // Alternately, so that other load on the machine affects both alike.
     let mut ratios = [vec![], vec![]];
     for _ in 0..5 {
         let [size, global] = [1, 3].map(|at: usize| read(&mut trees[at]));

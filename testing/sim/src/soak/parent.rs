@@ -27,8 +27,8 @@ pub struct Totals {
     pub told: [u64; TOLD.len()],
     /// Times that the space was measured.
     pub settled: u64,
-    /// Most bytes of slots in use per thousand bytes of records, with everything compacted and
-    /// collected.
+    /// The most bytes of slots in use per thousand bytes of records that were seen, with everything
+    /// compacted and collected.
     pub worst_permille: u64,
 }
 

@@ -197,7 +197,7 @@ impl Follower {
     ///
     /// # Errors
     /// [`Error::LeaseRevoked`] if the writer could not wait any longer. If another copy of the
-    /// store was laid into its place: [`Error::LeaseRevoked`] or [`Error::HistoryGone`].
+    /// store was put in its place: [`Error::LeaseRevoked`] or [`Error::HistoryGone`].
     /// [`Error::Corruption`]; or a storage error. The view stays as it was.
     pub fn refresh(&self) -> Result<bool> {
         let mut following = self.following.lock();

@@ -160,7 +160,7 @@ impl Repairing {
         }
     }
 
-    /// Doubts all keys of a keyspace, or of all.
+    /// Doubts all keys of one keyspace, or of all keyspaces.
     fn doubt_all(&mut self, keyspace: Option<String>, reason: DoubtReason, what: String) {
         let (from, to, numbers) = (Vec::new(), None, None);
         self.report.doubts.push(Doubt { keyspace, from, to, numbers, reason, what });
@@ -222,7 +222,7 @@ pub(super) fn repair_on(
 /// What a verification of the store says, if it opens.
 enum Verified {
     Whole,
-    /// Not all of it is whole, but these tables are. No store changes a table, so that stays.
+    /// Not all of it is whole, but these tables are, and stay so, because no store changes a table.
     Damaged(BTreeSet<TableId>),
 }
 
@@ -249,7 +249,7 @@ fn verify(source: &Arc<dyn Storage>, options: Options) -> Result<Verified> {
                 match number_in(&damage.file, "table") {
                     Some(id) => _ = tables.remove(&id),
                     None if is_of_store(&damage.file) => {}
-                    // It does not say which file it is.
+                    // The damage does not name a file.
                     None => tables.clear(),
                 }
             }
@@ -335,9 +335,9 @@ fn rebuild(
     Ok(repairing.report)
 }
 
-/// The log can show that the manifest lacks an edit: it says so, it has a keyspace that no edit has
-/// made, or it begins late, beside tables that the manifest does not name: then a flush has written
-/// them, and has moved the beginning of the log.
+/// The log can show that the manifest lacks an edit, in three ways. A record says so. A record
+/// writes to a keyspace that no edit has made. Or the log begins late and there are tables that the
+/// manifest does not name: a flush has written them, and has moved the beginning of the log.
 fn settle_basis(basis: &mut Basis, log: &FoundLog) {
     if basis.kind != RepairBasis::Manifest {
         return;
@@ -415,7 +415,7 @@ impl Repairing {
         }
     }
 
-    /// Doubts what the missing numbers of the log may have written.
+    /// Doubts the keys that the writes missing from the log may have changed.
     fn note_gaps(
         &mut self,
         basis: &Basis,

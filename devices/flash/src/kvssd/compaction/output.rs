@@ -20,7 +20,7 @@ use crate::nand::SharedBytes;
 pub(super) struct Place<'a> {
     pub(super) level: u8,
     pub(super) cuts: &'a [CutKey],
-    /// Most pages of a table.
+    /// The most pages that a table may have.
     pub(super) fill_pages: u32,
 }
 

@@ -37,7 +37,7 @@ impl<'a> CompactionInput<'a> {
 pub struct RemapLimits {
     /// TH: most strata; 0 rewrites everything (nLSM).
     pub threshold: u8,
-    /// Most pages of a table.
+    /// The most pages that a table may have.
     pub table_pages: u32,
     /// Bytes of a page, which the metadata must fit.
     pub page_bytes: usize,

@@ -17,7 +17,7 @@ const PROBES: u64 = 6;
 pub struct FilterSize {
     /// Thousandths of a bit for each key.
     pub millibits_per_key: u32,
-    /// Most bytes of the filter of a page.
+    /// The most bytes that the filter of a page may take.
     pub most_bytes: usize,
 }
 

@@ -20,7 +20,7 @@ pub struct Rewriter<'a> {
     pub is_deeper: &'a dyn Fn(&[u8]) -> bool,
     /// Bytes of a page.
     pub page_bytes: usize,
-    /// Most pages of a table.
+    /// The most pages that a table may have.
     pub table_pages: u32,
     /// Whether a table that would be too large is split into tables of similar size.
     pub is_even: bool,

@@ -168,7 +168,7 @@ class TopologyTest {
      * Results on window close did not come where caching was off and windows had no grace period: a
      * window that closes is then beyond the retention by a millisecond, and the store did not show
      * it. Each result comes once. Where time jumps, windows that are beyond the retention by more
-     * have no result, as with RocksDB's stores; below a cache they have one.
+     * than that have no result, as with RocksDB's stores; below a cache they have one.
      */
     @ParameterizedTest
     @CsvSource({"0,1", "0,40", "30,1", "30,40"})
@@ -222,7 +222,7 @@ class TopologyTest {
         }, guarantee, format);
     }
 
-    /** Kafka asks stores of global tables for their offsets in another way than others. */
+    /** Kafka asks stores of global tables for their offsets in a different way. */
     @ParameterizedTest
     @CsvSource({"at_least_once,default", "exactly_once_v2,default", "exactly_once_v2,headers"})
     void globalTableJoins(String guarantee, String format) {

@@ -1,6 +1,6 @@
 // Compares Runstone's state store with RocksDB's in one run. Both get the same store stack, records
-// and heap. Each measurement runs in a process of its own, in turns. `bindings/java/compare.sh`
-// starts it.
+// and heap. Each measurement runs in a process of its own; those of the two stores alternate.
+// `bindings/java/compare.sh` starts it.
 //
 // No brokers take part. Records go through Kafka's own store stack (metering, change logging, no
 // cache), as in a count by key, and the changelog is made in memory. So the figures are those of

@@ -20,7 +20,8 @@ final class Events {
     private Events() {
     }
 
-    /** From one number to before another. Some are late, all have headers. */
+    /** The events from number {@code from} up to but not including {@code to}. Some are late, all
+     * have headers. */
     static List<ConsumerRecord<byte[], byte[]>> of(int partition, int from, int to) {
         List<ConsumerRecord<byte[], byte[]>> events = new ArrayList<>();
         Random random = new Random(5 + partition);
