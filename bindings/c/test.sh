@@ -1,6 +1,6 @@
 #!/bin/sh
 # Builds and tests both libraries of C: needs Rust, a C and a C++ compiler; Go, valgrind and the
-# address sanitizer are used where they are there. Usage: bindings/c/test.sh
+# address sanitizer are used if they are installed. Usage: bindings/c/test.sh
 set -eu
 cd "$(dirname "$0")"
 work="$(mktemp -d)"
@@ -14,7 +14,7 @@ cargo test --release --quiet --manifest-path ../Cargo.toml \
 export PKG_CONFIG_PATH="$work/usr/lib/pkgconfig" LD_LIBRARY_PATH="$work/usr/lib"
 strict="-Wall -Wextra -Werror -O1 -g -pthread"
 
-# Each library gives its own names and no others; all of LevelDB's 66 and the two of its version.
+# Each library exports its own names and no others: all of LevelDB's 66, and the two of its version.
 names() { nm -D --defined-only "$work/usr/lib/$1" | awk '$2 == "T" { print $3 }' | sort; }
 test -z "$(names librunstone.so | grep -v '^runstone_')"
 test -z "$(names libleveldb.so | grep -v '^leveldb_')"
@@ -88,8 +88,8 @@ run() {
 run store everything misuse pairs forks events backups changes callbacks program choices orders
 
 # Leaks and wrong accesses. Only valgrind sees reads of what was never written. Only the sanitizer
-# sees the ends of variables, and runs misuse: that forks, and valgrind counts as lost in the child
-# what threads of the parent held.
+# sees the ends of variables. Only it runs misuse: that program forks, and in the child, valgrind
+# counts as lost what threads of the parent held.
 if command -v valgrind > /dev/null; then
     for program in everything events backups changes callbacks program orders; do
         valgrind --quiet --leak-check=full --show-leak-kinds=definite \
@@ -102,8 +102,8 @@ fi
 echo 'int main(void) { return 0; }' > "$work/empty.c"
 if cc -fsanitize=address "$work/empty.c" -o "$work/empty" 2> /dev/null && "$work/empty"; then
     programs -fsanitize=address
-    # Not forks: a lock of the sanitizer's own allocator that a thread holds when a fork comes stays
-    # locked in the child.
+    # Without the program forks: if a thread holds a lock of the sanitizer's own allocator during a
+    # fork, that lock stays locked in the child.
     run sanitizer everything misuse pairs events backups changes callbacks program choices orders
 else
     echo "cc has no -fsanitize=address: the sanitizer looks for nothing"

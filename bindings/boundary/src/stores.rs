@@ -184,7 +184,7 @@ impl OpenStore {
     }
 
     /// The latest measurements that the process that writes to a store has published. `None` if
-    /// there are none: nobody writes to the store, or not for a second yet.
+    /// there are none: nobody writes to the store, or the writer has begun less than a second ago.
     ///
     /// # Errors
     /// If the store is open for writing; those of [`Follower::live`].

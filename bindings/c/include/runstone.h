@@ -974,9 +974,9 @@ runstone_status runstone_follow(const char *path,
 
 // Shows what another process has committed to a store that is open for reading. `is_newer`, which
 // may be null, gets whether there was anything. The store and its keyspaces show it from then on;
-// snapshots and cursors keep their moment. Transactions from before refuse these keyspaces: begin
-// them again. Other threads read meanwhile. A keyspace that was dropped is refused with
-// RUNSTONE_UNKNOWN_KEYSPACE.
+// snapshots and cursors keep their moment. A transaction that began before refuses these
+// keyspaces: begin it again. Other threads read meanwhile. A keyspace that was dropped is refused
+// with RUNSTONE_UNKNOWN_KEYSPACE.
 runstone_status runstone_refresh(runstone_store *store,
                                  bool *is_newer);
 
@@ -988,7 +988,8 @@ runstone_status runstone_age(const runstone_store *store,
 // The latest counters, sizes and latencies that the process that writes to a store has reported,
 // in the text format of Prometheus, as runstone_metrics() gives them there. It reports once a
 // second while somebody follows the store. `metrics` is null if there is no report: nobody writes
-// to the store, or not for a second yet. `state` may be null. The store must be open for reading.
+// to the store, or the writer has begun less than a second ago. `state` may be null. The store
+// must be open for reading.
 runstone_status runstone_live(const runstone_store *store,
                               runstone_live_state *state,
                               runstone_bytes *metrics);

@@ -65,9 +65,9 @@ pub unsafe extern "C" fn runstone_follow(
 
 /// Shows what another process has committed to a store that is open for reading. `is_newer`, which
 /// may be null, gets whether there was anything. The store and its keyspaces show it from then on;
-/// snapshots and cursors keep their moment. Transactions from before refuse these keyspaces: begin
-/// them again. Other threads read meanwhile. A keyspace that was dropped is refused with
-/// RUNSTONE_UNKNOWN_KEYSPACE.
+/// snapshots and cursors keep their moment. A transaction that began before refuses these
+/// keyspaces: begin it again. Other threads read meanwhile. A keyspace that was dropped is refused
+/// with RUNSTONE_UNKNOWN_KEYSPACE.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_refresh(
     store: *mut runstone_store,
@@ -115,7 +115,8 @@ pub struct runstone_live_state {
 /// The latest counters, sizes and latencies that the process that writes to a store has reported,
 /// in the text format of Prometheus, as runstone_metrics() gives them there. It reports once a
 /// second while somebody follows the store. `metrics` is null if there is no report: nobody writes
-/// to the store, or not for a second yet. `state` may be null. The store must be open for reading.
+/// to the store, or the writer has begun less than a second ago. `state` may be null. The store
+/// must be open for reading.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_live(
     store: *const runstone_store,

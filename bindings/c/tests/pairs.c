@@ -1,5 +1,5 @@
-/* Options together: each acts beside every other as it does alone. All combinations are walked, so
- * all pairs are. What is expected comes from a model of each option by itself. */
+/* Options together: each acts the same with every other option as it does alone. All combinations
+ * are tried, and so all pairs. What is expected comes from a model of each option by itself. */
 
 #include <inttypes.h>
 #include <unistd.h>
@@ -41,7 +41,7 @@ static bool has(runstone_keyspace *keyspace, const char *key) {
     return found;
 }
 
-/* A time to live acts beside the durability: it ends, or it does not. */
+/* A time to live acts with every durability: it ends, or it does not. */
 static void check_expiry(runstone_keyspace *keyspace, bool expires) {
     CHECK(expires || has(keyspace, "k"));
     while (expires && has(keyspace, "k")) usleep(1000);
@@ -148,12 +148,12 @@ static void transactions(const char *path) {
         }
         WORKS(runstone_begin(store, &options, &one));
         WORKS(runstone_begin(store, &options, &other));
-        /* One that locks keeps others off; one that does not lets them write first. */
+        /* A transaction with locks keeps others off; one without locks lets them write first. */
         WORKS(runstone_transaction_put(one, keyspace, "held", 4, "v", 1));
         runstone_status second = runstone_transaction_put(other, keyspace, "held", 4, "v", 1);
         CHECK(second == (options.is_pessimistic ? RUNSTONE_LOCK_TIMEOUT : RUNSTONE_OK));
         WORKS(runstone_rollback(other));
-        /* One that is serializable notices a change of what it read. */
+        /* A serializable transaction notices a change of what it read. */
         WORKS(runstone_transaction_get(one, keyspace, "read", 4, &value));
         runstone_bytes_free(&value);
         WORKS(runstone_put(keyspace, "read", 4, "v", 1, RUNSTONE_BUFFERED));
@@ -261,7 +261,7 @@ static void read_with(const char *path, int choice) {
     WORKS(runstone_destroy(path));
 }
 
-/* A snapshot beside a buffer that has room or not. */
+/* Gets with and without a snapshot, into a buffer that is large enough or not. */
 static void gets(const char *path) {
     runstone_store *store = open_store(path, NULL);
     runstone_keyspace *keyspace;

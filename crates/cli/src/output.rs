@@ -46,7 +46,7 @@ impl Output {
         }
     }
 
-    /// Prints sentences; they are folded at the end of a terminal.
+    /// Prints sentences. On a terminal, lines are wrapped at its width.
     pub fn text(&self, text: &str) -> Result<()> {
         match io::stdout().is_terminal() {
             true => self.bytes(layout::fold(text, layout::terminal_columns()).as_bytes()),
@@ -132,8 +132,9 @@ pub fn bar_style(has_total: bool, show: fn(u64) -> String) -> ProgressStyle {
 /// Whether standard error is for programs; set once, before anything is reported.
 static IS_JSON: AtomicBool = AtomicBool::new(false);
 
-/// Reports something to people besides the output. Under `--json` it is an object, for what the
-/// engine reports while it opens a store. A closed standard error does not stop a command.
+/// Reports something to people besides the output. Under `--json` it is an object, because the
+/// engine may report something while it opens a store. A closed standard error does not stop a
+/// command.
 pub fn note(text: impl Display) {
     let _ = match IS_JSON.load(Ordering::Relaxed) {
         true => writeln!(io::stderr(), "{}", json!({ "note": text.to_string() })),

@@ -26,7 +26,7 @@ pub(crate) fn main() -> Result<()> {
     assert_eq!(sum(stock.iter()?.values())?, 139);
     println!("100 in the evening, 139 now");
 
-    // A range or a prefix goes with it, and so does the other direction.
+    // A snapshot can be read within a range or a prefix, and backwards.
     let upper = stock.scan(at_evening().with_range([50]..))?.rev().count();
     assert_eq!(upper, 50);
 

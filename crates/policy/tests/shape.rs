@@ -116,7 +116,7 @@ fn state_is_stored() {
 }
 
 proptest! {
-    /// The guard of range tombstones answers as a look at every table does.
+    /// The guard of range tombstones answers as a search through all tables does.
     #[test]
     fn range_tombstones_stay_while_a_table_outside_holds_what_they_delete(
         tables in prop::collection::vec((0..20u8, 0..6u8, 1..40u64, any::<bool>()), 0..12),

@@ -134,8 +134,9 @@ struct Active {
     keyspace: Keyspace,
 }
 
-/// Reads the machine as of its last applied entry, wherever a snapshot that is installed moves it.
-/// Whether that is recent enough is for `Raft::ensure_linearizable` to say, before the read.
+/// Reads the machine as of its last applied entry, also after an installed snapshot has moved it to
+/// another keyspace. Whether that is recent enough is for `Raft::ensure_linearizable` to say,
+/// before the read.
 #[derive(Clone, Debug)]
 pub struct Reader {
     active: Arc<RwLock<Active>>,
@@ -199,7 +200,7 @@ fn name(number: u64) -> String {
     format!("state-{number}")
 }
 
-/// The keyspace that is the machine. What else installs have left is dropped.
+/// The keyspace that is the machine. Other keyspaces that installations have left are dropped.
 fn find(base: &Base) -> Result<Active, Error> {
     let number = base.read::<u64>(key::MACHINE)?.unwrap_or(0);
     let keyspace = base.store.open_keyspace(&name(number), base.settings.state.clone())?;

@@ -39,7 +39,7 @@ pub(super) struct State {
     /// Makes the choices of each boot different.
     pub(super) salt: u64,
     pub(super) is_crashed: bool,
-    /// The number of all its files. A copy made by hand has another one.
+    /// Identifies this disk: all its files have this number. A copy made by hand has another one.
     pub(super) copy_number: u64,
     pub(super) random: Random,
     pub(super) faults: Faults,

@@ -427,8 +427,8 @@ class Store(_Closing, Keyspace):
         """Shows what another process has committed to a store that is open for reading.
 
         Returns whether there was anything. The store and its keyspaces show it from then on;
-        snapshots, iterators and cursors keep their moment. Transactions from before refuse these
-        keyspaces: begin them again. A keyspace that was dropped is `UnknownKeyspace`.
+        snapshots, iterators and cursors keep their moment. A transaction that began before refuses
+        these keyspaces: begin it again. A keyspace that was dropped is `UnknownKeyspace`.
         """
     @property
     def age(self) -> float:
@@ -440,7 +440,7 @@ class Store(_Closing, Keyspace):
         """The last report of the process that writes to a store that is open for reading.
 
         It reports once a second while somebody follows the store. None if there is no report:
-        no process has the store open for writing, or not for a second yet.
+        no process has the store open for writing, or it opened the store less than a second ago.
         """
     def sync(self) -> None: ...
     def flush(self) -> None: ...

@@ -184,8 +184,8 @@ pub fn cells((from, to): (f64, f64), width: usize) -> (usize, usize) {
     (from, at(to).clamp(from + 1, width.max(from + 1)))
 }
 
-/// The number of bytes that labels of keys leave out, because all keys begin with them. It ends
-/// after a character that separates parts of keys, and never inside a character.
+/// The number of bytes that labels of keys leave out, because all keys begin with them. These bytes
+/// end after a character that separates parts of keys, and never inside a character.
 pub fn left_out(axis: &KeyAxis) -> usize {
     /// A shorter prefix is shown.
     const LEAST: usize = 8;

@@ -115,7 +115,7 @@ fn remove(place: &Place, name: &str) {
     let _ = if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
 }
 
-/// Exports of entries that expire lost when they do, in every format.
+/// Exports lost the time at which an entry expires, in every format.
 #[test]
 fn every_kind_of_entry_comes_back_from_every_file() {
     for (kind, entries) in kinds().into_iter().chain([("all", all_kinds())]) {
@@ -251,7 +251,7 @@ fn every_way_to_export_brings_the_same() {
                     _ => std::str::from_utf8(&bytes).is_ok() || format == "csv",
                 };
                 assert!(is_packed, "{file}");
-                // The name does not matter to what reads it.
+                // Imports read the file under any name.
                 let other = format!("y.{format}");
                 std::fs::rename(place.path(&file), place.path(&other)).expect("a name");
                 place.ok(&["import", "copy", &other, "--strict"]);

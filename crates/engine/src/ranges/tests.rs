@@ -1,4 +1,4 @@
-//! Sets of range deletes, compared with a look at each range delete.
+//! Sets of range deletes, compared with a search through all range deletes.
 
 use proptest::prelude::*;
 
@@ -16,7 +16,7 @@ fn added(all: impl IntoIterator<Item = RangeDelete>) -> RangeDeletes {
     set
 }
 
-/// The number over a key, found by a look at each range delete.
+/// The range delete that decides about a key, found by a search through all of them.
 fn expected<'a>(
     all: impl IntoIterator<Item = &'a RangeDelete>,
     key: &[u8],
@@ -26,8 +26,8 @@ fn expected<'a>(
     all.into_iter().filter(sees).max_by_key(|range| range.seq)
 }
 
-/// Three sizes of blocks and a tail answer as a look at each range delete does: before and after
-/// the skyline over all of them was made, for readers of any number.
+/// Three sizes of blocks and a tail answer as a search through all range deletes does: before and
+/// after the skyline over all of them was made, and for readers at any sequence number.
 #[test]
 fn blocks_of_each_size_answer_alike() {
     const COUNT: u64 = 16 * 16 * 64 + 16 * 64 + 3 * 64 + 17;
@@ -116,8 +116,8 @@ fn range_deletes_are_small() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// A set answers as a look at each range delete does, for every key and number, in whatever
-    /// order its members came.
+    /// A set answers as a search through all range deletes does, for every key and sequence number,
+    /// in whatever order its members came.
     #[test]
     fn the_newest_visible_range_delete_decides(
         drawn in prop::collection::vec((0..20u8, prop::option::of(0..22u8)), 0..150),

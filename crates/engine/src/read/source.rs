@@ -339,7 +339,7 @@ impl Source {
         self.current().filter(|(found, _)| *found == key).map(|(_, trailer)| trailer)
     }
 
-    /// How heads of its keys are taken, if it is a run.
+    /// How the heads of its keys are computed, if it is a run.
     pub fn head_rule(&self) -> Option<HeadRule> {
         match self {
             Source::Memtable(..) => None,

@@ -87,7 +87,7 @@ impl Rule {
 pub struct Input<'a> {
     /// Where the bytes are.
     pub histogram: &'a Histogram,
-    /// Smallest user key of any input, by their metadata.
+    /// Smallest user key of any input, by the metadata of the inputs.
     pub min_key: &'a [u8],
     /// Largest user key of any input.
     pub max_key: &'a [u8],
@@ -97,7 +97,7 @@ pub struct Input<'a> {
     pub prefixer: Option<&'a Prefixer>,
 }
 
-/// What an index block says: this many bytes end at this user key.
+/// One entry of an index block: this many bytes end at this user key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Point {
     /// Last user key of a data block.

@@ -1,5 +1,6 @@
 //! What the leveled policies share: level 0 holds flush runs, every deeper level one run, each T
-//! times the capacity of the one above. Not a policy: one is a [`Leveled`] with its own rules.
+//! times the capacity of the one above. This is no policy: each policy is a [`Leveled`] with its
+//! own rules.
 //!
 //! 1. A level that another policy left behind becomes one run first ([`Job::reshape`]).
 //! 2. Then the levels over target get their turn, highest score first. One that is blocked yields
@@ -33,7 +34,7 @@ pub(crate) struct Leveled {
     pub idle: fn(&Job) -> Option<Plan>,
 }
 
-/// A rule of a [`Leveled`] that has none.
+/// The rule of a [`Leveled`] that plans nothing.
 pub(crate) fn nothing(_: &Job) -> Option<Plan> {
     None
 }
@@ -192,9 +193,10 @@ impl<'a> Job<'a> {
         })
     }
 
-    /// All of a level into one run of it: lone tables move, the rest is compacted. `None` if any of
-    /// it is busy, or if a job writes there: into the same keys, or, if the tables overlap,
-    /// anywhere, since it would find the level with another layout. The caller says why.
+    /// Makes all of a level one run of it: lone tables move, the rest is compacted. `None` if a
+    /// table of the level is busy, or if a job writes to the same keys there. If the tables
+    /// overlap, a job that writes anywhere in the level counts, since it would find the level with
+    /// another layout. The caller says why.
     pub(crate) fn make_one_run(&self, index: u32) -> Option<Plan> {
         let level = self.shape.level(index);
         let is_runs = matches!(level, Level::Runs(_));

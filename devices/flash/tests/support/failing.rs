@@ -1,4 +1,4 @@
-//! An image that takes only this many writes, or all but one, which it takes in part.
+//! An image that fails after a number of writes, or refuses one write, of which it may take a part.
 
 use std::io;
 use std::sync::Arc;
@@ -17,13 +17,14 @@ pub struct Failing {
 
 #[allow(dead_code, reason = "not every test has both")]
 impl Failing {
-    /// The machine dies after this many writes: what is being opened has no plan of faults yet.
+    /// The machine dies after this many writes. The device that is being opened cannot plan this
+    /// fault itself, because it does not exist yet.
     pub fn dies_after(image: &MemoryImage, writes: u64) -> Failing {
         let left = Arc::new(AtomicU64::new(writes));
         Failing { image: image.clone(), left, refuses_one: false }
     }
 
-    /// One write is refused, after as many as `left` is set to.
+    /// One write is refused, after the number of writes that `left` is set to.
     pub fn refuses_one(image: &MemoryImage) -> Failing {
         Failing { refuses_one: true, ..Failing::dies_after(image, u64::MAX) }
     }

@@ -180,7 +180,7 @@ impl Cluster<'_> {
                 why = error;
                 continue;
             }
-            // It commits what is in the logs.
+            // This put also commits the entries that are in the logs.
             if let Err(failure) = client.put("last", "one").await {
                 why = failure.to_string();
                 continue;

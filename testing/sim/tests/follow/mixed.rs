@@ -107,7 +107,7 @@ impl Test {
         let store = opened.unwrap_or_else(|error| panic!("{place}: {error}"));
         same(&read(&store, &place), &self.model, &place);
         self.store = Some(store);
-        // They may change from now on.
+        // The keyspace keeps its options, which may change from now on.
         self.options.keyspace = None;
     }
 

@@ -78,7 +78,7 @@ pub(super) fn restored(disk: &SimStorage, moment: Moment, options: &Options) -> 
 
 /// Loads puts and deletes into a keyspace.
 pub(super) fn load(store: &Store, name: &str, entries: &[(String, Option<Vec<u8>>)]) {
-    // A value file whose pointers are written back takes no load over keys that it has.
+    // If pointers are written back, a load over keys with separated values may be refused.
     let _ = load_fallible(store, name, entries);
 }
 
@@ -154,7 +154,7 @@ fn a_load_that_lies_still_is_told_later() {
     assert_eq!(contents(mirror.store()), contents(&store));
 }
 
-/// A disk of the archive that fails while the archiver finds out where it was.
+/// The disk of the archive fails while the archiver finds out where to continue.
 #[test]
 fn a_disk_that_fails_twice_costs_no_change() {
     for seed in seeds(20) {
@@ -235,8 +235,9 @@ fn options_of_an_open_are_told() {
     assert_eq!(contents(mirror.store()), state);
 }
 
-/// A note has the number of the write before it. So it comes again to a mirror that goes on, and to
-/// a restore from a backup with this number, although a later one set what cannot be taken back.
+/// A note of new options has the number of the write before it. So a mirror that goes on gets it
+/// again, and so does a restore from a backup with this number. A later note may have set an option
+/// that cannot be taken back.
 #[test]
 fn options_come_again_that_later_ones_cannot_go_back_to() {
     let plain = KeyspaceOptions::default();
@@ -401,9 +402,9 @@ fn the_time_is_archived_although_a_full_round_took_all() {
     assert_eq!(restored(&disk, Moment::Time(now), &options).expect("it is there"), state);
 }
 
-/// All but the zeros at the end of a write that failed was in the log. A reader that looked before
-/// the next write took the failed one for whole, and the next one, which has the same number, for
-/// one that it knew.
+/// A write failed, and only the zeros at its end were missing from the log. A reader that looked
+/// before the next write believed that the failed one was whole. It ignored the next one, which has
+/// the same number, as already known.
 #[test]
 fn a_write_that_failed_is_not_told() {
     let mut struck = 0;
@@ -523,7 +524,8 @@ fn a_store_without_a_log_has_no_readers_of_its_history() {
 
 const NAMES: [&str; 3] = ["default", "ann", "bob"];
 
-/// A workload of operations that others lack, beside a mirror and an archiver that come and go.
+/// A workload of operations that other workloads lack, beside a mirror and an archiver that come
+/// and go.
 struct Beside {
     seed: u64,
     options: Options,

@@ -42,7 +42,7 @@ struct Opened {
     keyspace: KeyspaceId,
     id: u64,
     floor: Vec<u8>,
-    /// The number of entries that are stored without one.
+    /// The sequence number of the entries that are stored without one.
     number: SeqNo,
     numbers: (SeqNo, SeqNo),
     said: Said,

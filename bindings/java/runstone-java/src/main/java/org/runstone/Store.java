@@ -273,7 +273,7 @@ public final class Store extends Handle {
     /**
      * The last report of the process that writes to a store that is open for reading. It reports
      * its measurements once a second while somebody follows the store. Null if there is no report:
-     * no process has the store open for writing, or not for a second yet.
+     * no process has the store open for writing, or it opened the store less than a second ago.
      */
     public LiveState live() {
         try {
