@@ -279,7 +279,7 @@ static bool joins(void *context, runstone_slice key, runstone_slice base,
     return true;
 }
 
-/* The log is gone: nothing comes silently in its place. */
+/* The log is gone: nothing silently takes its place. */
 static void a_gap(void) {
     runstone_store *store;
     runstone_changes *changes;
@@ -315,7 +315,8 @@ static void a_gap(void) {
     put(store, "last", "4");
     CHECK(next(changes).kind == RUNSTONE_CHANGE_WRITES);
     WORKS(runstone_changes_close(changes));
-    /* A position that the store never had: of a history that it lost, or that is another store's. */
+    /* A position that the store never had: it is from a history that the store lost, or from
+     * another store. */
     options.after.history ^= 1;
     options.state = true;
     WORKS(runstone_changes_open(store_path, &options, &changes));
@@ -325,7 +326,7 @@ static void a_gap(void) {
     WORKS(runstone_close(store));
 }
 
-/* State of operands needs the operator that folds them. */
+/* If the state holds operands, reading it needs the operator that folds them. */
 static void a_gap_of_operands(void) {
     runstone_store *store;
     runstone_options *options, *none;
@@ -371,7 +372,9 @@ static void a_gap_of_operands(void) {
     gone(path);
 }
 
-/* A get stores what it made of many operands. That is told from the puts that somebody asked for. */
+ /* A get stores the value that it made of many operands. A reader can distinguish this put from
+ those
+ * that somebody asked for. */
 static void a_folded_put(void) {
     enum { OPERANDS = 100 };
     runstone_store *store;
@@ -590,7 +593,7 @@ static void followers_share(void) {
 int main(int argc, char **argv) {
     CHECK(argc == 2);
     snprintf(store_path, sizeof store_path, "%s", argv[1]);
-    /* First: a fork has no threads of a store that was open. */
+    /* This must come first: in a fork, the threads of a store that was open before do not exist. */
     followers_share();
     all_kinds();
     a_load();

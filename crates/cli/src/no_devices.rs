@@ -13,7 +13,7 @@ use crate::opened::{Figures, Opened};
 pub enum Url {}
 
 impl Url {
-    /// Refuses URLs of devices, because a directory of that name would surprise.
+    /// Refuses URLs of devices, because nobody would expect a directory of that name.
     pub fn parse(text: &str) -> Result<Option<Url>> {
         match text.split_once(':') {
             Some((scheme @ ("kvssd" | "blockssd"), _)) => {

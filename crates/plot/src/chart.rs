@@ -3,7 +3,7 @@
 //! nor dash patterns, and it brings crates of its own.
 //!
 //! No text overlaps another: what is too long is broken into lines, set aslant or shortened, and
-//! labels of an axis that have no room are left out.
+//! labels of an axis that do not fit are left out.
 
 use std::fmt::Write as _;
 
@@ -26,9 +26,9 @@ const GROUND: &str = "#fff";
 const MARK: &str = "#c00000";
 /// How wide the mark of a point of a line is.
 const MARK_WIDTH: f64 = 18.0;
-/// A line of more points is drawn through this many of them, evenly chosen.
+/// A line with more points than this is drawn through this many of them, evenly chosen.
 const MOST_POINTS: usize = 240;
-/// A line of more points is drawn without circles at them.
+/// A line with more points than this is drawn without circles at its points.
 const MOST_CIRCLES: usize = 60;
 
 /// The title of the vertical axis ends here.

@@ -9,9 +9,9 @@ use runstone_flash::kvssd::{self, Cause, KvSsd, Write};
 use runstone_kv::{Direction, KvMetrics, KvStore, KvWrite, Visit};
 use runstone_kv::{Error, Result};
 
-/// Entries that a scan takes at a time, at first and at most: twice as many each time. Other
-/// callers get their turn between two such stretches. A separated value costs a page, so a scan
-/// that ends soon must not have read many ahead.
+/// How many entries a scan takes at a time, at first and at most; each stretch has twice as many as
+/// the one before. Other callers get their turn between two stretches. A separated value costs a
+/// page, so a scan that ends soon must not have read many ahead.
 const FIRST_SCAN_ENTRIES: usize = 16;
 const SCAN_ENTRIES: usize = 256;
 

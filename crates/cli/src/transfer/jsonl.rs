@@ -97,8 +97,8 @@ pub fn parse(line: &[u8], fields: &Fields) -> Result<Parsed, String> {
     Ok(Parsed { record: Record { key, value, expires_ms }, key: key_kind })
 }
 
-/// Why a first line, and with it every similar line, cannot be a record: a text and what to do. A
-/// line that is malformed in another way may be the only one.
+/// Why a first line, and with it every similar line, cannot be a record: a text and what to do.
+/// `None` also for a line that is malformed in another way, because the other lines may be fine.
 pub fn refusal(line: &[u8], fields: &Fields) -> Option<(String, String)> {
     let text = line.trim_ascii();
     if text.starts_with(b"[") || text == b"{" {

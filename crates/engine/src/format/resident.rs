@@ -1,6 +1,6 @@
 //! Finds the blocks of a partition that are in memory, by their number. A search goes from the
-//! separator straight to the block. The cache would take its hash table and the list of a shard,
-//! under a lock: a fifth of a get that finds everything in memory.
+//! separator straight to the block. The cache would search its hash table and update the list of a
+//! shard, under a lock. That is a fifth of the time of a get that finds everything in memory.
 //!
 //! The cache alone decides what stays. From a block's second use on, a partition knows where it is,
 //! for as long as the cache or a reader holds it; a block that is dropped removes itself here. The

@@ -164,8 +164,8 @@ impl Leases {
         self.state.lock().found = is_needed.then_some(place);
     }
 
-    /// The place that readers must reach before nothing that was free at open is needed; `None` if
-    /// there are no readers.
+    /// Once all readers have reached this place, they need nothing that was free at the open.
+    /// `None` if there are no readers.
     pub(crate) fn found(&self) -> Option<EditPlace> {
         self.state.lock().found
     }

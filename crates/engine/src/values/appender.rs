@@ -4,7 +4,7 @@
 //!    written.
 //! 2. `finish` writes the rest and syncs the file once. The edit that it returns goes into the same
 //!    manifest record as the tables that point to the records.
-//! 3. After the edit was published, `commit` leaves the segments that have room to the next
+//! 3. After the edit was published, `commit` hands the segments that are not full over to the next
 //!    appender. An appender that is dropped earlier leaves nothing: its slots are free again, and
 //!    bytes that it wrote after the end of a known segment are not part of that segment.
 //!
@@ -267,7 +267,8 @@ impl Appender {
         Ok(ValueEdit { store: self.store.number, groups: groups.collect() })
     }
 
-    /// Leaves the segments that have room to the next appender, after the edit was published.
+    /// Hands the segments that are not full over to the next appender, after the edit was
+    /// published.
     pub(crate) fn commit(mut self) {
         let mut state = self.store.state.lock();
         for (group, writer) in &self.groups {

@@ -10,7 +10,7 @@ pub fn one_of<T: Clone>(random: &mut Random, choices: &[T]) -> T {
     choices[random.below(choices.len() as u64) as usize].clone()
 }
 
-/// What the caller asks for by the environment, or the seeds of a test run.
+/// The seeds that the environment variables name, or those of a usual test run.
 #[allow(dead_code, reason = "not every test asks for seeds")]
 pub fn seeds(usual: Range<u64>) -> Range<u64> {
     let number = |name, otherwise| {

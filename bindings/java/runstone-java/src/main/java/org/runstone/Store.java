@@ -194,9 +194,9 @@ public final class Store extends Handle {
 
     /**
      * Shows what another process has committed to a store that is open for reading. The store and
-     * its keyspaces show it from then on; snapshots and cursors keep their moment. Transactions from
-     * before refuse these keyspaces: begin them again. A keyspace that was dropped throws with the
-     * code {@code UNKNOWN_KEYSPACE}.
+     * its keyspaces show it from then on; snapshots and cursors keep their moment. A transaction
+     * that began before refuses these keyspaces: begin it again. A keyspace that was dropped throws
+     * with the code {@code UNKNOWN_KEYSPACE}.
      *
      * @return whether there was anything
      */
