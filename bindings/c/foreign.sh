@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Tests and wrappers of others, over Runstone in LevelDB's place: LevelDB's own test of its C
 # interface (from the crate leveldb-sys, which brings LevelDB's source), and the tests of levigo,
-# LevelDB for Go, and of cometbft-db, which is built on levigo. They come from their registries;
-# nothing of them is changed but the name of an include. Prints what passed, with LevelDB's library
-# too where the system has it. Needs what test.sh needs, and Go for the last two. Usage:
+# LevelDB for Go, and of cometbft-db, which is built on levigo. They come from their registries, and
+# only the name of an include is changed in them. Prints what passed, with LevelDB's library too
+# where the system has it. Needs what test.sh needs, and Go for the last two. Usage:
 # bindings/c/foreign.sh
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -47,11 +47,11 @@ github.com/cometbft/cometbft-db v1.0.4 h1:cezb8yx/ZWcF124wqUtAFjAuDksS1y1yXedvtp
 github.com/cometbft/cometbft-db v1.0.4/go.mod h1:M+BtHAGU2XLrpUxo3Nn1nOCcnVCiLM9yx5OuT0u5SCA=
 EOF
     printf 'package fetch\n\nimport _ "github.com/cometbft/cometbft-db"\n' > "$work/comet/fetch.go"
-    # The sums of what it needs in turn are those of this moment.
+    # Only the checksums of cometbft-db itself are pinned, not those of its own dependencies.
     (cd "$work/comet" && go mod tidy) > "$work/log" 2>&1 || { cat "$work/log"; exit 1; }
 fi
 
-# LABEL LIBRARY_DIRECTORY: all of it with one library, which is found there when it runs.
+# LABEL LIBRARY_DIRECTORY: all tests with one library, which the loader finds in that directory.
 run() {
     export TEST_TMPDIR="$work/$1"
     mkdir "$TEST_TMPDIR"

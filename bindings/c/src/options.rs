@@ -41,7 +41,7 @@ impl OpenOptions {
         }
     }
 
-    /// What a repair takes of them.
+    /// The options that a repair uses.
     pub(crate) fn to_repair(&self) -> Options {
         self.options.clone()
     }
@@ -54,7 +54,7 @@ impl OpenOptions {
         }
     }
 
-    /// The options for what shares no resources.
+    /// The options for a call that cannot share resources; an error if there are resources.
     pub(crate) fn without_resources(&self, what: &str) -> Result<Options> {
         match &self.resources {
             Some(_) => Err(Failure::invalid(format!(

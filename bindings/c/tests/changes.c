@@ -372,9 +372,8 @@ static void a_gap_of_operands(void) {
     gone(path);
 }
 
- /* A get stores the value that it made of many operands. A reader can distinguish this put from
- those
- * that somebody asked for. */
+/* A get stores the value that it made of many operands. A reader can distinguish this put from
+ * those that somebody asked for. */
 static void a_folded_put(void) {
     enum { OPERANDS = 100 };
     runstone_store *store;

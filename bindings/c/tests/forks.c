@@ -119,7 +119,7 @@ static void refuses(struct objects *all) {
     REFUSED(OTHER, "fork", runstone_live(shared_follower, NULL, &bytes));
     REFUSED(OTHER, "fork", runstone_close(shared_follower));
     REFUSED(OTHER, "fork", runstone_close(store));
-    /* A batch is memory. Whether a thread had it when the fork came is not known. */
+    /* A batch is memory. Whether a thread was using it at the fork is not known. */
     runstone_status status = runstone_batch_clear(shared_batch);
     CHECK(status == RUNSTONE_OK || status == OTHER);
     WORKS(runstone_batch_count(all->batch, &count));
@@ -232,7 +232,7 @@ int main(int argc, char **argv) {
     WORKS(runstone_rollback(shared_transaction));
     WORKS(runstone_batch_close(shared_batch));
     WORKS(runstone_cursor_close(shared_cursor));
-    /* What the children did took nothing from those who read. */
+    /* The children took nothing from the readers of the parent. */
     runstone_change change;
     WORKS(runstone_changes_next(shared_changes, 0, &change));
     CHECK(change.kind != RUNSTONE_CHANGE_NONE);

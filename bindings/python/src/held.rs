@@ -1,10 +1,10 @@
 //! How the objects of Python hold parts of a store, and how they release them.
 //!
-//! A close ends everything: cursors hold tables, transactions and keyspaces the whole store, and so
-//! their files and memory, for as long as Python keeps the objects, such as in a traceback. So the
-//! objects of a store are listed, and its close makes each release its part. An object that is in
-//! use meanwhile is dropped when that use ends. Without a close, the store is closed with its last
-//! object.
+//! A close ends everything. Otherwise cursors would hold tables, and transactions and keyspaces
+//! would hold the whole store, with its files and memory, for as long as Python keeps the objects,
+//! such as in a traceback. So the objects of a store are listed, and its close makes each release
+//! its part. An object that is in use meanwhile is dropped when that use ends. Without a close, the
+//! store is closed with its last object.
 //!
 //! Python ends objects while it holds its own lock, in whichever thread drops the last reference:
 //!

@@ -33,7 +33,7 @@ pub struct FlashArgs {
     /// Flash that is kept free of data, in percent.
     #[arg(long, value_name = "PERCENT", default_value_t = 5)]
     set_aside: u32,
-    /// TH, most strata of a table that rlsm remaps.
+    /// TH, the most strata of a table that rlsm remaps.
     #[arg(long = "th", value_name = "N", default_value_t = 2)]
     #[arg(value_parser = clap::value_parser!(u8).range(1..=20))]
     threshold: u8,

@@ -112,10 +112,10 @@ options! {
     /// How flat the tree of `garnering` is, above 0 to 1; 1 is leveling. At least 0.001, rounded
     /// to thousandths.
     c(f64) c: Thousandths = Thousandths::from(0.8);
-    /// K: most runs of a level above the last, for `fluid`, or most tables that overlap between two
-    /// guards, for `guards`. At least 1.
+    /// K: the most runs of a level above the last, for `fluid`, or the most tables that overlap
+    /// between two guards, for `guards`. At least 1.
     max_runs(u32) max_runs: u32 = 9;
-    /// Z: most runs of the last level, for `fluid`. At least 1.
+    /// Z: the most runs of the last level, for `fluid`. At least 1.
     last_level_runs(u32) last_level_runs: u32 = 1;
     /// T_s: least size of a table that is cut where the key prefix changes, in bytes. 4 KiB to
     /// 1 EiB. For `adaptive-tiering`, and for partitioner `prefix`.
@@ -149,7 +149,7 @@ options! {
     seek_bytes(u64) seek_bytes: u64 = 16 << 10;
     /// Fewest seeks that `seek_compaction` allows a table, whatever its size. At least 1.
     least_seeks(u32) least_seeks: u32 = 100;
-    /// k: most runs of a stack, for `bigtable`, `constant`, `universal`, `binomial` and
+    /// k: the most runs of a stack, for `bigtable`, `constant`, `universal`, `binomial` and
     /// `min-latency`. Under `universal`, the newest runs compact above this number whatever their
     /// sizes are. 1 to 1000, and below `l0_slowdown_runs` of the keyspace.
     stack_runs(u32) stack_runs: u32 = 6;

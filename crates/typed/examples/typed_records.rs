@@ -1,5 +1,6 @@
-//! Records with types of your own: keys and values through serde, where keys sort by their fields
-//! in turn, so that the fields in front are a prefix and a range of keys is one of the store.
+//! Records with types of your own: keys and values through serde. Keys sort by their fields in
+//! turn. So the first fields are a prefix, and a range of typed keys is a range of keys in the
+//! store.
 
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ struct OrderKey {
     number: u32,
 }
 
-/// Its first two fields may be looked for; for keys that are tuples this is built in.
+/// Allows scans by the first two fields; for keys that are tuples this is built in.
 impl KeyPrefix<OrderKey> for (String, i32) {}
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -46,7 +47,7 @@ pub(crate) fn main() -> Result<()> {
     store.write(&batch, WriteOptions::sync())?;
     assert_eq!(orders.get(&key("Oslo", 9, 1))?, Some(order(450)));
 
-    // The fields in front are a prefix; numbers sort as numbers, negative ones too.
+    // The first fields are a prefix; numbers sort as numbers, negative ones too.
     let mut cents = 0;
     for entry in orders.prefix(&("Oslo".to_string(), 10))? {
         let (key, order) = entry?;
@@ -57,7 +58,7 @@ pub(crate) fn main() -> Result<()> {
     let first = orders.range(key("Rome", i32::MIN, 0)..)?.next().expect("one of Rome")?;
     assert_eq!(first.0.day, -1);
 
-    // What is not of the type is an error that says which key.
+    // An entry that is not of the type is an error, which names the key.
     orders.keyspace().put([1, 2, 3], "not an order")?;
     let error = orders.iter()?.find_map(Result::err).expect("one is refused");
     assert!(error.is_invalid());

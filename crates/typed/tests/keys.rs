@@ -1,4 +1,5 @@
-//! Bytes of keys order as the keys do, come back as they were, and are prefixes of nothing else.
+//! The bytes of keys sort as the keys do, decode to the same keys, and are prefixes of no other
+//! keys.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -178,7 +179,7 @@ fn the_bytes_are_those_that_the_documentation_draws() {
     assert!(bytes(key::encode(&())).is_empty());
 }
 
-/// Types of the standard library that serde writes in another form for people.
+/// Types of the standard library that serde writes differently in human-readable formats.
 #[test]
 fn addresses_and_times_are_compact() {
     let addresses = ["1.2.3.4", "10.0.0.1", "::1"].map(|text| text.parse().expect("an address"));
@@ -237,7 +238,7 @@ fn deep_keys_are_refused() {
     assert!(lists.to_string().contains("128 deep"));
 }
 
-/// What lies in itself in every way there is.
+/// A type that contains itself in every possible way.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 enum Deep {
     End,
@@ -248,8 +249,8 @@ enum Deep {
     Named { within: Option<Box<Deep>> },
 }
 
-/// What can be written can be read, to the last level. Where the last one was a list or a variant
-/// of nothing, it could not.
+/// What can be written can be read, to the deepest level. It could not be read if the deepest value
+/// was an empty list or an empty variant.
 #[test]
 fn all_that_encodes_decodes() {
     type Wrap = fn(Deep) -> Deep;

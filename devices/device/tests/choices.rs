@@ -348,7 +348,7 @@ const COMBINATIONS: [[&str; 7]; 12] = [
     ["tiering", "size", "vlog", "uniform", "installed at once", "mapped", "kvssd: nlsm"],
 ];
 
-/// Different numbers for different ones, spread over all.
+/// Maps different numbers to different ones, which are spread over all of u64.
 fn mixed(number: u64) -> u64 {
     number.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }

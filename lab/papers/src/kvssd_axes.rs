@@ -2,10 +2,11 @@
 //! levels of several runs too: as strata, or under tiering.
 //!
 //! 1. What separated values would save was estimated before they were built, from two parts. The
-//!    device with pointers of 16 bytes in place of the values gives the writes of the tree. A log
-//!    that takes each value once is a page-mapped device whose pages are records, on the blocks
-//!    that the pointers leave; about one record in eight, in blocks of an eighth. It gives the
-//!    copies of collections. The sum stays next to the measured figure.
+//!    device with pointers of 16 bytes in place of the values gives the writes of the tree. The
+//!    copies of collections come from a model of a log that takes each value once: a page-mapped
+//!    device whose pages are records, on the blocks that the pointers leave free. The model has
+//!    about one record in eight, and blocks an eighth as large. The sum stays next to the measured
+//!    figure.
 //! 2. The device has its values inside, in a log or in groups. Its writes are measured, and its
 //!    pages per get and per entry of a scan. A second run updates only, which ages the stream of
 //!    values.

@@ -95,8 +95,8 @@ pub fn make() -> Vec<Sample> {
     ]
 }
 
-/// Options to make and open samples. The store keeps the keyspace options. The clock is the
-/// system's: for it, what had expired when a sample was made has.
+/// Options to make and open samples. The store keeps the keyspace options. The clock is that of the
+/// system, so entries that had expired when a sample was made have expired now.
 pub fn options(keyspace: Option<KeyspaceOptions>) -> Options {
     Options::default()
         .memory_budget_bytes(2 << 20)

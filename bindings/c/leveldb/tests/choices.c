@@ -1,5 +1,5 @@
-/* Options of LevelDB together: each acts beside every other as it does alone. All combinations are
- * tried. And handles that were closed stay closed. */
+/* Options of LevelDB together: each acts the same with every other option as it does alone. All
+ * combinations are tried. And handles that were closed stay closed. */
 
 #include <inttypes.h>
 #include <unistd.h>

@@ -1,6 +1,6 @@
-/* Orders of keys that a program brings. The library has that of bytes, and checks the other
- * against it: at the first keys that do not agree everything fails, and stays so. Each order here
- * asserts that it sees keys of the program's form only. */
+/* Key orders of a program's own. The library has only the order of bytes, and checks the program's
+ * order against it: after the first two keys that do not agree, every call fails. Each order here
+ * asserts that it sees only keys in the program's form. */
 
 #include <stdint.h>
 

@@ -13,10 +13,11 @@
 //!    Where tables are cut by Global-Range, sources are widened by all tables that the hull of the
 //!    job overlaps, and by the target tables that this requires. Bounds are shared there, so the
 //!    new hull is the old one in most cases, and a cell that sinks as a whole is rewritten once. If
-//!    that is too much, sources are widened as without Global-Range. A table that is a quarter
-//!    tombstones or more, and twice the share of its level as a whole, sinks before its turn, and
-//!    the cursor stays: scans pass what tombstones delete until the two meet. Such a table that
-//!    overlaps nothing below is rewritten without its tombstones: a move would keep them for good.
+//!    that is too much, sources are widened as without Global-Range. If at least a quarter of a
+//!    table's entries are tombstones, and at least twice the share in its level as a whole, the
+//!    table sinks before its turn, and the cursor stays: scans pass what tombstones delete until
+//!    the two meet. Such a table that overlaps nothing below is rewritten without its tombstones: a
+//!    move would keep them for good.
 //! 3. The level with the highest score sinks first; one that is blocked yields to the next one.
 //! 4. If nothing else can sink and level 0 has [`L0_PATIENCE`] times the trigger of idle runs, the
 //!    newest of them compact into one run of level 0, to keep reads bounded while level 1 is busy.

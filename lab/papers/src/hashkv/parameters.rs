@@ -94,8 +94,9 @@ pub(super) fn reserve(context: &Context<'_>, report: &mut PaperReport) -> Result
     Ok(())
 }
 
-/// P3 of HashKV and of vLog at each reserve, without filters as in experiment 1, and with LevelDB's
-/// seek compaction if there is a fewest number of seeks.
+/// P3 of HashKV and of vLog at each reserve, without filters as in experiment 1. With
+/// `least_seeks`, the smallest number of seeks that a table is allowed, LevelDB's seek compaction
+/// is on.
 fn through_reserves(
     context: &Context<'_>,
     report: &mut PaperReport,

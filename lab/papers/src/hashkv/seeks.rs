@@ -39,7 +39,7 @@ rows! {
         "" => Beside("what the rule changes");
 }
 
-/// What the limits are called, and the fewest seeks.
+/// The names of the limits, and the smallest number of seeks that a table is allowed.
 const LIMITS: [(&str, Option<u32>); 3] =
     [("off", None), ("scaled", Some(SCALED_SEEKS)), ("unscaled", Some(SEEKS))];
 

@@ -87,7 +87,7 @@ fn tree(policy: &str, partitioner: Partitioner, theta: u64) -> KeyspaceOptions {
     plain_options(policy).policy(custom::with_options(policy, shape)).block_bytes(1024)
 }
 
-/// A tree as a side of a comparison. Memtables are flushed by their records.
+/// A tree as a side of a comparison. The bytes of its records decide when a memtable is flushed.
 fn side_of(name: &str, options: &KeyspaceOptions) -> Side {
     Side::keyspace(name, options).with(BUFFER, FLUSH_BYTES)
 }

@@ -26,7 +26,7 @@ struct Medium {
     read_bytes_per_us: u64,
 }
 
-/// A call of the system and a copy, in round numbers: the paper has no figure.
+/// A system call and a copy, in round numbers: the paper has no figure.
 const PAGE_CACHE: Medium = Medium { read_ns: 1_000, read_bytes_per_us: 5_000 };
 const SSD: Medium = Medium { read_ns: 110_000, read_bytes_per_us: 500 };
 const WRITTEN_BYTES_PER_US: u64 = 490;

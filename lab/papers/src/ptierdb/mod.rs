@@ -11,7 +11,7 @@
 //! * `baselines`: figure 2: load and mix A at T = 6.
 //! * `sizes`: figure 6: uniform writes, then uniform reads, of entries of four sizes; and the same
 //!   writes by the simulator.
-//! * `causes`: what turns off the causes of three results.
+//! * `causes`: three results with their causes turned off.
 //! * `simulated`: table I at the paper's own size, by metadata alone.
 //! * `tree`, `machine`, `reasons`: a store under test, the machine that it runs on, and what its
 //!   compactions were for.

@@ -29,8 +29,8 @@ pub(super) const C: usize = 2;
 pub(super) const F: usize = 3;
 pub(super) const E: usize = MIXES.len();
 pub(super) const INSERTS_IN_E: u64 = 5;
-/// Scans after the gets, which are twice the records, and the stores of their row. The gets of all
-/// nine took a tenth of the part.
+/// Scans after the gets, and the stores that their row compares. There are twice as many gets as
+/// records; with all nine stores they took a tenth of the time of this part.
 const SETTLED_SCANS: u64 = 1_000;
 const SETTLED: [usize; 2] = [LEVELED, EVERY];
 
@@ -116,7 +116,7 @@ fn both_runs(rival: &Rival, records: u64, settled_scans: Option<u64>) -> Result<
     Ok(run)
 }
 
-/// Load and the first of A, B, C, F and D, as many as that.
+/// Load, and the first `mixes` of A, B, C, F and D.
 pub(super) fn first_run(mut tree: Tree, records: u64, mixes: usize) -> Result<Run> {
     let load = tree.phase(records, Tree::insert)?;
     let wanted = &MIXES[..mixes];

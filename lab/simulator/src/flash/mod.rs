@@ -64,12 +64,12 @@ pub enum FlashDesign {
     /// The device keeps the tree, and compactions remap pages. One block takes the pages of all
     /// levels.
     Mixed {
-        /// TH: most strata of a table.
+        /// TH: the most strata that a table may have.
         threshold: u8,
     },
     /// The same, but each level has blocks of its own.
     Rlsm {
-        /// TH: most strata of a table.
+        /// TH: the most strata that a table may have.
         threshold: u8,
     },
 }

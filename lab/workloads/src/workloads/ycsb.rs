@@ -17,8 +17,9 @@ use crate::bench::{Bench, End, Tally, Worker};
 use crate::generators::keys::ycsb_key;
 use crate::generators::{Latest, Rng, ScrambledZipfian};
 
-/// The most records drawn until one exists. If hardly any exists, since a duration ends a run of
-/// far more operations than it has time for, the next draw is taken modulo those that do.
+/// The most records drawn until one exists. Hardly any may exist if a duration ends the run: the
+/// draws then cover all the records that its operations could insert. In that case the next draw is
+/// taken modulo the records that exist.
 const MOST_DRAWS: usize = 1024;
 
 /// ycsb-load.

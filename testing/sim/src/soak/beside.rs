@@ -1,7 +1,7 @@
-//! Keyspaces beside those of the model: one of counters under a merge operator, one that only loads
-//! fill, one under a compaction filter that removes and changes, and accounts for transactions of
-//! other threads. What the first three hold follows from the number of operations alone, so neither
-//! process keeps a model of it; the accounts always add up to nothing.
+//! Keyspaces beside those of the model: one of counters under a merge operator, one that is filled
+//! only by loads, one under a compaction filter that removes and changes entries, and accounts for
+//! transactions of other threads. What the first three hold follows from the number of operations
+//! alone, so neither process keeps a model of it; the accounts always add up to nothing.
 
 use std::collections::BTreeMap;
 use std::path::Path;

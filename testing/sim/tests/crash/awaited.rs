@@ -1,5 +1,6 @@
-//! Commits that are awaited, and the machine stops, or a sync fails, at every I/O operation: what
-//! was reported as durable is there, the rest is a prefix, and no commit stays unanswered.
+//! Commits are awaited, and the machine stops or a sync fails at any of their I/O operations.
+//! Writes that were reported as durable are there, the writes that are there form a prefix of all,
+//! and no commit stays unanswered.
 
 use std::future::Future;
 use std::pin::Pin;

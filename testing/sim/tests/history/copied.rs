@@ -100,7 +100,8 @@ fn copies_by_hand_have_histories_of_their_own() {
 }
 
 /// Neither store has a number of its own when the original is backed up. But the copy logs a small
-/// log again, under other numbers, which are in its records of values, before the last 4 KiB.
+/// log again, under other numbers. Its records of values hold these numbers, outside the last 4 KiB
+/// of the file.
 #[test]
 fn values_of_a_copy_are_told_apart_before_either_store_goes_on() {
     for placement in PLACEMENTS {

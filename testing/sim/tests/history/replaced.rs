@@ -1,4 +1,4 @@
-//! Another copy is laid into the place of a store while a reader of changes, a follower, a mirror
+//! Another copy is put in the place of a store while a reader of changes, a follower, a mirror
 //! and an archiver of it run. They go on only if what they show is what lies there now.
 
 use std::collections::BTreeMap;
@@ -157,7 +157,7 @@ impl Replaced {
         }
         self.content = self.copies[copy].clone();
         let opened = self.open().or_else(|error| {
-            // Files that stayed are not of the copy.
+            // Files that stayed do not belong to the copy.
             let is_told = matches!(error, Error::Corruption { .. });
             assert!(is_told && !matches!(how, How::Anew | How::Moved), "{how:?}: {error}");
             fs::remove_dir_all(&path).expect("it is there");

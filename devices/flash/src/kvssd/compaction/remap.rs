@@ -35,7 +35,7 @@ impl<'a> CompactionInput<'a> {
 /// Limits of a remapped table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemapLimits {
-    /// TH: most strata; 0 rewrites everything (nLSM).
+    /// TH: the most strata of a remapped table; 0 rewrites everything (nLSM).
     pub threshold: u8,
     /// The most pages that a table may have.
     pub table_pages: u32,

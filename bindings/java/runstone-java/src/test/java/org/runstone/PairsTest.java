@@ -1,4 +1,4 @@
-// Combined options: each has the same effect beside every other as it has alone.
+// Combined options: each has the same effect with every other option as it has alone.
 
 package org.runstone;
 

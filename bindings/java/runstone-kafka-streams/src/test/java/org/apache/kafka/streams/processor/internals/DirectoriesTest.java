@@ -46,7 +46,7 @@ class DirectoriesTest {
                 Instance.config(directory, guarantee), topics);
     }
 
-    /** Files of the directory, or that were in it, that this process has open or mapped. */
+    /** Files that are or were in the directory, and that this process has open or mapped. */
     private List<String> inUse() throws IOException {
         List<String> inUse = new ArrayList<>();
         Path self = Path.of("/proc/self");

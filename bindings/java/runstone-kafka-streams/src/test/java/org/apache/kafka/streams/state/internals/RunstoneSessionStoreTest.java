@@ -35,15 +35,15 @@ class RunstoneSessionStoreTest extends AbstractSessionBytesStoreTest {
                 keySerde, valueSerde).build();
     }
 
-    /** The suite asks where stores differ; ours finds sessions by time, as this one does. */
+    /** The suite asks where stores differ. Ours finds sessions by time, as this type does. */
     @Override
     StoreType storeType() {
         return StoreType.RocksDBTimeOrderedSessionStoreWithIndex;
     }
 
     /**
-     * Upstream's test continues with a store that it has closed: its segments open again. Ours
-     * refuses that, so this one restores into a new store.
+     * Upstream's test continues with a store that it has closed: its segments open again. Our store
+     * refuses that, so this test restores into a new store.
      */
     @Override
     @Test
