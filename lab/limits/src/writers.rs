@@ -36,7 +36,7 @@ fn line_pass_ns() -> f64 {
         let mut looks = 0u32;
         while line.load(Acquire) != to {
             looks += 1;
-            // Both may be on one core, where only the other's turn helps.
+            // Both threads may be on one core, where this one has to let the other run.
             if looks.is_multiple_of(1_000) {
                 std::thread::yield_now();
             }

@@ -33,7 +33,7 @@ pub(super) struct Limits {
     /// Bytes still to be compacted that slow writers down, and that stop them.
     pub(super) debt_bytes: [u64; 2],
     pub(super) flushes: Flushes,
-    /// How many times as fast as the client's lane that of the background is.
+    /// How many times as fast the lane of the background is as that of the client.
     pub(super) background_speed: u64,
 }
 
@@ -47,11 +47,11 @@ impl Limits {
 /// When a full memtable is flushed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Flushes {
-    /// After the compaction that runs.
+    /// After the running compaction.
     #[default]
     Queued,
-    /// At once; the compaction that runs ends later by as much. RocksDB has a thread for flushes,
-    /// LevelDB interrupts its compaction for one.
+    /// At once; the running compaction ends later by the time of the flush. RocksDB has a thread
+    /// for flushes, LevelDB interrupts its compaction for one.
     First,
 }
 
@@ -81,7 +81,7 @@ pub(super) struct Clock {
     /// When each memtable that waits is flushed.
     flushed_at_ns: VecDeque<u64>,
     backlog: Backlog,
-    /// Level-0 runs that the compaction which runs replaces, and that count until it ends.
+    /// Level-0 runs that the running compaction replaces. They count until it ends.
     replaced_runs: usize,
     /// How often writers were held back by what a flush or a compaction left undone.
     pub(super) stalls: u64,
@@ -104,8 +104,8 @@ impl Clock {
         self.now_ns += operation_ns(reads, bytes);
     }
 
-    /// A memtable is full, and is flushed as [`Flushes`] says. Either way the background is free
-    /// later by as much.
+    /// A memtable is full, and is flushed as [`Flushes`] says. Either way the flush delays the
+    /// moment at which the background is free.
     fn flush(&mut self, bytes: u64, backlog: Backlog, limits: &Limits) {
         let took_ns = limits.background_ns(bytes);
         self.free_at_ns = self.free_at_ns.max(self.now_ns) + took_ns;
@@ -206,7 +206,7 @@ impl Lanes {
         Lanes { clock: Clock::default(), limits, operation_bytes: 0, uncharged_bytes: 0 }
     }
 
-    /// The same, whose client writes entries of this many bytes.
+    /// The same lanes, for a client that writes entries of this many bytes.
     pub(super) fn of_entries(self, operation_bytes: u64) -> Lanes {
         Lanes { operation_bytes, ..self }
     }

@@ -301,7 +301,7 @@ impl Loaded {
         Ok(Loaded { lanes: None, ..self })
     }
 
-    /// Simulated time so far, and how much of it writers waited.
+    /// Simulated time so far, and for how much of it writers waited.
     pub fn seconds(&self) -> [f64; 2] {
         let clock = self.lanes.as_ref().map(|lanes| &lanes.clock);
         let times_ns = clock.map_or([0, 0], |clock| [clock.now_ns(), clock.stalled_ns]);

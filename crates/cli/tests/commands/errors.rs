@@ -305,8 +305,8 @@ fn a_database_of_leveldb_is_recognised() {
     }
 }
 
-/// The signal of the limit of file sizes ended the command without a word, and a half-written file
-/// was left.
+/// SIGXFSZ, which a limit on file sizes sends, ended the command without a word, and a half-written
+/// file was left.
 #[test]
 fn a_limit_of_file_sizes_is_told() {
     let place = Place::new();

@@ -57,7 +57,8 @@ pub(crate) struct InsideMerge {
 }
 
 impl InsideMerge {
-    /// Refuses to call an operator from inside one of the same store, which reads its own result.
+    /// Refuses to call an operator from inside an operator of the same store: that operator would
+    /// read its own result.
     #[inline]
     pub(crate) fn of(opening: u64) -> Result<InsideMerge> {
         let before = MERGING.get();

@@ -45,7 +45,8 @@ impl Nand {
             last_seq = seq;
         }
         if mark.is_none() {
-            // Nothing was ever synced, or that is not known. So every program that is there counts.
+            // Nothing was ever synced, or nobody knows whether anything was. So every program that
+            // is there counts.
             last_seq = newer.last_key_value().map_or(0, |(seq, _)| *seq);
         }
         let gone = last_seq.checked_add(1).map(|first| newer.split_off(&first));

@@ -52,7 +52,7 @@ pub(crate) fn spare_blocks(catalog: &Catalog) -> u32 {
 
 /// How many pages of tables and metadata leave room to work: for open blocks, one part of a
 /// compaction, two checkpoints and the journal between them, and at least the over-provisioning. A
-/// block with one dead page is never collected, so it counts as all its pages but one.
+/// block with a single dead page is never collected, so of each block only all pages but one count.
 pub(crate) fn limit_pages(catalog: &Catalog) -> u64 {
     let block_pages = u64::from(catalog.space.block_pages());
     let usable = u64::from(catalog.space.usable_count());
