@@ -210,7 +210,7 @@ fn the_memtables_of_all_stores_together_keep_the_budget() {
     // 130 MB went through: 5.4 to each store, none of which fills a memtable of its own.
     let most = most.into_inner();
     assert!(most > BUDGET_BYTES / 4, "much of it is used: {most}");
-    // The twentieth is what is promised of memory. Log segments and spare chunks count too.
+    // A twentieth above the budget is the promised bound. Log segments and spare chunks count too.
     assert!(most <= BUDGET_BYTES + BUDGET_BYTES / 20, "{most} bytes");
     // A store to which nobody writes holds nothing up: what it keeps in memory was flushed.
     for (n, store) in stores.iter().enumerate() {

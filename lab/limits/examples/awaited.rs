@@ -1,7 +1,7 @@
 //! Measures synced writes that are awaited beside synced writes of blocking threads: `cargo run
-//! --release -p runstone-limits --example awaited -- [SECONDS] [ROUNDS] [TASKS]`, in a directory of
-//! the working directory's disk. Two loads take turns in one store: 64 threads, and 10,000 tasks of
-//! tokio on two threads. Each thread and each task has one write under way.
+//! --release -p runstone-limits --example awaited -- [SECONDS] [ROUNDS] [TASKS]`, in a temporary
+//! directory below the working directory. Two loads take turns in one store: 64 threads, and 10,000
+//! tasks of tokio on two threads. Each thread and each task has one write under way.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -18,7 +18,7 @@ const VALUE: [u8; 100] = [7; 100];
 struct Turn {
     writes_per_second: f64,
     writes_per_sync: f64,
-    /// Of some of the writes, ascending.
+    /// Those of some of the writes, ascending.
     latencies: Vec<Duration>,
 }
 

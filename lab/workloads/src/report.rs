@@ -66,7 +66,7 @@ pub struct MetricsReport {
     pub space_amplification: Option<f64>,
     /// Resident memory of the process.
     pub resident_bytes: u64,
-    /// The most that was resident.
+    /// The most memory that was resident.
     pub peak_resident_bytes: u64,
     /// Key and value bytes that users wrote.
     pub user_bytes_written: u64,

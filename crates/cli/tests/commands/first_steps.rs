@@ -1,5 +1,5 @@
-//! What a user meets who does not know the names yet: words of other stores, options of other
-//! commands, keyspaces that are still to be made. Not what goes wrong later; see `hints`.
+//! The first steps of a user who does not know the names yet: words of other stores, options of
+//! other commands, keyspaces that are still to be made. What goes wrong later is in `hints`.
 
 use crate::Place;
 

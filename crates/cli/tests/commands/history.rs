@@ -13,7 +13,7 @@ fn lines(place: &Place, arguments: &[&str]) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
 }
 
-/// What a command says that fails.
+/// The message of a command that fails.
 fn failed(place: &Place, arguments: &[&str]) -> String {
     let ran = place.run(arguments);
     assert_ne!(ran.code, 0, "{arguments:?}");

@@ -1,6 +1,6 @@
 //! The work under the commit lock is bounded, whatever a user does: a bounded number of entries are
-//! looked at, and a bounded number of bytes are copied, under one hold of the lock. The most of
-//! both is counted.
+//! looked at, and a bounded number of bytes are copied, under one hold of the lock. The largest
+//! number of each that occurred is kept.
 
 use crate::keys::SeqNo;
 use crate::wal::batch::Batch;

@@ -2,9 +2,9 @@
 //! applies, purges, takes snapshots and installs them. What it had promised is there, and log and
 //! machine fit together.
 //!
-//! What the entry of an index asks for is a function of term and index, and what a machine holds is
-//! one of the last index that it applied. So the oracle keeps little: which vote was saved, how far
-//! the log is durable and in which terms, and what was purged and installed.
+//! The request in an entry is a function of the entry's term and index. The content of a machine is
+//! a function of the last index that it applied. So the oracle keeps little: which vote was saved,
+//! how far the log is durable and in which terms, and what was purged and installed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -47,7 +47,7 @@ fn membership(index: u64) -> Membership<u64, ()> {
     Membership::new(vec![BTreeSet::from([1, 2, index])], ())
 }
 
-/// What a machine holds that applied everything up to an index; terms leave no trace in it.
+/// The content of a machine that has applied everything up to an index. Terms leave no trace in it.
 fn expected(last: Option<u64>) -> (Content, Option<u64>) {
     let (mut content, mut member_index) = (Content::new(), None);
     for index in 0..last.map_or(0, |last| last + 1) {
@@ -80,7 +80,7 @@ struct Oracle {
     installed: u64,
     vote_saved: u64,
     vote_wanted: u64,
-    /// One more than the last index that was purged or was to be.
+    /// One more than the last index that was purged, or that a purge was told to remove.
     purged: u64,
 }
 

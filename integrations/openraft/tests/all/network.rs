@@ -25,7 +25,7 @@ pub struct World {
     /// The latest vote that each node told another: it must never forget it.
     pub votes: BTreeMap<u64, Vote<u64>>,
     random: Random,
-    /// Of this many messages one is lost; 0 for none.
+    /// One in this many messages is lost; 0 for none.
     pub lost_of: u64,
     /// How many snapshots arrived.
     pub snapshots: u64,
