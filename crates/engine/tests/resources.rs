@@ -315,7 +315,7 @@ fn compactions_keep_the_rate_and_writers_do_not_wait_for_it() {
     }
     store.compact().expect("a compaction");
     assert!(store.metrics().counters.paused_ns > 0, "8 MB flushed, 4 MB compacted");
-    // Closing waits for no rate.
+    // A close does not wait for the rate limit.
     let synced = WriteOptions::sync();
     let mut batch = runstone::Batch::new();
     batch.put(store.default_keyspace(), "k", "v").expect("a key");

@@ -138,9 +138,9 @@ fn check_kvssd(host: &Host, history: &mut History<State>, place: &str) -> KvSsd 
 
 /// Users met it on `kvssd:` with its image in a file: after 10 synced writes and a flush the power
 /// of their machine failed, and all 10 were gone. A flush cut the side file while the tables that
-/// replace it were only in the page cache; and what reached the disk of later programs could make
-/// the image unreadable. Now the image is synced before the side file is cut, and before a block is
-/// erased, and opening undoes all programs from the first one that did not reach the disk.
+/// replace it were only in the page cache. Parts of later programs that did reach the disk could
+/// make the image unreadable. Now the image is synced before the side file is cut, and before a
+/// block is erased, and opening undoes all programs from the first one that did not reach the disk.
 #[test]
 fn a_kvssd_keeps_what_it_synced() {
     for seed in seeds(0..6) {
@@ -259,8 +259,8 @@ fn a_block_ssd_keeps_what_it_synced() {
     }
 }
 
-/// Syncs cost what writes to a page cache do not. Only the erases of an overwritten device need
-/// some, at most two for each.
+/// Syncs are expensive, unlike writes to a page cache. Only the erases of an overwritten device
+/// need syncs, at most two for each.
 #[test]
 fn only_erases_cost_syncs() {
     let host = Host::new(1);

@@ -109,7 +109,7 @@ with_setters! {
         pub max_delayed_bytes_per_second: u64 = 256 << 20 => "256M",
         /// Time without a write after which leftovers of deletes and overwrites are compacted;
         /// `None` for never. Scans then need not pass them, and the disk need not hold them. What
-        /// the background writes for it is bounded by what it ends: see
+        /// the background writes for this is bounded by the leftovers that it removes: see
         /// [`runstone_policy::policy::idle`].
         pub idle_after: Option<Duration> = Some(Duration::from_secs(5)) => "5s",
         /// How often the background reads all tables and value files and checks them; `None` for

@@ -1,6 +1,6 @@
 //! The throughputs of experiments 2, 4 to 7 and 9 on an emulated block SSD that maps 4 KiB, in
-//! simulated time, without filters and with 1 MiB of memory, as the paper's LevelDB ran. A quarter
-//! of the first experiment's data, and P2; scans are of all of it.
+//! simulated time, without filters and with 1 MiB of memory, as the paper's LevelDB ran. Updates
+//! are those of P2, on a quarter of the first experiment's data; scans run on all of that data.
 
 use runstone_kv::Result;
 use runstone_plot::Axis;
@@ -131,7 +131,7 @@ pub(super) fn pairs(context: &Context<'_>, report: &mut PaperReport) -> Result<(
     Ok(())
 }
 
-/// Scans of loaded data with very little memory, on devices that do more and more side by side.
+/// Scans of loaded data with very little memory, on devices that do more and more in parallel.
 pub(super) fn scans(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     for (name, width) in [
         ("six SSDs, one request at a time", SIX_SSDS.with_requests(1)),

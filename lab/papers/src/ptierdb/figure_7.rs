@@ -1,5 +1,6 @@
-//! Figure 7 prints no numbers: what the paper's text says about it, sentence by sentence, in time
-//! of the machine. Section I gives the one size: 1.2 to 2.5 times as fast as leveling.
+//! Figure 7 prints no numbers. So what the paper's text says about it is judged, sentence by
+//! sentence, by the time of the simulated machine. Section I gives the only size: 1.2 to 2.5 times
+//! as fast as leveling.
 
 use runstone_plot::Axis;
 
@@ -65,7 +66,8 @@ impl Times<'_> {
         OTHERS.map(|other| self.us(other, mix)).into_iter().fold(f64::INFINITY, f64::min)
     }
 
-    /// How many times as long as PTierDB the others take: the geometric mean over them and mixes.
+    /// How many times as long as PTierDB the others take: the geometric mean over all others and
+    /// all of the mixes.
     fn advantage(&self, mixes: &[usize]) -> f64 {
         let logarithms = mixes.iter().flat_map(|mix| OTHERS.map(|other| (other, *mix)));
         let logarithms: Vec<f64> =
