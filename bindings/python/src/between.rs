@@ -351,8 +351,8 @@ fn stop() -> PyErr {
 }
 
 /// LevelDB's own iterator, which is on an entry or on none: the entry that the page would give
-/// next, in the direction of the page. Its first page is one entry, because many programs seek only
-/// one.
+/// next, in the direction of the page. Its first page is one entry, because many programs read only
+/// one entry after a seek.
 #[pyclass(frozen, weakref, module = "runstone.plyvel")]
 pub struct RawIterator {
     /// `None` once it is closed.

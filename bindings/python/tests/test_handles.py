@@ -237,8 +237,8 @@ def test_the_end_of_plyvel(tmp_path: Path) -> None:
 
 
 def test_programs_that_end(tmp_path: Path) -> None:
-    """At the end of the interpreter whatever is open is closed, before its threads could call a
-    merge operator that is gone. A store whose object went before its iterators was forgotten."""
+    """When the interpreter ends, all open stores are closed before their threads could call a
+    merge operator that is gone. Bug: a store freed before its iterators was left open."""
     program = (
         "import runstone, sys\n"
         "db = runstone.open(sys.argv[1], merge_operators={'m': lambda k, b, o: o[-1]},\n"

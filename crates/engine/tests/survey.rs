@@ -27,7 +27,7 @@ fn options(table_bytes: u64, values: Option<ValuePlacement>) -> Options {
         .background(Background::Manual)
 }
 
-/// Puts entries in an order that a seed draws, so that tables overlap.
+/// Puts entries in a random order with a fixed seed, so that tables overlap.
 fn fill(store: &Store, mut keys: Vec<(String, usize)>) {
     let mut random = Random::new(7);
     for at in (1..keys.len()).rev() {
@@ -128,7 +128,7 @@ fn a_large_value_is_found_wherever_it_lies() {
         let mut keys: Vec<(String, usize)> =
             (0..20_000).map(|number| (format!("key{number:06}"), 100)).collect();
         keys.push(("key012345large".into(), 300_000));
-        // Replaced by a small one; and deleted, in memory.
+        // The small value that replaces this one, and the delete of key000999, below.
         keys.push(("key000777".into(), 200_000));
         fill(&store, keys);
         let keyspace = store.default_keyspace();
@@ -141,7 +141,7 @@ fn a_large_value_is_found_wherever_it_lies() {
             keyspace.delete("key000999").expect("a delete");
         }
         // Places are drawn at random, and a block that is looked at shows what was replaced too.
-        // The large segments do not, so most surveys show only the one that is live.
+        // A segment of separated values does not, so most surveys show only the live large value.
         let mut others = Vec::new();
         for _ in 0..30 {
             let survey = surveyed(&storage, keyspace, 3);

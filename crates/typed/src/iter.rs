@@ -72,7 +72,7 @@ impl<K, V, F, S: fmt::Debug> fmt::Debug for TypedScan<K, V, F, S> {
     }
 }
 
-/// A [`Cursor`] over typed entries: it seeks, and decodes what it is asked for only.
+/// A [`Cursor`] over typed entries: it seeks, and decodes only what it is asked for.
 pub struct TypedCursor<K, V, F = Json> {
     cursor: Cursor,
     keyspace: Keyspace,

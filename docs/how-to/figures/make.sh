@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Rewrites the figures that how-tos cite, from the command's --json: make.sh [PART..], of simulate
-# (a minute), hashkv (minutes, on a machine that rests) and ptierdb (from the results that
+# Rewrites the figures that how-tos cite, from the command's --json. Usage: make.sh [PART..]. Parts:
+# simulate (a minute), hashkv (minutes, on an idle machine) and ptierdb (from the results that
 # ../../papers/make.sh wrote). RUNSTONE names the command. `testing/tidy` compares the documents, and
 # the pages of the papers, with the files.
 set -euo pipefail
@@ -49,7 +49,7 @@ part_simulate() {
     done | write simulate-bound 'runstone simulate --size 16G..32G --keys 16777216 --max-space ..'
 }
 
-# paper NAME CLAIM..: those rows of the paper as it prints them; then what $derived makes of them.
+# paper NAME CLAIM..: the rows of these claims as the command prints them, then those of $derived.
 paper() {
     local name=$1 results=../../papers/results/$1.json && shift
     if [[ -f $results ]]; then cp "$results" "$name.all"; else

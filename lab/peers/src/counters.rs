@@ -2,7 +2,7 @@
 
 use runstone_kv::{Error, Result};
 
-/// How a counter is counted up.
+/// How a counter is incremented.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// Without an operation of its own: only a put.
@@ -20,7 +20,7 @@ pub trait Counters {
     fn get(&self, key: &[u8]) -> Result<u64>;
 }
 
-/// The number that bytes stand for; an absent one is zero.
+/// The number that bytes stand for; zero if there are none.
 pub fn number(bytes: Option<&[u8]>) -> Result<u64> {
     let Some(bytes) = bytes else { return Ok(0) };
     let bytes = bytes.try_into().map_err(|_| {

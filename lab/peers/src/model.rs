@@ -14,7 +14,7 @@ use crate::data::{Data, SEED};
 use crate::peers::Peer;
 use crate::plan::{Counted, KEY_BYTES, Plan, RangeDeleted};
 
-/// How many numbers are counted up.
+/// How many counters are incremented.
 const COUNTERS: u64 = 1000;
 /// Each of the many range deletes ends where the one this many places later begins.
 const OVERLAP: u64 = 4;
@@ -23,7 +23,7 @@ const MIDDLE: [u8; 1] = [0x80];
 /// One key in this many is put again into the deleted half, if it falls there.
 const PUT_AGAIN: u64 = 4;
 
-/// Counts with a get and a put, as without any protection, or with puts alone, which count nothing.
+/// Increments by an unprotected get and put, or by a put alone, which adds to 0.
 struct Plain {
     store: Box<dyn KvStore>,
     reads: bool,
@@ -40,7 +40,7 @@ impl Counters for Plain {
     }
 }
 
-/// Counts up in every way that the store has.
+/// Increments counters in every way that the store has.
 pub fn count(peer: &Peer, plan: &Plan) -> Result<Counted> {
     let rate = |way: Way| count_by(peer, plan, way);
     Ok(Counted {

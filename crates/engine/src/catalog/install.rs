@@ -90,7 +90,7 @@ impl Catalog {
 
     /// Syncs the part of the manifest that no sync has covered, so that its file can be closed.
     pub(crate) fn rest_manifest(&self) -> Result<()> {
-        // The thread that holds it is about to sync it.
+        // The thread that holds the lock is about to sync the manifest.
         let Some(mut manifest) = self.manifest.try_lock() else { return Ok(()) };
         manifest.log.as_mut().map_or(Ok(()), Manifest::rest)
     }

@@ -44,7 +44,7 @@ pub(crate) struct Source<'t> {
 pub struct TransactionCursor<'t> {
     below: Cursor,
     writes: Option<&'t KeyspaceWrites>,
-    /// The own write that is current or comes next.
+    /// The write of the transaction that is current or comes next.
     own: Option<(&'t [u8], Option<&'t Value>)>,
     place: Place,
     /// Why the current entry has no value; without an entry, why steps fail.
@@ -320,7 +320,7 @@ impl<'t> TransactionCursor<'t> {
         })
     }
 
-    /// The first own write from a bound on, in the direction of the walk.
+    /// The transaction's first write from a bound on, in the direction of the walk.
     fn own_beyond(&self, from: Bound<&[u8]>) -> Option<(&'t [u8], Option<&'t Value>)> {
         let keys = &self.writes?.keys;
         let (key, write) = match self.is_upward {

@@ -1,4 +1,4 @@
-//! What the policy's tests share: tables from few words. Not a test.
+//! What the policy's tests share: short ways to make tables and edits. Not a test.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ pub fn table(id: TableId, keys: (&str, &str), seqs: (SeqNo, SeqNo), bytes: u64) 
     })
 }
 
-/// An edit that only places.
+/// An edit that only places tables.
 #[allow(dead_code, reason = "not every test file makes edits")]
 pub fn placing(level: u32, slot: RunSlot, tables: &[Arc<Table>]) -> Edit {
     let place = |table: &Arc<Table>| Placement { level, slot, table: Arc::clone(table) };

@@ -2,9 +2,9 @@
 //! emulates loses power: then any bytes that were written since the last sync may be lost. This
 //! file syncs no more than the order needs. The open repairs what a loss left (`settle.rs`).
 //!
-//! 1. Before a block is erased, programs are synced up to the one after which its content was not
-//!    needed any more, which is a copy or a commit. If the firmware does not name that program, all
-//!    programs are synced.
+//! 1. Before a block is erased, programs are synced up to the program, a copy or a commit, after
+//!    which the block's content was no longer needed. If the firmware does not name that program,
+//!    all programs are synced.
 //! 2. Before the first page of a block is programmed, its erase is synced: otherwise the page may
 //!    be on the disk in a block that still has its earlier content. Usually a sync for step 1 has
 //!    happened meanwhile.

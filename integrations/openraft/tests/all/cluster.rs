@@ -99,7 +99,7 @@ impl Cluster {
         let left = self.disks[&id].power_cut(self.random.draw()).0;
         self.disks.insert(id, left);
         if let Some(node) = self.nodes.remove(&id) {
-            // It may have stopped by itself, and says so.
+            // An error says that the node has already stopped by itself.
             let _ = node.raft.shutdown().await;
         }
     }
@@ -128,7 +128,7 @@ impl Cluster {
         disk.inject(Fault { at_op, kind: FaultKind::Crash, sticky: true, category: None });
     }
 
-    /// Writes a value nobody wrote before; whether that was acknowledged.
+    /// Writes a value that nobody wrote before. Returns whether the write was acknowledged.
     async fn write(&mut self) -> bool {
         self.last_value += 1;
         let value = self.last_value;

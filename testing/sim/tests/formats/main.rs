@@ -239,7 +239,7 @@ fn a_larger_store_is_as_the_document_says() {
     let mut held = Vec::new();
     for i in 0..1800usize {
         let (key, len) = match i % 9 {
-            // Some of the versions in a row, under snapshots.
+            // Snapshots keep some of the versions of this key.
             0 => (b"often".to_vec(), 300),
             _ => (format!("key{:05}", i * 7919 % 10_000).into_bytes(), 20 + i % 460),
         };

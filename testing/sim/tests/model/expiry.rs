@@ -286,8 +286,8 @@ fn a_clock_that_is_set_back_shows_nothing_again() {
     });
 }
 
-/// Later walks learn nothing about the stretch that one walk passed because it had expired by then:
-/// a cursor that began earlier continues to see it.
+/// A cursor that began before entries expired still sees them after later walks have passed them as
+/// expired.
 #[test]
 fn a_cursor_that_began_earlier_sees_what_others_pass() {
     let world = World::new(|_| ());
@@ -382,8 +382,8 @@ fn batches_transactions_and_conditional_writes_expire() {
     assert_eq!(keyspace.expiry("a").expect("reads"), Some(Expiry::Never));
 }
 
-/// A batch accepted only times to live, so an entry with an instant of its own, such as an imported
-/// one, could not be written.
+/// Guards against a bug: a batch accepted only times to live, so an entry with an absolute expiry
+/// time, such as an imported entry, could not be written.
 #[test]
 fn a_batch_takes_instants() {
     let world = World::new(|keyspace| keyspace.ttl_seconds = 10);
@@ -493,9 +493,9 @@ fn a_merged_value_does_not_change_under_a_cursor() {
     assert_eq!(world.get("k").as_deref(), Some("operand"), "a get has the time of now");
 }
 
-/// Guards against a bug: operands had made a value of an expiring one. `expiry` said that it would
-/// never expire, yet it changed when its base had expired. Now `expiry` returns the instant of that
-/// change, wherever the operands lie.
+/// Guards against a bug: for operands merged into a value that expires, `expiry` said that the
+/// result would never expire, yet the result changed when that value expired. Now `expiry` returns
+/// the time of that change, wherever the operands lie.
 #[test]
 fn a_merged_value_tells_when_its_base_expires() {
     let world = World::new(|keyspace| keyspace.merge_operator = "append(,)".into());

@@ -9,7 +9,7 @@
 //! 3. If two versions have one number, one is of a table that the other was compacted into. Folding
 //!    makes puts of operands and expiry makes deletes of puts, never the reverse, so the smaller
 //!    kind is the newer.
-//! 4. A version from a log that was kept aside counts only if the key has no version from after it.
+//! 4. A version from a log that was kept aside counts only if the key has no later version.
 //!
 //! The same walk serves a keyspace whose tables are carried over: to write what the log holds,
 //! with deletes, and to find out whether each visible pointer leads to a value.

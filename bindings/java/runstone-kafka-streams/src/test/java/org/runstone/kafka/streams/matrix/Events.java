@@ -75,7 +75,7 @@ final class Events {
         return batches;
     }
 
-    /** What time it is, in the time of the events, when an event has arrived. */
+    /** The stream time once the event with this number has arrived. */
     long streamTimeAt(int number) {
         return streamTimes.get(number);
     }
