@@ -116,7 +116,7 @@ pub enum Error {
     Conflict {
         /// The keyspace of the key.
         keyspace: String,
-        /// The key; of a range delete or a scan, one that both have.
+        /// The key. For a range delete or a scan, a key that both writers have.
         key: Vec<u8>,
     },
     /// Another transaction held the lock of a key for too long.
@@ -377,7 +377,7 @@ impl Error {
         matches!(self.kind(), ErrorKind::Conflict | ErrorKind::LockTimeout | ErrorKind::Deadlock)
     }
 
-    /// Whether what was named is not there: the store, or one of its keyspaces.
+    /// Whether the store or the keyspace that was named does not exist.
     pub fn is_not_found(&self) -> bool {
         matches!(self.kind(), ErrorKind::NotAStore | ErrorKind::UnknownKeyspace)
     }
@@ -480,7 +480,7 @@ fn is_of_store(file: &str) -> bool {
     matches!(extension(file), Some("table" | "values" | "manifest" | "wal"))
 }
 
-/// Why the storage of a closed store refuses what comes late.
+/// Why the storage of a closed store refuses operations that come late.
 #[derive(Debug, thiserror::Error)]
 #[error("closed")]
 pub(crate) struct StoreClosed;

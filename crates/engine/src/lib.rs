@@ -56,8 +56,9 @@
 //! | put the files elsewhere | [`storage::Storage`] |
 //! | see whole programs | `crates/engine/examples/` in the repository, one story each |
 //!
-//! What an acknowledged write survives is [`Durability`]. The repository has how-tos, every byte on
-//! disk (`docs/formats.md`), and how it works inside (`ARCHITECTURE.md`).
+//! [`Durability`] says what an acknowledged write survives. The repository has how-tos, and
+//! describes every byte on disk (`docs/formats.md`) and how the store works inside
+//! (`ARCHITECTURE.md`).
 //!
 //! It runs on Linux; `docs/porting.md` says what other systems lack.
 
@@ -155,8 +156,8 @@ mod visibility;
 mod wal;
 mod write;
 
-/// Compaction policies as typed values, and what their options name. Crate `runstone-policy` has
-/// the policies themselves.
+/// Compaction policies as typed values, and the types that their options use. Crate
+/// `runstone-policy` has the policies themselves.
 pub mod policy {
     pub use runstone_policy::filters::FilterAllocation;
     pub use runstone_policy::options::{Charge, IntraLevel};
@@ -168,7 +169,7 @@ pub mod policy {
         Guards, LazyLeveling, Leveling, MinLatency, Named, Policy, Tiering, Universal,
     };
 
-    /// What a compaction policy of one's own names.
+    /// What a program needs to write a compaction policy of its own.
     ///
     /// ```
     /// # fn main() -> runstone::Result<()> {

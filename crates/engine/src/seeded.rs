@@ -93,7 +93,8 @@ pub enum Bug {
     /// A flush does not sync the log although earlier writes of other keyspaces are only in the
     /// log.
     FlushOutrunsTheLog,
-    /// A sync of the log, or a flush, does not sync the values that were written before their log.
+    /// A sync of the log, or a flush, does not sync the values that were in their file before their
+    /// writes were logged.
     EarlyValuesNotSynced,
     /// A replay does not check whether such values are in their file.
     EarlyValuesUnchecked,

@@ -659,7 +659,7 @@ mod tests {
     }
 
     /// Chunks of a released memtable go back to the pool, where they stay reserved. The bug: the
-    /// cache kept the room that it was given when only readers held the memtable.
+    /// cache was given that room while only readers held the memtable, and then kept it.
     #[test]
     fn what_readers_gave_back_is_no_room_for_the_cache() {
         let cache = Cache::new(64 << 20);

@@ -19,7 +19,7 @@ thread_local! {
 
 /// A number that no opening has.
 pub(crate) const NONE: u64 = u64::MAX;
-/// Callbacks of several stores: one wrote to another store, which then called its own.
+/// Callbacks of several stores: one wrote to another store, which then called its own callback.
 const SEVERAL: u64 = u64::MAX - 1;
 
 /// While this lives, a callback runs in the thread.

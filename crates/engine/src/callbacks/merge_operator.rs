@@ -63,7 +63,7 @@ pub trait MergeOperator: Debug + Send + Sync {
 
     /// Applies `operands`, oldest first, to `base`, and returns the value. An error is returned to
     /// the reader, and the operands stay. One call gets all operands of a read or a compaction, so
-    /// that not every operand costs the length of the value.
+    /// an operator can copy a long value once, not once for each operand.
     fn full_merge(
         &self,
         key: &[u8],

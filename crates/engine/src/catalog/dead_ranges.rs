@@ -22,9 +22,9 @@
 //!    shows an earlier time does not jump, because it can still see that entry.
 //!
 //! A dead range reaches from the first hidden key to the last, not to the next visible one. So a
-//! key that a queue takes in at its end lies outside. A put into a keyspace without ranges costs
-//! one load. With ranges it also costs one or two comparisons of keys for each range. A dead range
-//! that no walk used while a memtable filled is forgotten.
+//! key that is appended to a queue lies outside. A put into a keyspace without ranges costs one
+//! load. With ranges it also costs one or two comparisons of keys for each range. A dead range that
+//! no walk used while a memtable filled is forgotten.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
@@ -43,8 +43,8 @@ const MOST_RANGES: usize = 64;
 // `used` has a bit for each.
 const _: () = assert!(MOST_RANGES <= 64);
 
-/// A batch of more writes, counted once for each of its keyspaces, ends all ranges: checking each
-/// write would take too long under the lock.
+/// A batch of more writes than this, counted once for each of its keyspaces, ends all ranges:
+/// checking each write would take too long under the lock.
 const MOST_NOTED: u64 = 1_000;
 
 /// A walk that passed fewer hidden entries does not report them, because a report takes the commit
@@ -290,8 +290,9 @@ impl DeadRanges {
         range.clone()
     }
 
-    /// Removes the keys that a batch over `keyspaces` puts into this one from the ranges. Called
-    /// under the commit lock, before the batch is visible. Returns how many writes it looked at.
+    /// Removes from the ranges the keys that a batch over `keyspaces` puts into this keyspace.
+    /// Called under the commit lock, before the batch is visible. Returns how many writes it looked
+    /// at.
     #[inline]
     pub fn note_batch(&self, batch: &Batch, id: KeyspaceId, keyspaces: u64) -> u64 {
         // Set under the same lock.

@@ -21,8 +21,8 @@ impl Catalog {
             if evicts {
                 table.evict(&self.tables);
             }
-            // The file is removed while nobody holds it. Otherwise it would be opened to stay
-            // readable.
+            // The handle is dropped before the file is removed: otherwise the removal would open
+            // the file, to keep it readable.
             let meta = table.into_meta();
             self.leave_file(HeldFile::Table(meta.id, meta.bytes), meta.bytes);
         }

@@ -162,7 +162,7 @@ impl Catalog {
     }
 
     /// Whether writes up to `last_seq` are unflushed, besides those of `flushed`. O(memtables): a
-    /// flush without a log has one of each keyspace.
+    /// flush without a log has a memtable of each keyspace.
     pub(crate) fn others_unflushed(&self, flushed: &[Arc<Memtable>], last_seq: SeqNo) -> bool {
         let flushed: HashSet<_> = flushed.iter().map(Arc::as_ptr).collect();
         let is_other = |memtable: &Arc<Memtable>| {

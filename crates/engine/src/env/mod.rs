@@ -42,8 +42,8 @@ pub(crate) struct Env {
     pub(crate) pace: Pace,
     pub(crate) watch: Watch,
     pub(crate) io_rate: Arc<IoRate>,
-    /// Whether a keyspace writes values before their log, or ever did. So each commit checks this
-    /// instead of each keyspace.
+    /// Whether any keyspace writes values to their file before it logs the writes, or ever did.
+    /// Each commit checks this flag instead of each keyspace.
     pub(crate) has_early: AtomicBool,
 }
 

@@ -8,7 +8,8 @@
 //!    tombstones.
 //! 3. If other memtables have writes up to the last sequence number, sync the log up to there.
 //!    Otherwise a power loss could take an earlier write, usually of another keyspace, and leave
-//!    what this flush made durable (P2). Without a log there are none (`write/generations.rs`).
+//!    what this flush made durable (P2). Without a log there are no such writes
+//!    (`write/generations.rs`).
 //! 4. Append one manifest edit: the tables, the flushed sequence numbers, the new log floor.
 //! 5. Replace the views; recycle log segments below the floor.
 

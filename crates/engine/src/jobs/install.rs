@@ -212,8 +212,8 @@ impl Installer {
         Ok(log_start.0)
     }
 
-    /// Refuses a keyspace that was dropped while its generation was written. One that is only being
-    /// dropped is there.
+    /// Refuses a keyspace that was dropped while its generation was written. A keyspace that is
+    /// only being dropped still exists.
     fn check_there(&self, keyspace: &KeyspaceCore) -> Result<()> {
         match self.catalog.keyspaces.read().contains_key(&keyspace.id) {
             true => Ok(()),

@@ -44,7 +44,7 @@ pub(crate) struct Output<'a> {
     pub(crate) filter: Option<Filter>,
     /// Folds operands; `None` if the keyspace has none.
     pub(crate) folding: Option<Folding>,
-    /// How much of each input was in memory; without inputs, the output stays there.
+    /// How much of each input was in memory; without inputs, the output stays in memory.
     pub(crate) warmth: Vec<Arc<Warmth>>,
 }
 

@@ -186,10 +186,11 @@ impl Runner {
         due
     }
 
-    /// The keyspaces of the oldest generation, if it may be flushed. It waits for the end of the
-    /// flush before it. It waits too while a keyspace is being dropped, because the drop can fail,
-    /// and while a change of options holds one. But these wait until nothing runs in the keyspace.
-    /// What runs, such as a load, may wait for this flush: then the flush does not wait.
+    /// The keyspaces of the oldest generation, if it may be flushed. The flush waits for the end of
+    /// the flush before it. It also waits while a keyspace is being dropped, because the drop can
+    /// fail, and while a change of options holds a keyspace. But the drop and the change wait until
+    /// nothing runs in the keyspace. If something runs there, such as a load, it may wait for this
+    /// flush, so the flush does not wait.
     fn due_generation(&self, claims: &Claims) -> Vec<Arc<KeyspaceCore>> {
         if claims.running.iter().any(|(_, claim)| matches!(claim, Claim::Flush(_))) {
             return Vec::new();

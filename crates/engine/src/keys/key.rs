@@ -225,7 +225,7 @@ impl HeadRule {
         HeadRule { skip, prefix: first_sixteen(&low[..skip]) }
     }
 
-    /// The rule for keys that either rule suits.
+    /// A rule that suits the keys of both rules.
     pub fn or(self, other: HeadRule) -> HeadRule {
         let alike = ((self.prefix ^ other.prefix).leading_zeros() / 8) as usize;
         let skip = self.skip.min(other.skip).min(alike);
@@ -311,7 +311,7 @@ pub fn prefix_successor(prefix: &[u8]) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
 
-    /// Beyond the limit a length would be stored cut short.
+    /// Beyond the limit, the stored length would be truncated.
     #[test]
     fn values_that_programs_make_have_the_same_limit() {
         assert_eq!(check_length(vec![7; 3], 3), Ok(vec![7; 3]));

@@ -297,8 +297,8 @@ impl Leases {
         state.held.push_back(Held { left_at, file, bytes, since: Instant::now() });
     }
 
-    /// Keeps a log segment, until [`Leases::release_segments`] returns it. The second says whether
-    /// its file can be used again.
+    /// Keeps a log segment, until [`Leases::release_segments`] returns it. `segment` is its number,
+    /// and whether its file can be used again.
     pub(crate) fn hold_segment(&self, segment: (u64, bool), bytes: u64) {
         let mut state = self.state.lock();
         let (left_at, since) = (state.last, Instant::now());

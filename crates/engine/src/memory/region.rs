@@ -54,7 +54,7 @@ impl Region {
         Some(Region { base: NonNull::new(first.wrapping_add(before))?, bytes, align })
     }
 
-    /// The interpreter that checks the modules which use this knows no system calls.
+    /// Miri, which checks the modules that use this, does not know these system calls.
     #[cfg(miri)]
     pub fn map_aligned(bytes: usize, align: usize) -> Option<Region> {
         let bytes = bytes.next_multiple_of(PAGE_BYTES);

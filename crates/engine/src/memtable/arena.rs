@@ -664,7 +664,8 @@ impl Arena {
         };
         self.pool.count(chunk.capacity);
         self.current.store(&raw mut *chunk, Release);
-        // Afterwards: nobody may count the full chunk twice, as closed and as the current one.
+        // Only after `current` has changed: otherwise the full chunk could be counted twice, as
+        // closed and as the current one.
         self.closed_bytes.fetch_add(closed, Relaxed);
         chunks.push(chunk);
     }

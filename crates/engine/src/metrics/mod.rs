@@ -640,7 +640,7 @@ mod tests {
         assert_eq!((p.count, p.max_ns, p.sum_ns), (1000, 1_000_000, 500_500_000));
     }
 
-    /// A counter of calls that was measured at each multiple of 64 never fell on the odd ones.
+    /// When the calls at multiples of 64 were measured, calls with odd numbers never were.
     #[test]
     fn no_rhythm_of_calls_escapes_the_samples() {
         for period in [2, 3, 64, 128] {

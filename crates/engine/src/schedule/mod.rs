@@ -136,7 +136,7 @@ pub(crate) struct Schedule {
     paused: AtomicBool,
     /// The number of flushes that wait for compactions to write their values.
     held_up: AtomicUsize,
-    /// The visible sequence number when [`Schedule::sees_writers`] was last asked.
+    /// The visible sequence number when [`Schedule::sees_writers`] was last called.
     last_seen: AtomicU64,
     /// See [`Schedule::flush_limit`].
     flush_limit: AtomicU64,
@@ -322,9 +322,10 @@ impl Schedule {
     }
 }
 
-/// While this lives, no compaction of a keyspace runs or starts; once frozen, no other job of it
-/// either. A full compaction needs the first. A bulk load needs the second for its last steps. A
-/// change of options needs it too, because the new policy's jobs know nothing of the old one's.
+/// While this lives, no compaction of a keyspace runs or starts. Once the keyspace is frozen, no
+/// other job of it does either. A full compaction needs the first. A bulk load needs the second for
+/// its last steps. A change of options needs it too, because the new policy's jobs know nothing of
+/// the old one's.
 pub(crate) struct Held<'a> {
     schedule: &'a Schedule,
     id: KeyspaceId,
@@ -335,8 +336,8 @@ impl<'a> Held<'a> {
         Held::once(schedule, id, |_| true)
     }
 
-    /// Every job, and every load: none begins while a keyspace is frozen. It waits for loads before
-    /// it holds anything, because each of them holds compactions back at its end.
+    /// Holds back every job and every load: none begins while a keyspace is frozen. It waits for
+    /// running loads before it holds anything, because each load holds compactions back at its end.
     pub(crate) fn everything(schedule: &'a Schedule, id: KeyspaceId) -> Held<'a> {
         let is_load = |claim: &Claim| matches!(claim, Claim::Load(own, _) if *own == id);
         let held = Held::once(schedule, id, |claims| {

@@ -42,8 +42,8 @@ impl Engine {
         outcome
     }
 
-    /// Moves the floor after the log, if no flush has done so. The manifest says what part of the
-    /// log is durable, so a log that is removed must lie below the floor.
+    /// Moves the floor past the end of the log, if no flush has done so. The manifest says what
+    /// part of the log is durable, so a log that is removed must lie below the floor.
     fn pass_log(&self) -> Result<()> {
         // After a drop, the last sequence numbers may belong to no keyspace. They are not assigned
         // again, because readers of the history have them.
@@ -92,7 +92,7 @@ impl Engine {
         self.committer.tell_opening();
         let keyspaces = self.catalog.unflushed.all();
         if self.env.options.flush_at_close || keyspaces.is_empty() {
-            // The flushes then move the floor after the log.
+            // The flushes then move the floor past the end of the log.
             if let Err(error) = self.committer.seal_log() {
                 tracing::warn!(%error, "a segment of the log is not ended");
             }

@@ -338,7 +338,7 @@ impl Keyspace {
     /// Looks up a key without I/O: it opens no table, reads no filter, block or value from a file,
     /// and waits for no thread that does. It is for threads that must not block, such as those of
     /// an async runtime. Values that operands make are known only while memtables hold all of them,
-    /// and separated values only in the cache. A lookup that [`CachedGet::NeedsIo`] changes
+    /// and separated values only in the cache. A lookup that returns [`CachedGet::NeedsIo`] changes
     /// nothing: a [`Keyspace::get`] on another thread reads the value, and may bring it into the
     /// cache.
     ///

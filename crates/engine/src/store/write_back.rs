@@ -30,8 +30,8 @@ use crate::wal::batch::Batch;
 
 impl Engine {
     /// Puts the value of a key that a get has just computed. The reader has its value already, so
-    /// no failure is reported: a failure of the log has stopped the store (P7), and others change
-    /// nothing.
+    /// no failure is reported: a failure of the log has stopped the store (P7), and other failures
+    /// change nothing.
     #[cold]
     pub(crate) fn write_back(&self, keyspace: &Arc<KeyspaceCore>, key: &[u8], folded: &Folded) {
         reached!(ValueFolded);

@@ -50,8 +50,8 @@ impl KeptSegments {
         self.retention.bytes > 0
     }
 
-    /// Keeps a segment, which must be newer than the others. The last says whether its file can be
-    /// used again.
+    /// Keeps a segment, which must be newer than the others. `recyclable` says whether its file can
+    /// be used again.
     pub fn add(&self, (number, recyclable): (u64, bool), bytes: u64) {
         let since = Instant::now();
         self.kept.lock().push_back(Kept { number, recyclable, bytes, since });

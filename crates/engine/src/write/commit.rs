@@ -376,8 +376,8 @@ impl Committer {
     #[inline(always)]
     pub(super) fn admit(&self, batch: &Batch, relief: &dyn Relief) -> Result<()> {
         if self.env.is_out_of_space() && batch.only_deletes() && self.env.options.has_log() {
-            // Deletes free space. The flushes that other writes would wait for find no space.
-            // Without a log they free none before such a flush.
+            // Deletes free space. Other writes would wait for flushes, which find no space. Without
+            // a log, deletes free no space before such a flush.
             return self.env.check_not_stopped();
         }
         self.env.check_writable()?;

@@ -263,8 +263,8 @@ impl BackPressure {
         Ok(())
     }
 
-    /// Ends the pressure of memtables once they are all together below the limit. Another store may
-    /// have freed its memtables by closing, which notified nobody. O(1).
+    /// Ends the pressure of memtables once all of them together are below the limit. Another store
+    /// may have freed its memtables by closing, which notified nobody. O(1).
     fn refresh_if_free(&self) {
         let (soft, _) = buffer_limits(&self.env);
         if self.env.is_sharing && self.catalog.pool.in_use_bytes() < soft {
@@ -284,9 +284,9 @@ impl BackPressure {
     ///
     /// If none waits, the flush of the largest one begins once it takes half of the limit for all.
     /// Then the other half lasts until the flush is done; a later start would end in a stop. Once
-    /// all together reach the limit, the largest are flushed until the waiting ones take a quarter
-    /// of the limit. There may be thousands of small ones, and one flush at a time would never
-    /// catch up.
+    /// all memtables together reach the limit, the largest are flushed until the waiting ones take
+    /// a quarter of the limit. There may be thousands of small ones, and one flush at a time would
+    /// never catch up.
     pub(crate) fn memtables_to_flush(&self) -> Vec<Candidate> {
         let (soft, _) = buffer_limits(&self.env);
         // With many memtables, most growth is small and changes nothing.

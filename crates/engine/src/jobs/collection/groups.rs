@@ -63,7 +63,8 @@ impl ValueFile {
     }
 
     /// The garbage of hash groups, if a collection is worth it in a store to which nobody writes.
-    /// It is if a quarter of the file's content is garbage, and a group can free a slot.
+    /// A collection is worth it if a quarter of the file's content is garbage and a group can free
+    /// a slot.
     pub(crate) fn idle_garbage(&self, readers: &Readers) -> Option<u64> {
         if self.retired_at() != 0 || self.placement == ValuePlacement::Vlog || self.writes_back {
             return None;

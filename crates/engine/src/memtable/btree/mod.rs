@@ -50,8 +50,8 @@ pub use position::Position;
 #[repr(C)]
 #[derive(Debug)]
 pub struct Record {
-    /// Changes only in [`Tree::number`]. Not of the kind that a model checker schedules: nobody
-    /// waits for it.
+    /// Changes only in [`Tree::number`]. A plain atomic, not one that a model checker schedules,
+    /// because nobody waits for it.
     trailer: std::sync::atomic::AtomicU64,
     key_len: u32,
     value_len: u32,
@@ -628,8 +628,9 @@ impl Prepared<'_> {
             &*record
         };
         let target = Target { key: record.key(), trailer };
-        // Every version of the key that the leaf's fences could lie between was older, so a leaf
-        // that covered the largest trailer and did not change covers this one.
+        // A fence between the largest trailer and this one would be a newer version of the key, and
+        // there is none. So a leaf that covered the largest trailer and did not change covers this
+        // one.
         if leaf.insert(version, record, target).is_err() {
             tree.insert_record(record);
         }

@@ -667,8 +667,9 @@ impl Walker {
         }
     }
 
-    /// Charges the tables under the current entry, as gets charge those that they ask: a cursor
-    /// meets what overlaps, too. Returns how many bytes to show before the next sample.
+    /// Charges the tables under the current entry, as gets charge the tables that they ask: a
+    /// cursor, too, meets tables that overlap. Returns how many bytes to show before the next
+    /// sample.
     #[cold]
     pub(super) fn sample(&self) -> u64 {
         if self.view.as_ref().is_some_and(|view| view.version.charge_sample(self.entry().0)) {

@@ -306,8 +306,9 @@ mod tests {
 
     #[test]
     fn a_time_is_found_wherever_the_clock_passed_it() {
-        // In a part that is not the last one, a time that the clock passed once was refused if the
-        // clock went back before the end. One before the first time of the archive was, too.
+        // Guards against two bugs. In a part that is not the last one, a time that the clock passed
+        // once was refused if the clock went back before the end. A time before the first one of
+        // the archive was refused, too.
         let cases: [(&[&[u64]], u64, &str); 9] = [
             (&[&[10, 20, 30]], 20, "20"),
             (&[&[10, 20, 30]], 99, "30"),

@@ -141,9 +141,9 @@ impl Applier {
         }
         let options = KeyspaceOptions::from_toml(&noted.options)?;
         let keyspace = match self.store.open_keyspace(&noted.name, Some(options)) {
-            // A note with the number after which the changes go on comes again. So may older
-            // options than those of the keyspace, and not all of them can be taken back. The later
-            // ones come again, too.
+            // Notes at the number after which the changes go on come again. They may have older
+            // options than the keyspace has, and not all options can be taken back. The later
+            // options come again, too.
             Err(refused @ Error::InvalidArgument { .. }) if is_known => {
                 tracing::warn!(keyspace = noted.name, %refused, "options are passed over");
                 return Ok(());

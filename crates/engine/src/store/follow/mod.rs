@@ -389,8 +389,9 @@ impl Following {
                 self.has_dropped = true;
             }
         }
-        // What the log told last may belong to the end of the history before, or to a record that
-        // the next writer logged before the manifest was read: no number tells which.
+        // The last records that were read from the log may belong to the end of the history before,
+        // or to a record that the next writer logged before the manifest was read: no number tells
+        // which.
         let is_behind = self.is_other_history(history)
             || self.manifest.state.log_start_seq > self.log.last_seq() + 1;
         if is_behind {

@@ -36,7 +36,7 @@ pub(super) struct FoundLog {
     /// The newest manifest that a record names, and how many of its bytes were durable.
     pub(super) manifest: Current,
     pub(super) range_deletes: BTreeMap<KeyspaceId, Vec<RangeDelete>>,
-    /// Keys whose values were in their file before the log, and are not there.
+    /// Keys whose values were in their file before their writes were logged, and are missing there.
     pub(super) without_values: Vec<(KeyspaceId, Vec<u8>)>,
     /// Keyspaces with writes whose values are still in a value file.
     pub(super) with_pointers: BTreeSet<KeyspaceId>,
