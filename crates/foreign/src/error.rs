@@ -72,7 +72,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Damage or an unknown feature, found in bytes that do not know where they come from.
+/// Damage or an unknown feature, found by code that does not know which file the bytes come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     Damaged(String),

@@ -1,4 +1,4 @@
-/* Key orders of a program's own. The library has only the order of bytes, and checks the program's
+/* Key orders that a program supplies. The library has only the order of bytes, and checks the other
  * order against it: after the first two keys that do not agree, every call fails. Each order here
  * asserts that it sees only keys in the program's form. */
 
@@ -43,7 +43,7 @@ static const char *bytewise(void *state) {
     return "leveldb.BytewiseComparator";
 }
 
-/* How often an order was asked. */
+/* How often an order was called. */
 static int asked;
 
 typedef struct {

@@ -225,7 +225,8 @@ mod tests {
     const OTHERS: [(&str, &str); 2] =
         [("keyspace", "the name of a keyspace"), ("seed", "keys and values of a benchmark")];
 
-    /// `bench --compaction-slices` was missing: the flags stood in a list of their own.
+    /// Guards against a bug: help lacked `bench --compaction-slices`, because it had its own list
+    /// of flags.
     #[test]
     fn help_names_each_flag_that_takes_an_option_of_a_store() {
         let line = crate::CommandLine::command();

@@ -198,7 +198,8 @@ impl Liveness {
         let is_below_operands = self.is_open;
         let is_below = self.is_open && (is_same || seeded!(OperandsFoldedAcrossSnapshots));
         let is_next = self.is_open && self.is_next(seq);
-        // A version below operands that may not be the next version may be the base of their base.
+        // If another version may lie between the operands and this version, that one may be an
+        // operand whose base is this version.
         let is_shadowed = is_same && has_stripe && (!is_below || is_next);
         self.stripe = Some(stripe);
         self.last_seq = seq;
@@ -230,8 +231,8 @@ impl Liveness {
         neighbours.as_mut().is_none_or(|neighbours| neighbours.are(key, *last_seq, seq))
     }
 
-    /// Whether current readers see a version with this sequence number, or would if its key had no
-    /// newer one, and no snapshot that the program holds sees it.
+    /// Whether current readers see a version with this sequence number, or would see it if its key
+    /// had no newer version. False if a snapshot that the program holds sees it.
     pub(crate) fn is_of_now(&self, seq: SeqNo) -> bool {
         let is_visible = self.points.last().is_some_and(|now| seq <= *now);
         if seeded!(FilterIgnoresSnapshots) {

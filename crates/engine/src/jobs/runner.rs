@@ -387,7 +387,8 @@ impl Runner {
 
     fn do_job(&self, job: Job) -> bool {
         if self.env.is_disk_full() {
-            // A write found no space. The job may free none, or end the state that says so.
+            // A write found no space. This comes before the job, which may free no space, or may
+            // end the state of a full disk.
             self.release_held();
         }
         // These succeed on a full disk too.

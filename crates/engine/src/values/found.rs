@@ -79,7 +79,7 @@ impl ValueFile {
         let generation = segment.generation;
         let one = match early.segments.entry(generation) {
             Entry::Occupied(known) => known.into_mut(),
-            // Named.
+            // An edit names the record already.
             Entry::Vacant(_) if end <= segment.bytes => return true,
             Entry::Vacant(vacant) => {
                 let mut state = self.state.lock();

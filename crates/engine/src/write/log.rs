@@ -228,7 +228,7 @@ impl Committer {
         Ok(())
     }
 
-    /// The most work that was done while the commit lock was held once.
+    /// The most work that was done during one hold of the commit lock.
     pub(crate) fn most_held(&self) -> Held {
         self.state.lock().most_held()
     }

@@ -46,7 +46,7 @@ pub struct BlockOptions {
     pub timing: Timing,
     /// Requests of a page that may be under way at once, at least 1. With 1 a host waits for each
     /// request before the next one. With more, reads of several pages run side by side, hints read
-    /// ahead, and writes are waited for at syncs only. It changes only simulated time.
+    /// ahead, and only syncs wait for writes. It changes only simulated time.
     pub queue_depth: u32,
     /// Whether the image file is synced, by a sync and where the order of its writes needs it, so
     /// that it survives a power loss of the machine that runs the emulator. Otherwise the image

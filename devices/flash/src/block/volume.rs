@@ -297,8 +297,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Begins to read the blocks of a range that are on the device only. Best effort: whoever wants
-    /// the bytes meets the error.
+    /// Begins to read those blocks of a range that are only on the device. Best effort: whoever
+    /// wants the bytes meets the error.
     pub(super) fn read_ahead(&mut self, id: u64, offset: u64, len_bytes: u64) -> io::Result<()> {
         let inode = self.inodes.get(&id).ok_or(io::ErrorKind::NotFound)?;
         let end = offset.saturating_add(len_bytes).min(inode.len_bytes);

@@ -121,7 +121,7 @@ impl<'a> NvmeKv<'a> {
     }
 
     /// Retrieve: fills the buffer with the beginning of the value and returns the value's full size
-    /// in bytes, so that a host with too small a buffer can come again.
+    /// in bytes, so that a host whose buffer is too small can repeat the command.
     pub fn retrieve(&mut self, key: &[u8], buffer: &mut [u8]) -> Result<usize> {
         check_key(key)?;
         let value = self.device.get(key)?.ok_or(NvmeError::KeyNotExist)?;

@@ -4,7 +4,7 @@
 //!
 //! The pages of a block are spread over all dies, so that one frontier keeps all of them busy. If
 //! requests may be queued, the pages of a read are read side by side, and a write waits only for
-//! places in the queue. So do the pages that a collection moves.
+//! places in the queue. The pages that a collection moves are read and written in the same way.
 //!
 //! A request that covers a mapped page in part costs one read and one program of the page. A
 //! request that covers the whole page costs one program.

@@ -37,7 +37,8 @@ impl Writer {
         let more_pages = check_sizes(catalog, writes)?;
         self.check_held_versions(catalog, writes)?;
         self.make_writable(catalog, more_pages, writes)?;
-        // Done once a page of the log waits. After the write it could no longer be refused.
+        // This programs the waiting part of the log once it fills a page. It comes first, because
+        // after `append` the write could no longer be refused.
         self.write_log(catalog, page_bytes)?;
         let first_seq = catalog.tree.last_seq + 1;
         match &mut self.pending.saved {

@@ -249,7 +249,8 @@ async fn judge(left: SimStorage, seed: u64, oracle: &Oracle, bug: Option<Bug>) -
     let keyspaces = parts.reader.store().keyspaces();
     assert_eq!(keyspaces.len(), 4, "{keyspaces:?}");
 
-    // openraft can start from it: it applies what is committed, and closes a gap of the log.
+    // openraft can start from what is left: it applies what is committed, and closes a gap of the
+    // log.
     let state = StorageHelper::new(&mut parts.log, &mut parts.machine).get_initial_state().await?;
     let applied = state.committed.map(|committed| committed.index);
     assert!(applied.map_or(0, |applied| applied + 1) >= applied_count);

@@ -115,7 +115,7 @@ impl Seen {
         Ok(Seen::with_tree(context, options, is_skewed, threads, None, &mut |_| Ok(()))?.0)
     }
 
-    /// The same with the tree, which may have lanes, and is looked at near the end.
+    /// The same, and returns the tree. The tree may have lanes; `look` gets it near the end.
     pub(super) fn with_tree(
         context: &Context<'_>,
         options: KeyspaceOptions,

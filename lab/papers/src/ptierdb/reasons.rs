@@ -100,7 +100,8 @@ fn obsolete_share(entries: u64, distinct: u64) -> f64 {
 mod tests {
     use super::*;
 
-    /// At small scales all keys are in memory: -31800% of the tree was said to be obsolete.
+    /// Guards against a bug: at small scales, where all keys are in memory, -31800% of the tree was
+    /// reported as obsolete.
     #[test]
     fn no_less_than_nothing_is_obsolete() {
         assert_eq!(obsolete_share(0, 318), 0.0);

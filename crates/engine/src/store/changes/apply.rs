@@ -17,7 +17,8 @@ pub(crate) struct Applier {
     /// By their ids in the other store. `None` stands for a keyspace that is left out.
     keyspaces: BTreeMap<KeyspaceId, Option<Keyspace>>,
     /// Keyspaces that this store has dropped already, by their ids in the other store: their drop
-    /// was durable before the changes that precede it, which come again. Each has its name.
+    /// was durable before the changes that precede it, which come again. The value is the
+    /// keyspace's name.
     dropped: BTreeMap<KeyspaceId, String>,
     /// Keyspaces that have come or gone since [`Applier::take_changed`].
     changed: BTreeSet<KeyspaceId>,
@@ -51,7 +52,7 @@ impl Applier {
         Ok(applier)
     }
 
-    /// Checks that no keyspace is missing that no change has dropped.
+    /// Checks that a change has dropped each keyspace that is missing.
     pub(crate) fn check_dropped(&self) -> Result<()> {
         match self.dropped.values().next() {
             Some(name) => Err(Error::UnknownKeyspace { name: name.clone() }),

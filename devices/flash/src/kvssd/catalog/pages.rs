@@ -29,8 +29,8 @@ impl Metas {
             return Ok(Arc::clone(table));
         }
         let table = Arc::new(read_meta(space, node)?);
-        // This is more tables than a device of many gigabytes has. It is simple to forget all of
-        // them, and rarely needed.
+        // A device of many gigabytes has fewer tables than this limit. To forget all of them is
+        // simple, and rarely needed.
         if self.0.len() >= KNOWN_METAS {
             self.0.clear();
         }

@@ -90,7 +90,8 @@ pub(crate) fn append(
     Ok(vec![table])
 }
 
-/// A segment in memory. Its pages are numbered from the largest number down, which no device uses.
+/// A segment in memory. Its pages are numbered from the largest number down: no device uses such
+/// numbers.
 #[derive(Default)]
 struct Segment {
     pages: Vec<SharedBytes>,

@@ -6,10 +6,10 @@
 //! its filter depends on its keys per share. That is the density of the run for which it was
 //! written, and remapping does not change it.
 //!
-//! But the plan counts it with the keys of its new level. So the excess of filters over the plan
-//! comes off the budget, evenly from all keys. (In the engine such filters are stale; they are few,
-//! and their keys leave the plan. Here they are the rule, and without their keys nothing would be
-//! left.)
+//! But the plan counts such a filter with the keys of its new level. So the excess of filters over
+//! the plan comes off the budget, evenly from all keys. (In the engine such filters are stale; they
+//! are few, and their keys leave the plan. Here they are the rule, and without their keys nothing
+//! would be left.)
 //!
 //! The filters of a table have half of a metadata page, which sets a maximum for each key. Bits
 //! that small levels cannot take go to the others.

@@ -121,8 +121,9 @@ fn try_piece(catalog: &mut Catalog, job: &Job, piece: Piece, may_save: bool) -> 
     if journal_bytes > catalog.space.page_bytes() && !may_save {
         return Ok(false);
     }
-    // A delayed compaction has too many tables to collect for all at once, and blocks of whole
-    // tables give little to collect. Each part of it frees blocks for the next part.
+    // A delayed compaction has too many tables for collections to make room for all of them at
+    // once, and blocks of whole tables give little to collect. Each part of it frees blocks for the
+    // next part.
     let is_large = piece.page_count > DELAYED_PART_BLOCKS * u64::from(limits.table_pages);
     if catalog.options.form == Form::Delay && is_large && !has_room_now(catalog, blocks) {
         return Ok(false);

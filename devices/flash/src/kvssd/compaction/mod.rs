@@ -161,8 +161,8 @@ pub(super) fn squeeze(catalog: &mut Catalog, is_enough: impl Fn(&Catalog) -> boo
             let upper = if level == 0 { tables.to_vec() } else { tables[..1].to_vec() };
             let range = hull(&upper);
             let meets = |below: &usize| !catalog.tree.overlapping(*below, &range).is_empty();
-            // One level of the policy at a time. With all of them at once, lLSM ran full where
-            // it does not with one (docs/papers/kvssd.md, 1.1 volumes).
+            // One level of the policy at a time. With all of them at once, lLSM filled up in a case
+            // where it does not if levels come one by one (docs/papers/kvssd.md, 1.1 volumes).
             let bands = catalog.tree.bands;
             let below = bands.levels(bands.band(level as u32) + 1).end as usize - 1;
             let last = below.min(bottom);

@@ -11,7 +11,7 @@ import org.apache.kafka.streams.state.WindowStore;
 import org.runstone.kafka.streams.RunstoneStores;
 
 class RunstoneWindowStoreTest extends AbstractWindowBytesStoreTest {
-    /** Some tests open a second store beside the first; upstream's shares its directory. */
+    /** Some tests open a second store beside the first. Upstream's two share a directory. */
     private int built;
 
     @Override
