@@ -151,8 +151,8 @@ pub enum Error {
         path: String,
     },
     /// The store has lost the end of its log to a power loss, or an older copy lies in its place
-    /// now, and what the caller has read lies in what is lost. Numbers above the last common one
-    /// mean other writes now.
+    /// now, and the lost part has changes that the caller has read. Numbers above the last common
+    /// one mean other writes now.
     #[error("the history of {path} has forked: the last common number is {last_common}")]
     HistoryForked {
         /// The store.

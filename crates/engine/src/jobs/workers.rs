@@ -165,7 +165,7 @@ impl Workers {
         self.ready.note(number);
     }
 
-    /// Starts no more jobs of the store. One may still run.
+    /// Starts no more jobs of the store. A job may still run.
     pub(crate) fn remove(&self, number: u64) {
         let removed = self.members.by_number.write().remove(&number);
         // This may be the last reference to a store, whose end takes locks.

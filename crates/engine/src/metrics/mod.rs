@@ -292,9 +292,9 @@ fn stripe() -> usize {
 }
 
 /// Whether this call is the one in 64 that is measured. A measurement takes two clock reads of 25
-/// ns. The calls between two of them are 1 to 127, drawn at random: a program that puts and gets in
-/// turn would have all its measurements fall on one of the two, and one that reads 64 keys in turn
-/// on one key.
+/// ns. The calls between two of them are 1 to 127, drawn at random: at a fixed interval, all
+/// measurements of a program that alternates puts and gets would fall on one of the two, and those
+/// of a program that reads 64 keys in a cycle on one key.
 #[inline]
 pub(crate) fn sampled() -> bool {
     thread_local! {

@@ -80,7 +80,7 @@ impl List {
         self.leaves[at / LEAF].seqs[at % LEAF]
     }
 
-    /// The key of a bound. That of an end without a bound is empty.
+    /// The key of a bound. The key of an end without a bound is empty.
     #[inline]
     pub(super) fn key(&self, edge: Edge) -> &[u8] {
         let at = edge.0 as usize;

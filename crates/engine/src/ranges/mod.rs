@@ -269,8 +269,8 @@ impl RangeDeletes {
         }
     }
 
-    /// Appends a set whose numbers are all larger. It is shared, but for what is in no block here.
-    /// O(log n).
+    /// Appends a set whose numbers are all larger. It is shared, except for the range deletes here
+    /// that are in no block. O(log n).
     pub fn append(&mut self, newer: &RangeDeletes) {
         assert!(newer.first_seq() > self.last_seq(), "all numbers are larger");
         if newer.blocks.is_empty() {

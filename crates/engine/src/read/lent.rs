@@ -1,5 +1,5 @@
-//! The entry that a cursor shows, by address: its memory may change hands between two calls, from
-//! the walk to what is kept of it, and stays where it is.
+//! The entry that a cursor shows, by address: the owner of its memory may change between two calls,
+//! from the walk to what is kept of the walk, but the memory stays where it is.
 //!
 //! Obligations that keep the unsafe code here sound:
 //! 1. The lender of an entry leaves its bytes where they are until it lends another one, or until

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use runstone_storage::StorageFile;
 
 /// The kernel reads 128 KiB ahead, or as the device is tuned: 8 MiB where this was measured. It
-/// reaches twice as far, because it begins the next stretch in the middle of one.
+/// reaches twice as far, because it begins the next stretch in the middle of the current one.
 const AHEAD_BYTES: u64 = 32 << 20;
 const REGION_BYTES: u64 = 256 << 10;
 const CHUNK_BYTES: u64 = 16 << 10;

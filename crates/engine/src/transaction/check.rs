@@ -2,7 +2,7 @@
 //!
 //! 1. *In the tree:* take the visible sequence number, then the view of each keyspace. Every write
 //!    up to that number is in the view. Look for versions newer than the snapshot in its memtables
-//!    and tables. One whose largest sequence number was checked before is skipped.
+//!    and tables. Those whose largest sequence number was checked before are skipped.
 //! 2. *In the writes that were noted since:* each write is looked up among the keys and stretches.
 //!    `write/conditional.rs` decides when and how often each of the two is done. A commit looks at
 //!    few writes under the commit lock, however large the transaction is.

@@ -76,7 +76,7 @@ impl<'a> ProbeQueue<'a> {
         if self.len == MOST_PROBES { self.probe_all(stats) } else { Ok(None) }
     }
 
-    /// Probes the waiting tables in order, until one holds the key. That one is the newest (I1).
+    /// Probes the waiting tables in order, until one holds the key. Its version is the newest (I1).
     #[inline]
     pub(super) fn probe_all(&mut self, stats: &mut ProbeStats) -> Result<Option<Hit>> {
         let waiting = std::mem::take(&mut self.len);

@@ -154,7 +154,7 @@ pub(crate) struct FileState {
 #[derive(Debug)]
 pub(super) struct Leaving {
     pub(super) segments: Arc<Vec<Segment>>,
-    /// Those that no later segments name.
+    /// Those of them that are gone after the edit.
     pub(super) gone: Vec<Segment>,
     /// The edit.
     pub(super) left_at: EditPlace,

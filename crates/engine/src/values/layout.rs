@@ -256,7 +256,7 @@ pub struct GroupEdit {
     pub stream_end: u64,
     /// Generations of the segments to remove.
     pub remove: Vec<u64>,
-    /// Segments to add. One of a known generation replaces the known one.
+    /// Segments to add. A segment of a known generation replaces the known segment.
     pub place: Vec<Segment>,
     /// The stream offsets and bytes of records that compactions found dead.
     pub dead: Vec<(u64, u32)>,

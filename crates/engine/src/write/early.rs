@@ -2,8 +2,8 @@
 //! (`values::early`). The log and the memtables then hold their places.
 //!
 //! A synced write keeps its values in the log: one sync is less than two, and the flush writes them
-//! to their file as before. So does a write on a full disk, which may have room for one of the two
-//! only.
+//! to their file as before. So does a write on a full disk, which may have room for only one of the
+//! two.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;

@@ -201,8 +201,8 @@ impl Committer {
     }
 
     /// Unmaps finished segments. Until a sync covers a segment, its file stays open, because the
-    /// kernel might not tell a later handle of bytes that it lost. So this syncs when more than
-    /// `most` segments wait for a sync.
+    /// kernel might not report lost bytes to a handle that is opened later. So this syncs when more
+    /// than `most` segments wait for a sync.
     fn close_finished(&self, most: usize) -> Result<()> {
         if self.state.lock().wal.unsynced_count() > most {
             self.sync_through(self.visibility.publisher.visible())?;

@@ -24,9 +24,8 @@ const MIN_SPARE_BYTES: usize = 4096;
 pub struct SharedValue(Option<Arc<Box<[u8]>>>);
 
 impl SharedValue {
-    /// Fetches the reference counts of values that are about to be shared or dropped. They lie
-    /// beside the values, far apart. Here the processor waits for many at once; in clones it would
-    /// wait for each.
+    /// Fetches the reference counts of values that are about to be shared or dropped. They may lie
+    /// far apart. Here the processor waits for many at once; in clones it would wait for each.
     pub(crate) fn fetch(values: &[SharedValue]) {
         let count = |value: &SharedValue| value.0.as_ref().map_or(0, Arc::strong_count);
         std::hint::black_box(values.iter().map(count).sum::<usize>());

@@ -1,5 +1,5 @@
 //! Executes a plan: merges its inputs, and writes the versions that a reader can still see to new
-//! tables. One edit or several make those part of the tree.
+//! tables. One or several edits make these tables part of the tree.
 //!
 //! - [`slicing`]: cuts a compaction into slices.
 //! - [`executor`]: threads take the slices and write tables.

@@ -3,8 +3,8 @@
 //! 1. Segments are read in the order of their numbers, from the floor on if that is known. After a
 //!    damaged record, the next valid one is searched for.
 //! 2. Each record states its first number. A number that is skipped belongs to a write that is
-//!    lost: a gap. Where the log must begin and how far it was synced is known from the manifest;
-//!    what is missing there is a gap too.
+//!    lost: a gap. The manifest says where the log must begin and how far it was synced; what is
+//!    missing there is a gap too.
 //! 3. Writes that are in tables, by what the manifest says, are skipped.
 //!
 //! `lost-NNNNNN.wal` are read apart, because an earlier recovery has given their numbers out again.

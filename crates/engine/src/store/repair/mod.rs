@@ -548,7 +548,7 @@ fn is_covered((first, last): (SeqNo, SeqNo), tables: &BTreeMap<KeyspaceId, Found
 }
 
 impl Basis {
-    /// The name of a keyspace. One whose name is lost is named after its id.
+    /// The name of a keyspace. A keyspace whose name is lost is named after its id.
     fn name_of(&self, id: KeyspaceId) -> String {
         let known = self.keyspaces.get(&id).and_then(|known| known.named.as_ref());
         match known {

@@ -76,7 +76,7 @@ impl Scratch {
         Ok(())
     }
 
-    /// Removes the tables. One that stays is an orphan, which the first open removes.
+    /// Removes the tables. A table that stays is an orphan, which the first open removes.
     pub(super) fn remove(&self) {
         for table in self.tables.values().flatten() {
             let _ = self.context.storage.remove(&table_name(table.id));

@@ -11,8 +11,8 @@
 //!    records until it is used again.
 //! 3. A record that was appended before its version had a number, or that a collection moved, does
 //!    not have the number of its version. Such records lie where the stream offset of their pointer
-//!    says, because slots begin at multiples of their size in the stream. One counts only if it is
-//!    the sole one there.
+//!    says, because slots begin at multiples of their size in the stream. Such a record counts only
+//!    if it is the only one there.
 
 use std::collections::HashMap;
 use std::sync::Arc;
