@@ -297,7 +297,7 @@ pub enum Waypoint {
     RetiredFilesLookedAt,
     /// A batch may be written, and goes to its files and the log next.
     BatchAdmitted,
-    /// A value was appended to a file that no sync knows of, and which is noted next.
+    /// A value was appended to a file of which no sync knows yet. The file is noted next.
     EarlyFileUnnoted,
     /// The values of a batch are in their file, and the batch has no sequence number.
     EarlyValuesWritten,

@@ -309,8 +309,8 @@ impl DeadRanges {
         0
     }
 
-    /// Forgets all ranges, because the keys of the coming puts are not known. Called under the
-    /// commit lock.
+    /// Forgets all ranges, because the keys of the next puts are not known. Called under the commit
+    /// lock.
     pub fn forget_all(&self) {
         if self.are_there.load(Relaxed) {
             self.set(NO_RANGES);

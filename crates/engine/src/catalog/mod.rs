@@ -55,8 +55,8 @@ pub(crate) struct ManifestState {
     pub(crate) log_start: (u64, SeqNo),
     /// The manifest that the open found, and how much of it is valid.
     pub(crate) found: Current,
-    /// The id from which on that manifest knows of no keyspace, not even of a dropped one; 0 if it
-    /// does not say.
+    /// The least id above those of all keyspaces that this manifest knows of, dropped ones
+    /// included; 0 if it does not say.
     pub(crate) found_next_keyspace: KeyspaceId,
 }
 

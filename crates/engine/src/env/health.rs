@@ -51,7 +51,7 @@ impl Env {
         let mut cause = self.health.cause.lock();
         match (self.health.state.load(Acquire), &mut *cause) {
             (STOPPED, Some((error, _))) => Err(Error::Stopped { cause: Box::new(error.clone()) }),
-            // The caller of such a store runs the jobs that find out whether there is space.
+            // The caller runs the jobs, and they find out whether there is space again.
             (NO_SPACE, Some(_)) if self.is_manual() => Ok(()),
             (NO_SPACE, Some((error, tried))) => {
                 // Now and then one write is let through to find out whether there is space again.

@@ -108,8 +108,8 @@ impl Chunk {
         let part = whole_pages(part, rustix::param::page_size());
         if self.region.is_some() && !part.is_empty() && !cfg!(miri) {
             assert!(part.end <= self.capacity, "a part of the chunk");
-            // SAFETY: whole pages of a region that nobody uses (`&mut self`) but for pins, and the
-            // part is not under those: they may be removed, or backed otherwise. Refusal costs
+            // SAFETY: whole pages of a region that nobody uses (`&mut self`) except for pins, and
+            // the part is not under those: they may be removed, or backed otherwise. Refusal costs
             // speed and memory only.
             let _ = unsafe { madvise(self.base.add(part.start).cast(), part.len(), advice) };
         }

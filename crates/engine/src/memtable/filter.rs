@@ -21,7 +21,7 @@ const BYTES_PER_FILTER_BYTE: usize = 64;
 /// Larger memtables get no larger filter.
 const MOST_BYTES: usize = 8 << 20;
 const WORD_BYTES: usize = size_of::<u64>();
-/// The number of filters kept for coming memtables.
+/// The number of filters kept for future memtables.
 const MOST_FREE: usize = 2;
 
 /// The bits of the keys.

@@ -247,7 +247,7 @@ pub(crate) struct Lately {
 impl Lately {
     /// Fewer measurements say nothing about the slowest hundredth.
     const LEAST: u64 = 20;
-    /// After this many looks, the measurements so far must do.
+    /// After this many looks, the measurements so far must suffice.
     const MOST_LOOKS: u64 = 10;
 
     fn record(&self, took: Duration) {

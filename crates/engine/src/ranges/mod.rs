@@ -157,8 +157,8 @@ struct Whole {
     seen: Vec<bool>,
 }
 
-/// Appends a block. Each 16 of a level become one of the next, and so do fewer in front of a larger
-/// one, so that levels never rise from one block to the next.
+/// Appends a block. Every 16 blocks of a level become one block of the next level. So do fewer
+/// blocks before a larger one, so that levels never rise from one block to the next.
 fn push(blocks: &mut Vec<Arc<Block>>, block: Arc<Block>) {
     let level = block.level;
     let smaller = blocks.partition_point(|other| other.level >= level);

@@ -53,7 +53,7 @@ impl Engine {
             // This also happens on a full disk, where no more may be written.
             self.committer.sync_through(visible)?;
         }
-        // A segment that is not ended lies above the floor, and may not be removed.
+        // A segment that is not ended lies above the floor, and must not be removed.
         self.committer.seal_log()?;
         let log_start = self.committer.log_floor_without(|_, _| false);
         let mut manifest = self.catalog.manifest.lock();

@@ -187,8 +187,8 @@ fn find_store(storage: &dyn Storage, options: &Options) -> Result<Option<Current
         return Ok(Some(current));
     }
     let files = storage.list()?;
-    // An open store leaves `metrics` and the like, so without such a store they belong to somebody
-    // else.
+    // An open store leaves `metrics` and the like, so in a directory without a store they belong to
+    // somebody else.
     let is_foreign = |name: &str| !is_own_file(name) || is_live(name);
     if let Some(foreign) = files.iter().find(|file| is_foreign(&file.name)) {
         let example = foreign.name.clone();

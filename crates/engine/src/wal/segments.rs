@@ -170,7 +170,7 @@ pub struct Wal {
     files: Arc<WalFiles>,
     /// The file that the writer writes to.
     current: Option<SegmentFile>,
-    /// Records end here at the latest in the current segment.
+    /// The offset at which the records of the current segment end at the latest.
     room_to: u64,
     /// Oldest first; the last one is being written.
     segments: VecDeque<Segment>,

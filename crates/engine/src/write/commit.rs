@@ -500,7 +500,7 @@ impl Committer {
         Views::of(keyspaces, announce)
     }
 
-    /// Prepares for a batch that is logged next, unless it may not be logged. Returns how many
+    /// Prepares for a batch that is logged next, unless it must not be logged. Returns how many
     /// entries were looked at.
     pub(super) fn check_and_note(
         &self,
@@ -555,7 +555,7 @@ impl Committer {
         }
     }
 
-    /// Refuses a batch that may not be logged.
+    /// Refuses a batch that must not be logged.
     pub(super) fn check_batch(
         &self,
         state: &CommitState,

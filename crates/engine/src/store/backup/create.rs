@@ -286,10 +286,10 @@ fn add_segments(
 }
 
 /// Whether all that a backup has is of the history of the cut. Then segments with the same name are
-/// the same segment if they end with the same bytes. Otherwise two stores may have gone on from one
-/// state, and may have made segments that differ only in the middle: those are read as a whole. A
-/// backup that ends with the last number in common may be of either store, because flushes and
-/// collections make segments without a number.
+/// the same segment if they end with the same bytes. Otherwise two stores may have continued from
+/// the same state, and may have made segments that differ only in the middle: those are read as a
+/// whole. A backup that ends with the last number in common may be of either store, because flushes
+/// and collections make segments without a number.
 fn shares_history(cut: &Cut, earlier: &Description) -> bool {
     let common = cut.state.history.last_common(earlier.state.history.id);
     common.is_some_and(|common| earlier.last_seq < common)

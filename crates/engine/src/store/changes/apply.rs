@@ -27,8 +27,8 @@ pub(crate) struct Applier {
 }
 
 impl Applier {
-    /// `known` are the keyspaces of the other store, as of the state that this store has. A change
-    /// to come must drop those that are missing ([`Applier::check_dropped`]). A keyspace with the
+    /// `known` are the keyspaces of the other store, as of the state that this store has. A later
+    /// change must drop those that are missing ([`Applier::check_dropped`]). A keyspace with the
     /// name `left_out` is left out.
     pub(crate) fn new(
         store: Store,

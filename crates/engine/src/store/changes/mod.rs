@@ -93,7 +93,7 @@ pub enum Change {
     /// the gap. Values that were overwritten in between are left out. Operands come as the value
     /// that they make, and keyspaces are those that the store has now. Deletes of single keys are
     /// returned as long as tables hold them. A compaction drops a delete together with the entries
-    /// that it hid, so the consumer may not learn that a key was deleted. A later operand would
+    /// that it hid, so the consumer may never learn that a key was deleted. A later operand would
     /// then apply to the value that the consumer still has.
     Gap(Gap),
     /// The values of keys as of the end of the gap: a put or a delete for each key, after range

@@ -48,7 +48,7 @@ pub(super) struct FoundLog {
     pub(super) keyspaces: Vec<KeyspaceId>,
     /// Damage by file.
     pub(super) lost: Vec<(String, String)>,
-    /// The first number that could be missing in front of the records, for a log kept aside.
+    /// The first number that could be missing before the records, for a log kept aside.
     pub(super) from_seq: SeqNo,
 }
 
@@ -143,7 +143,7 @@ impl<'a> LogScan<'a> {
         }
     }
 
-    /// `None` if the segment holds no records: it was prepared for coming ones.
+    /// `None` if the segment holds no records: it was prepared for future records.
     fn open(&self, name: &str, number: u64) -> Result<Option<LogReader>> {
         let file = self.storage.open(name, Category::Wal)?;
         let bytes = file.read_vec(0, file.len()?.min(HEADER_BYTES) as usize)?;
@@ -183,7 +183,7 @@ impl<'a> LogScan<'a> {
         Ok(())
     }
 
-    /// Finds what is missing in front of a record.
+    /// Finds what is missing before a record.
     fn note_numbers(&mut self, head: &Head) {
         if self.found.records == 0 {
             self.found.from_seq = head.durable_seq + 1;

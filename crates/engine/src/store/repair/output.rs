@@ -97,7 +97,7 @@ impl<'a> Output<'a> {
         Ok(())
     }
 
-    /// The tables, which are durable but for their names.
+    /// The tables, which are durable except for their names.
     pub(super) fn finish(mut self) -> Result<Vec<Arc<Table>>> {
         while let Some(range) = self.range_deletes.pop() {
             self.put_range(&range)?;
