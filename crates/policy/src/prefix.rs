@@ -27,8 +27,8 @@ pub enum PrefixRule {
     Custom(String),
 }
 
-/// A prefix extractor of the user's own. Pure: the same key always has the same prefix, for as long
-/// as the store lives.
+/// A prefix extractor that the program supplies. Pure: the same key always has the same prefix, for
+/// as long as the store lives.
 pub trait PrefixExtractor: Send + Sync {
     /// Name, stored in the manifest.
     fn name(&self) -> &str;

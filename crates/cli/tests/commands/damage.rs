@@ -139,7 +139,7 @@ fn a_flipped_log_is_told() {
 }
 
 /// `verify` said "0 entries" of a store whose records were all in the log. Where one segment was
-/// damaged it also blamed those that are prepared for coming records, which hold none.
+/// damaged it also blamed those that are prepared for future records, which hold none.
 #[test]
 fn only_the_damaged_segment_of_the_log_is_blamed() {
     let place = Place::new();

@@ -1,5 +1,5 @@
 //! What an old mirror, backup directory and archive make of a store that was repaired, and of two
-//! stores that went on from one state.
+//! stores that continued from the same state.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -116,9 +116,9 @@ fn copies_of_a_damaged_store_notice_the_repaired_one() {
     }
 }
 
-/// Two stores that went on from one state make files with the same name, which may differ only in
-/// the middle. A backup took such a table for the one that an earlier backup of the other store
-/// had.
+/// Two stores that continued from the same state make files with the same name, which may differ
+/// only in the middle. A backup took such a table for the one that an earlier backup of the other
+/// store had.
 #[test]
 fn a_backup_tells_files_apart_that_differ_in_their_middle() {
     for seed in 0..3 {
