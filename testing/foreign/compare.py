@@ -34,7 +34,7 @@ def key(number):
 
 
 def value(random_source, most=200):
-    """Half of it compresses."""
+    """A random value, of which half compresses."""
     length = random_source.randrange(most)
     return random_source.randbytes(length // 2) + b"x" * (length - length // 2)
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The random tests, each time with new seeds, for this many minutes: tables of unlike ranges, two
-# loads at a time, forks that hold objects, callbacks that call back, damaged ends after each kind
-# of edit, and older ones. Ends at the first failure and prints the seed.
+# Runs the random tests for this many minutes, each time with new seeds: tables of unlike ranges,
+# two loads at a time, forks that hold objects, callbacks that call back, damaged ends after each
+# kind of edit, and a few others. Ends at the first failure and prints the seed.
 #
 #   testing/sim/long.sh MINUTES [FIRST_SEED]
 set -euo pipefail
@@ -21,7 +21,7 @@ tests=(
     "model dead_ranges::walks_see_what_a_map_says 10"
     "model cursors::cursors_show_what_a_map_holds 4"
 )
-# Copies, so that a later build changes nothing of a run.
+# Runs copies of the tests, so that a later build does not affect a run.
 bin="$(mktemp -d)"
 trap 'rm -rf "$bin"' EXIT
 built="$(cargo test --release -p runstone-sim --no-run --message-format=json)"

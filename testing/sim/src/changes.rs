@@ -98,7 +98,7 @@ fn keyspace_options(seed: u64, draw: u64) -> KeyspaceOptions {
     values.early = random.one_in(2);
     values.cold_stream = match gc_pointers {
         GcPointers::Stable => random.one_in(2),
-        // From a stream of its own, so that the other options of a life stay the same.
+        // Drawn from a separate stream, so that the other options of a life stay the same.
         GcPointers::Writeback => Random::new(draw ^ 0xc01d).one_in(2),
     };
     if random.one_in(4) {
@@ -226,7 +226,8 @@ impl Life {
                 }
                 5 if random.one_in(2) => {
                     let seed = self.store().default_keyspace().options();
-                    // A number with a merge operator, or without, as this life has it.
+                    // A seed whose options have a merge operator if this life has one, and none if
+                    // not.
                     let same = u64::from(seed.merge_operator.is_empty());
                     let mut options = keyspace_options(same, random.draw());
                     options.values.groups = seed.values.groups;

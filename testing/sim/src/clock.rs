@@ -1,5 +1,5 @@
-//! Clocks of tests. Only its writes advance the clock of a workload, so what has expired follows
-//! from the workload alone; the other clock is set by hand.
+//! Clocks of tests. The clock of a workload advances only with the workload's writes, so what has
+//! expired follows from the workload alone; the other clock is set by hand.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use runstone::Clock;
 
-/// Long before any other clock of the tests, so that what has expired by this one has expired by
-/// all.
+/// A time long before that of any other clock of the tests, so that what has expired by this clock
+/// has expired by all.
 const START_MS: u64 = 1_000_000;
 
 thread_local! {
@@ -22,8 +22,8 @@ pub const LASTING: Duration = Duration::from_secs(1 << 40);
 /// The time to live of entries that have expired once the clock moved on.
 pub const PASSING: Duration = Duration::from_millis(1);
 
-/// One clock for all stores of a thread. Threads that a store starts see the start, which for the
-/// store is the latest time that it saw before.
+/// One clock for all stores of a thread. Threads that a store starts read [`START_MS`], so for them
+/// the store uses the latest time that it has seen.
 #[derive(Debug)]
 pub struct WorkloadClock;
 
@@ -55,7 +55,7 @@ impl TestClock {
         Arc::new(TestClock(AtomicU64::new(now_ms)))
     }
 
-    /// Sets it, also back.
+    /// Sets the time, forward or back.
     pub fn set(&self, now_ms: u64) {
         self.0.store(now_ms, Relaxed);
     }

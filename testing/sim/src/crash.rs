@@ -21,7 +21,7 @@ pub enum Crash {
     Power(u64),
 }
 
-/// Opens a store, for every other seed with resources such as many stores share.
+/// Opens a store. With every other seed it uses resources of the kind that several stores share.
 fn open(storage: &(impl Storage + Clone + 'static), options: &Options) -> Result<Store, Error> {
     let storage: Arc<dyn Storage> = Arc::new(storage.clone());
     let store = match seed_of(options) % 2 {
@@ -88,7 +88,7 @@ pub fn run_until_error(
     run(storage, options, operations).0
 }
 
-/// The same, and how it ended.
+/// The same, and returns how it ended.
 pub fn run(
     storage: &(impl Storage + Clone + 'static),
     options: &Options,

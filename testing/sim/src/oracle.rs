@@ -28,7 +28,8 @@ pub struct Write {
     pub change: Change,
 }
 
-/// The merge operator of workloads. Its operands do not commute, and one that counts twice shows.
+/// The merge operator of workloads. Its operands do not commute, and an operand that is applied
+/// twice changes the result.
 pub const OPERATOR: &str = "append(,)";
 
 /// What a write does.
@@ -73,7 +74,7 @@ impl Change {
 /// 4. What survived is settled, and the history continues from there.
 #[derive(Clone, Debug, Default)]
 pub struct Oracle {
-    /// The keyspaces; none where the workload has the same all the time.
+    /// The keyspaces; empty if the workload has the same keyspaces all the time.
     named: Named,
     /// The keyspaces if the making or the drop that is attempted has taken effect.
     maybe: Option<Named>,
@@ -178,7 +179,7 @@ impl Oracle {
         self.power_lost |= power_lost;
     }
 
-    /// Whether this is the state without exactly the last batch.
+    /// Whether this is the state of all batches but the last.
     pub fn judge_tail(&self, found: &State) -> bool {
         let mut state = self.base.clone();
         let (_, earlier) = self.batches.split_last().expect("at least one batch");

@@ -78,7 +78,7 @@ pub enum Operation {
 pub fn generate(seed: u64, count: usize) -> Vec<Operation> {
     let mut random = Random::new(seed);
     let mut operations: Vec<_> = (0..count).map(|_| operation(&mut random)).collect();
-    // From a stream of its own, so that the rest of a seed stays the same.
+    // Drawn from a separate stream, so that the rest of a seed stays the same.
     let mut expiry = Random::new(seed ^ 0x0e79_14e5);
     for operation in &mut operations {
         let Operation::Write { writes, .. } = operation else { continue };
@@ -248,7 +248,7 @@ pub fn options_for(policy: &str, seed: u64, background: Background) -> Options {
     shape.table_bytes = 4 << 10 << random.below(3);
     shape.split_bytes = 4 << 10 << random.below(2);
     shape.access_limit = 1 + random.below(20) as u32;
-    // From a stream of its own, so that the other options of a seed stay the same.
+    // Drawn from a separate stream, so that the other options of a seed stay the same.
     let mut stack = Random::new(seed ^ 0x57ac_0b1c);
     let shape = custom::options_mut(&mut keyspace);
     shape.stack_runs = 1 + stack.below(6) as u32;
@@ -295,7 +295,7 @@ fn value_options(seed: u64) -> ValueOptions {
         ValuePlacement::Vlog,
         ValuePlacement::Inline,
     ];
-    // From a stream of its own, so that the other options of a seed stay the same.
+    // Drawn from a separate stream, so that the other options of a seed stay the same.
     let writes_back = Random::new(seed ^ 0xbac4).one_in(3);
     let gc_pointers = if writes_back { GcPointers::Writeback } else { GcPointers::Stable };
     ValueOptions::default()
@@ -346,8 +346,8 @@ pub fn cooled(options: Options) -> Options {
     options
 }
 
-/// The same options with another placement. Hash groups get stable pointers, and a log no merge
-/// operator.
+/// The same options with another placement. Hash groups get stable pointers, and a log gets no
+/// merge operator.
 pub fn placed(mut options: Options, placement: ValuePlacement) -> Options {
     if let Some(keyspace) = &mut options.keyspace {
         keyspace.values.placement = placement;

@@ -6,8 +6,8 @@
 //!        | data, to its last byte that is not 0
 //! ```
 //!
-//! 1. The pages are programmed as a firmware would; those that are marked get the checksums that
-//!    lie inside them. What the rules of flash refuse stays erased.
+//! 1. The pages are programmed as firmware would program them; those that are marked get the
+//!    checksums that lie inside them. What the rules of flash refuse stays erased.
 //! 2. A device is opened. It refuses, or it answers: if it verifies, scans show each key once and
 //!    in order. A block SSD's files are read, and are as long as they say.
 
@@ -24,7 +24,7 @@ use super::parts::{parts, put_part};
 const IS_BLOCK_SSD: u8 = 1;
 const TAG_BYTES: usize = 18;
 
-/// For a KVSSD: the smallest that is possible.
+/// The geometry of a KVSSD: the smallest that is possible.
 pub const KVSSD: Geometry = Geometry {
     page_bytes: 1024,
     spare_bytes: 64,
@@ -34,7 +34,7 @@ pub const KVSSD: Geometry = Geometry {
     die_count: 1,
 };
 
-/// For a block SSD: a page is a host block.
+/// The geometry of a block SSD, where a page is a host block.
 pub const BLOCK_SSD: Geometry = Geometry { page_bytes: 4096, ..KVSSD };
 
 /// Judges an input.

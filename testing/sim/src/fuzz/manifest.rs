@@ -36,7 +36,7 @@ pub fn judge(data: &[u8]) {
     open(storage, flags & READ_ONLY != 0);
 }
 
-/// Makes records the manifest 1.
+/// Writes the records as manifest 1.
 pub fn write_records(storage: &dyn Storage, records: &[&[u8]]) {
     let file = storage.create("000001.manifest", Category::Manifest).expect("a new name");
     let header = LogHeader { number: 1, id: 0x5eed, manifest: 0 };

@@ -113,7 +113,8 @@ fn read(store: &Store, file: &[u8], is_checked: bool) -> Result<()> {
     while cursor.valid() {
         let found = keyspace.get(cursor.key())?;
         let value = cursor.value();
-        // Without checksums, one believes the pointer and the other the record.
+        // Without checksums, the get and the scan may differ: one believes the pointer, the other
+        // the record.
         if is_checked {
             assert!(found.as_deref() == Some(value), "get and scan agree on {:?}", cursor.key());
         }

@@ -110,7 +110,7 @@ fn write_again(storage: &dyn Storage, operations: &[Replayed]) {
 /// Replays the records by the rules of docs/formats.md §5 and ARCHITECTURE.md §7.4.
 fn second_opinion(records: &[Part<'_>]) -> Said {
     let mut operations: Vec<Replayed> = Vec::new();
-    // The first record that may lie after a gap: of the current segment.
+    // The first record of the current segment, which is the first that may lie after a gap.
     let mut segment_at = 0;
     for (i, record) in records.iter().enumerate() {
         if record.is_marked {

@@ -58,8 +58,8 @@ impl CompactionFilter for Sweeper {
 }
 
 impl Beside {
-    /// Opens them with the tree of `options`, values inline: operands and loads of old keys are
-    /// refused beside some other placements.
+    /// Opens these keyspaces with the tree of `options` and mostly inline values, because some
+    /// other placements refuse operands and loads of old keys.
     pub(super) fn open(store: &Store, mut options: KeyspaceOptions) -> Result<Beside, Error> {
         options.merge_operator.clear();
         options.compaction_filter = Sweeper.name().to_string();
@@ -148,7 +148,8 @@ impl Beside {
             self.loaded.bulk_load(entries).map_err(|error| format!("bulk load: {error}"))?;
             return Ok(());
         }
-        // Beside the store, whose directory holds nothing but its own.
+        // The file lies beside the store, because the directory of a store holds only its own
+        // files.
         let path = directory.with_extension("load");
         let ingest = || -> Result<(), Error> {
             let _ = std::fs::remove_file(&path);
@@ -165,9 +166,9 @@ impl Beside {
         outcome
     }
 
-    /// Compares all with what they hold after `count` operations. Without a snapshot nobody else
-    /// may write; with one, `count` is the number at that moment. If everything `is_compacted`, the
-    /// filter has seen it.
+    /// Compares all these keyspaces with what they must hold after `count` operations. Without a
+    /// snapshot nobody else may write; with one, `count` is the number at that moment. If
+    /// everything `is_compacted`, the filter has seen it.
     pub(super) fn check(
         &self,
         count: u64,
@@ -264,13 +265,13 @@ fn loaded_key(range: u64, index: u64) -> String {
 
 /// The value of a counter, 0 if it does not exist.
 fn counter_after(counter: u64, count: u64) -> u64 {
-    // The first turn of each counter, of operations 0 to 15, deletes.
+    // The first turn of each counter, which is one of operations 0 to 15, deletes it.
     count.checked_sub(counter).map_or(0, |since| since / COUNTERS % TURNS_PER_DELETE)
 }
 
 fn loaded_after(count: u64) -> Vec<(String, u64)> {
     let last = count / OPERATIONS_PER_LOAD;
-    // The last load of a range is of the largest turn, from 1 on, that goes to it.
+    // The last load of a range is that of the latest turn that goes to the range. Turns begin at 1.
     let turn_of = |range: u64| {
         let turns = (1.max((last + 1).saturating_sub(LOADED_RANGES))..=last).rev();
         turns.into_iter().find(|turn| turn % LOADED_RANGES == range)

@@ -1,5 +1,5 @@
-//! Random work in a process that is killed, for as long as one likes: puts between small and large,
-//! some of which expire, deletes of keys and ranges, counters, loads, a compaction filter,
+//! Random work in a process that is killed, for as long as one likes: puts of small and large
+//! values, some of which expire, deletes of keys and ranges, counters, loads, a compaction filter,
 //! transactions of several threads, checkpoints, snapshots held, collection, `kill -9` at any
 //! moment, reopening.
 //!
@@ -148,7 +148,7 @@ impl Soak {
         let mut options = match self.policy {
             Some(policy) => tree_of(policy),
             None => {
-                // From a stream of its own, so that the placements of a seed stay the same.
+                // Drawn from a separate stream, so that the placements of a seed stay the same.
                 let seed = Random::new(self.seed ^ opening ^ 0x7ee5).draw();
                 workload::options(seed, Background::Threads(2))
                     .compaction_slices(1 + random.below(4) as usize)
@@ -229,7 +229,7 @@ impl Soak {
     }
 }
 
-/// A small tree of that policy, with its other options at their defaults.
+/// A small tree of this policy, with the policy's other options at their defaults.
 fn tree_of(policy: &str) -> Options {
     let mut keyspace = KeyspaceOptions::default().policy(Policy::named(policy));
     let shape = custom::options_mut(&mut keyspace);

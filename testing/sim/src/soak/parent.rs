@@ -131,7 +131,7 @@ fn listen(out: ChildStdout) -> Said {
     said
 }
 
-/// Compares the store with the model, brought up to what the store says it holds.
+/// Brings the model up to what the store says it holds, and compares the two.
 fn check(
     soak: &Soak,
     opening: u64,

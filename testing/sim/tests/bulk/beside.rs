@@ -64,8 +64,8 @@ fn check_whole(store: &Store, keyspace: &Keyspace, last: &mut u64) {
     *last = low;
 }
 
-/// Copies of the store hold whole loads, including those that had ended. They hold everything that
-/// was written before their newest write of the other keyspace.
+/// Copies of the store hold only whole loads, including each load that had ended before the copy.
+/// They hold everything that was written before their newest write of the other keyspace.
 fn check_copies(store: &Store, storage: &MemoryStorage, options: &Options, loaded: &AtomicU64) {
     for turn in 0..6 {
         let (place, mut least) = (format!("/copy-{turn}"), loaded.load(Acquire));
@@ -150,7 +150,7 @@ fn check(options: &Options) {
     }
 }
 
-/// Somebody flushes and somebody commits large batches while loads end. Both add newer memtables,
+/// One thread flushes and another commits large batches while loads end. Both add newer memtables,
 /// whose writes become visible only after the load, without the load noticing.
 #[test]
 fn flushes_and_large_batches() {

@@ -299,9 +299,9 @@ fn loads_conflict() {
     }
 }
 
-/// A commit had looked at the tables before the load. The memtable was still there, so the commit
-/// concluded that nothing had reached tables since, and replaced loaded values that it had not
-/// seen.
+/// Once, a commit had looked at the tables before the load. The memtable was still there, so the
+/// commit concluded that nothing had reached tables since, and replaced loaded values that it had
+/// not seen.
 #[test]
 fn transactions_conflict_with_loads() {
     loads_conflict();
@@ -368,9 +368,10 @@ fn loads_between(keyspace: &Keyspace, place: Waypoint) -> mpsc::Sender<()> {
     ends
 }
 
-/// A reader without a snapshot compared its view with the last load that had a sequence number.
-/// While a second load was under way, that number was too large to be visible. The reader then
-/// accepted a view from before the first load: it saw the write after the load, but not the load.
+/// Once, a reader without a snapshot compared its view with the last load that had a sequence
+/// number. While a second load was under way, that number was too large to be visible. The reader
+/// then accepted a view from before the first load: it saw the write after the load, but not the
+/// load.
 fn readers_see_a_moment_beside_two_loads() {
     let fresh = || {
         let store = open(&MemoryStorage::new());
@@ -423,8 +424,8 @@ fn readers_that_began_beside_a_load_see_a_moment() {
     assert!(panics(|| seeded::with(Bug::LoadsMissedInViews, readers_see_a_moment)));
 }
 
-/// The commit of a transaction waits under the commit lock for all earlier sequence numbers, and a
-/// load needs that lock to publish its own. The two waited for each other.
+/// The commit of a transaction waits under the commit lock for all earlier sequence numbers,
+/// and a load needs that lock to publish its own. Once, the two waited for each other.
 #[test]
 fn a_commit_beside_the_end_of_a_load_ends() {
     let store = Arc::new(open(&MemoryStorage::new()));

@@ -108,7 +108,8 @@ fn a_file_that_is_damaged_anywhere_is_named() {
         damaged[at] ^= 0x10;
         std::fs::write(&bad, damaged).expect("writes");
         let told = refused(&store, &[&path.with_file_name("good"), &bad]);
-        // If both were complete, they would overlap. So damage that is not noticed shows.
+        // If both files were complete, they would overlap. So damage that is not noticed leads to
+        // another error.
         let shown = bad.display().to_string();
         assert!(told.to_string().contains(&shown), "byte {at}: {told}");
     }
@@ -177,8 +178,8 @@ fn at(ms: u64) -> Expiry {
     Expiry::At(UNIX_EPOCH + Duration::from_millis(ms))
 }
 
-/// The instants of a file are valid in any keyspace that takes it. Entries without an instant
-/// expire by that keyspace's options, from the ingest on.
+/// The expiry times in a file are valid in any keyspace that takes it. Entries without an expiry
+/// time expire by that keyspace's options, from the ingest on.
 #[test]
 fn entries_expire_at_the_instants_of_their_file() {
     WorkloadClock::restart();
@@ -246,7 +247,7 @@ fn a_loaded_table_that_is_past_leaves_unread() {
     assert_eq!(store.metrics().counters.compaction_bytes_read, 0);
 }
 
-/// A value that is too short for its instant is damage, even under a valid checksum, because
+/// A value that is too short for its expiry time is damage, even under a valid checksum, because
 /// readers of a store would mistake it for expired.
 #[test]
 fn an_entry_without_its_instant_is_refused() {

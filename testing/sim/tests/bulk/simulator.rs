@@ -17,7 +17,7 @@ const ENTRIES: u64 = 500;
 /// the model says 22% more for `universal`, which then compares sums that are nearly equal.
 const EVERY: u64 = 8;
 const LARGE: u64 = 6;
-/// The smallest share, in thousandths, with which a load is due after this many flushes.
+/// The smallest share of loads, in thousandths, at which the model loads after this many flushes.
 const SHARE_PERMILLE: u64 = (1000 * LARGE).div_ceil(EVERY + LARGE);
 const VALUE: [u8; 104] = [7; 104];
 

@@ -1,6 +1,6 @@
 //! Callbacks that use the store which calls them: merge operators, compaction filters, sources of
 //! loads. (Listeners: `jobs.rs`.) No call waits for its own callback, and a call that could do so
-//! is refused by name.
+//! is refused with an error that names it.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
@@ -155,8 +155,8 @@ fn beside(work: impl FnOnce() + Send + 'static) -> mpsc::Receiver<()> {
     is_done
 }
 
-/// A filter that made a put waited for ever for the compaction that had called it. A filter that
-/// flushed waited for itself. A filter that closed the store closed it during its own call.
+/// Once, a filter that made a put waited for ever for the compaction that had called it. A filter
+/// that flushed waited for itself. A filter that closed the store closed it during its own call.
 #[test]
 fn a_callback_waits_for_nobody() {
     for background in [Background::Manual, Background::Threads(1)] {
@@ -265,8 +265,8 @@ fn callbacks_beside_writers_wait_for_nobody() {
     for_seeds(6, live_with_callbacks);
 }
 
-/// Reads wait for nobody. An operator that read the key whose value it was making recursed until
-/// the stack was full.
+/// Reads wait for nobody. Once, an operator that read the key whose value it was making recursed
+/// until the stack was full.
 #[test]
 fn a_callback_may_read_but_not_what_it_makes() {
     let read: Call = |store| {
@@ -327,7 +327,7 @@ fn a_source_of_a_load_does_not_wait_for_itself() {
     }
 }
 
-/// The drop of a keyspace waits for its load, and a flush of all other keyspaces waited for both.
+/// The drop of a keyspace waits for its load. Once, a flush of all other keyspaces waited for both.
 /// That took as long as the source of the load needed for its next entry.
 #[test]
 fn a_drop_beside_a_load_holds_no_flush_up() {

@@ -65,7 +65,7 @@ fn write_at_the_check(store: &Arc<Store>, count: u64) {
     });
 }
 
-/// Optimistic commits looked at all locks that pessimistic transactions hold, under the lock.
+/// Once, optimistic commits looked at all locks that pessimistic transactions hold, under the lock.
 #[test]
 fn locks_of_others_cost_a_commit_nothing_under_the_lock() {
     for count in SIZES {
@@ -91,8 +91,8 @@ fn locks_of_others_cost_a_commit_nothing_under_the_lock() {
     }
 }
 
-/// The check under the lock searched each memtable for each key that was read, and walked each
-/// range that was scanned.
+/// Once, the check under the lock searched each memtable for each key that was read, and walked
+/// each range that was scanned.
 #[test]
 fn what_a_transaction_read_costs_nothing_under_the_lock() {
     for (count, are_spans) in SIZES.into_iter().flat_map(|size| [(size, false), (size, true)]) {
@@ -168,7 +168,7 @@ fn a_commit_that_others_are_too_fast_for_is_a_conflict() {
         assert_eq!(keyspace.get("own").expect("reads").is_none(), is_outrun);
         assert_eq!(store.metrics().counters.transaction_conflicts, u64::from(is_outrun));
         assert!(seeded::has_stepped_in() && held(&store).0 < MOST_ENTRIES);
-        // Nothing of it remains.
+        // Nothing of the transaction remains.
         keyspace.put("own", "2").expect("puts");
     }
 }
@@ -352,8 +352,8 @@ fn a_long_record_that_fails_stops_what_is_behind_it() {
 }
 
 /// A collection writes pointers when all earlier writes are visible, and holds the lock while it
-/// waits for that. It waited for a long record in this way, but the writer of the record needs the
-/// lock to report that it is written.
+/// waits for that. Once, it waited for a long record in this way, but the writer of the record
+/// needs the lock to report that it is written.
 #[test]
 fn a_collection_does_not_hold_the_lock_for_a_long_record() {
     let values = ValueOptions::default()
@@ -411,8 +411,8 @@ fn with_keyspaces(count: u64) -> (MemoryStorage, Arc<Store>, Vec<Keyspace>) {
     (storage, store, keyspaces)
 }
 
-/// Flushes and checkpoints replaced the memtables of all keyspaces under the lock, and each flush
-/// looked at all of them there to find the first log segment that is still needed.
+/// Once, flushes and checkpoints replaced the memtables of all keyspaces under the lock, and each
+/// flush looked at all of them there to find the first log segment that is still needed.
 #[test]
 fn keyspaces_cost_a_flush_little_under_the_lock() {
     for count in [10, 1_000, 10_000] {
@@ -462,8 +462,8 @@ fn a_checkpoint_is_one_moment_beside_a_batch() {
     }
 }
 
-/// A load flushed the concurrent writes while it had its sequence number, and all other writers
-/// waited for that.
+/// Once, a load flushed the concurrent writes while it had its sequence number, and all other
+/// writers waited for that.
 #[test]
 fn a_load_flushes_little_with_its_number() {
     for count in SIZES {
@@ -505,8 +505,8 @@ fn a_check_that_is_not_repeated_is_found() {
     assert!(panics(|| seeded::with(Bug::CheckedBeforeTheLock, write)));
 }
 
-/// A batch that is too long to be noted made a commit look at the tree again. Because of one writer
-/// of such batches, a fifth of the commits gave up.
+/// Once, a batch that is too long to be noted made a commit look at the tree again. Because of one
+/// writer of such batches, a fifth of the commits gave up.
 #[test]
 fn long_batches_let_a_commit_pass() {
     let store = Store::open_on(Arc::new(MemoryStorage::new()), Options::default()).expect("opens");

@@ -166,9 +166,9 @@ const CALLS: [Call; 8] = [
     ("run_one_job", |store| store.run_one_job().map(drop)),
 ];
 
-/// A job that panicked kept its claim, and a compaction or collection also kept what it held. Every
-/// caller that waited for the job waited for ever: the drop of a keyspace, a change of options, a
-/// compaction, a collection.
+/// Once, a job that panicked kept its claim, and a compaction or collection also kept what it held.
+/// Every caller that waited for the job waited for ever: the drop of a keyspace, a change of
+/// options, a compaction, a collection.
 #[test]
 fn nobody_waits_for_a_job_that_panicked() {
     for background in [Background::Manual, Background::Threads(2)] {
@@ -202,7 +202,7 @@ fn a_store_closes_beside_a_job_that_panics() {
     }
 }
 
-/// A listener panicked again when it received the event of its first panic, and the process
+/// Once, a listener panicked again when it received the event of its first panic, and the process
 /// aborted.
 #[test]
 fn a_listener_may_panic_twice() {
@@ -222,8 +222,8 @@ fn a_listener_may_panic_twice() {
     assert!(matches!(refused, Err(Error::Stopped { .. })), "{refused:?}");
 }
 
-/// A checkpoint panicked because its listener did so at an event of pressure. It left behind the
-/// mark that holds flushes back, and the next flush waited for ever.
+/// Once, a checkpoint panicked because its listener did so at an event of pressure. It left behind
+/// the mark that holds flushes back, and the next flush waited for ever.
 #[test]
 fn a_checkpoint_that_panics_holds_no_flush_back() {
     let trap = Arc::new(Trap::default());
@@ -236,8 +236,8 @@ fn a_checkpoint_that_panics_holds_no_flush_back() {
     waiting.recv_timeout(PATIENCE).expect("the flush ends").expect("flushes");
 }
 
-/// A caller had begun a collection through a handle. It continued after the store was closed and
-/// wrote to slots that the next process to open the store may use.
+/// Once, a caller had begun a collection through a handle. It continued after the store was closed
+/// and wrote to slots that the next process to open the store may use.
 #[test]
 fn a_close_waits_for_a_collection_of_a_caller() {
     let storage = MemoryStorage::new();
@@ -266,8 +266,8 @@ fn a_close_waits_for_a_collection_of_a_caller() {
     assert!(open().expect("opens").verify().expect("verifies").is_clean());
 }
 
-/// The drop of a keyspace waited for the whole of a running compaction, whose output nothing needed
-/// any more.
+/// Once, the drop of a keyspace waited for the whole of a running compaction, whose output nothing
+/// needed any more.
 #[test]
 fn a_compaction_ends_when_its_keyspace_is_dropped() {
     for compaction_slices in [None, Some(4)] {
@@ -314,7 +314,7 @@ fn count_at(place: Waypoint, count: Arc<AtomicU64>) {
     });
 }
 
-/// With jobs run by hand, a checkpoint polled the state without a pause while another thread
+/// Once, with jobs run by hand, a checkpoint polled the state without a pause while another thread
 /// flushed.
 #[test]
 fn a_checkpoint_rests_while_another_thread_flushes() {
@@ -348,9 +348,9 @@ fn a_checkpoint_rests_while_another_thread_flushes() {
     copying.recv_timeout(PATIENCE).expect("ends").expect("copies");
 }
 
-/// A listener that called back into the store waited for the job that waited for the listener, or
-/// for a lock held during the event. It may read. Any other call returns an error that says to use
-/// another thread.
+/// Once, a listener that called back into the store waited for the job that waited for the
+/// listener, or for a lock held during the event. Now it may read, and any other call returns an
+/// error that says to use another thread.
 #[test]
 fn a_listener_may_read_and_is_told_so() {
     for background in [Background::Manual, Background::Threads(2)] {
@@ -439,8 +439,8 @@ fn a_listener_may_end_the_store() {
     }
 }
 
-/// A sync of the log that panicked never ended, so a thread that needed another sync waited for
-/// ever.
+/// Once, a sync of the log that panicked never ended, so a thread that needed another sync waited
+/// for ever.
 #[test]
 fn nobody_waits_for_a_sync_that_panicked() {
     let store = Store::open_on(Arc::<MemoryStorage>::default(), options(Background::Manual));
@@ -454,8 +454,8 @@ fn nobody_waits_for_a_sync_that_panicked() {
     assert!(matches!(again, Err(Error::Stopped { .. })), "{again:?}");
 }
 
-/// The listener of one store wrote to another store during an event in the middle of a write. The
-/// thread's write buffer was already in use, and the listener panicked.
+/// Once, the listener of one store wrote to another store during an event in the middle of a write.
+/// The thread's write buffer was already in use, and the listener panicked.
 #[test]
 fn a_listener_may_write_to_another_store() {
     let trap = Arc::new(Trap::default());
@@ -471,8 +471,8 @@ fn a_listener_may_write_to_another_store() {
     assert!(other.get("heard of").expect("reads").is_some());
 }
 
-/// A caller collected a value file while its keyspace changed its placement. The next round logged
-/// an edit of a file that was gone, and the store did not open again.
+/// Once, a caller collected a value file while its keyspace changed its placement. The next round
+/// logged an edit of a file that was gone, and the store did not open again.
 #[test]
 fn a_collection_of_a_caller_ends_with_its_value_file() {
     let storage = MemoryStorage::new();
@@ -507,8 +507,8 @@ fn a_collection_of_a_caller_ends_with_its_value_file() {
     assert_eq!(store.keyspace("busy").expect("is there").iter().expect("opens").count(), 40);
 }
 
-/// With jobs run by hand, a caller with a handle began a flush while the store was being closed.
-/// Both flushed the same memtable.
+/// Once, with jobs run by hand, a caller with a handle began a flush while the store was being
+/// closed. Both flushed the same memtable.
 #[test]
 fn a_close_flushes_alone() {
     let trap = Arc::new(Trap::default());

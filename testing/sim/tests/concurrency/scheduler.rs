@@ -62,7 +62,8 @@ impl Drop for Over<'_> {
     }
 }
 
-/// Prints around the capture of the tests, which an abort would lose.
+/// Prints past the output capture of the test harness, because an abort would lose what is
+/// captured.
 fn tell(what: std::fmt::Arguments<'_>) {
     let _ = writeln!(std::io::stderr(), "{what}");
 }

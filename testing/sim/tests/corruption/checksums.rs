@@ -1,4 +1,4 @@
-//! A seeded bug skips checksums, to show that changed bytes find it.
+//! A seeded bug skips checksums, to show that changing bytes finds it.
 
 use std::sync::Arc;
 

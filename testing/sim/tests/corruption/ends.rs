@@ -157,8 +157,9 @@ fn a_dropped_keyspace_leaves_its_writes_behind() {
     assert_eq!(next.iter().expect("opens").count(), 1, "nothing of the dropped one");
 }
 
-/// The last segment of the log was damaged, and a synced write was lost while a later edit stayed.
-/// Each edit says how much of the log was durable; edits that make or change a keyspace did not.
+/// Once, the last segment of the log was damaged, and a synced write was lost while a later edit
+/// stayed. Edits that make or change a keyspace did not say how much of the log was durable. Now
+/// each edit does.
 #[test]
 fn an_edit_tells_of_a_lost_end_of_the_log() {
     for (kind, cut) in EDITS.into_iter().flat_map(|kind| [(kind, "header"), (kind, "record")]) {
@@ -221,9 +222,10 @@ fn torn() -> SimStorage {
     left
 }
 
-/// One flipped bit in an unsynced log lost everything after it, and only a subscriber of `tracing`
-/// was informed. It cannot be distinguished from a power loss, so it is not an error. But `verify`
-/// counts the records, the open notifies its listener, and the segments stay under another name.
+/// Once, one flipped bit in an unsynced log lost everything after it, and only a subscriber of
+/// `tracing` was informed. It cannot be distinguished from a power loss, so it is not an error. But
+/// `verify` counts the records, the open notifies its listener, and the segments stay under another
+/// name.
 #[test]
 fn a_lost_end_of_the_log_is_counted_and_kept() {
     let disk = torn();
@@ -242,7 +244,7 @@ fn a_lost_end_of_the_log_is_counted_and_kept() {
     assert_eq!(store.verify().expect("verifies").lost_records, records);
     assert_eq!(store.metrics().counters.log_records_lost, records);
     let count = store.default_keyspace().iter().expect("opens").count() as u64;
-    // One of them is the damaged one.
+    // The damaged record itself does not count as lost.
     assert_eq!(count + records, 2_000);
     let dump = |name: &String| runstone::dump::dump_file(&disk, name, true).expect("dumps");
     assert!(kept.len() > 1 && kept.iter().all(|name| name.starts_with("lost-")), "{kept:?}");
@@ -275,8 +277,8 @@ fn kept_segments_have_a_limit() {
     store.put("goes", "on").expect("writes");
 }
 
-/// One of two copies of a header is enough to read a file. `verify` did not report damage to the
-/// other copy.
+/// One of two copies of a header is enough to read a file. Once, `verify` did not report damage to
+/// the other copy.
 #[test]
 fn verify_tells_of_a_damaged_copy_of_a_header() {
     for ending in [".wal", ".manifest"] {

@@ -75,7 +75,7 @@ fn named_bytes(disk: &SimStorage) -> usize {
 }
 
 /// The directory of an open store is copied file by file, and a page of the log has not reached the
-/// disk. The machine had not rebooted since, so the copy was refused as corrupt.
+/// disk. The machine has not rebooted since, so such a copy was once refused as corrupt.
 #[test]
 fn a_copy_of_a_disk_in_use_opens() {
     let root = tempfile::tempdir().expect("temporary directory");
@@ -209,8 +209,8 @@ fn a_short_segment_is_told_by_the_next() {
     }
 }
 
-/// The next segment had begun and had no record yet. Recovery did not check what lies beyond the
-/// damage in the segment before it.
+/// The next segment has begun and has no record yet. Once, recovery did not check what lies beyond
+/// the damage in the segment before it.
 #[test]
 fn damage_before_a_segment_that_was_only_begun_is_told() {
     let disk = SimStorage::new(1);

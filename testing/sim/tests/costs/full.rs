@@ -61,7 +61,8 @@ fn freed(count: u64) -> u64 {
     measured.bytes_total / count
 }
 
-/// Each search for the next keyspace copied the ids of all of them, under the lock of the jobs.
+/// Once, each search for the next keyspace copied the ids of all of them, under the lock of the
+/// jobs.
 #[test]
 fn tables_are_freed_on_a_full_disk_one_keyspace_after_the_other() {
     let (few, many) = (freed(100), freed(10_000));

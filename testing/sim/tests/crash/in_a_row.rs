@@ -207,7 +207,7 @@ impl Life {
                         assert_eq!(found.as_deref(), self.value(id, &key));
                     }
                     change = match change.without_operand() {
-                        // It locks keys, not ranges.
+                        // A pessimistic transaction locks keys, not ranges.
                         Change::DeleteRange(_) if transaction.id().is_some() => Change::Delete,
                         change => change,
                     };

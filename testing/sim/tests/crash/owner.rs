@@ -83,8 +83,8 @@ fn use_in_a_fork(store: Store) -> Result<(), String> {
     refused("close", store.close())
 }
 
-/// Not a test of its own: the process that forks. Under `Background::Manual` the child dropped the
-/// store and deleted the log of its parent, and 1,000 synced puts were lost.
+/// Not a test of its own: the process that forks. Once, under `Background::Manual`, the child
+/// dropped the store and deleted the log of its parent, and 1,000 synced puts were lost.
 #[test]
 fn child_that_forks() {
     let Ok(path) = std::env::var(CHILD) else { return };
@@ -120,8 +120,8 @@ fn child_that_forks() {
     values_beside_a_fork(&format!("{path}-values"));
 }
 
-/// A large value is a piece of a memtable. Copying or dropping it in a fork waited for a lock that
-/// a thread of the other process held.
+/// A large value is a piece of a memtable. Once, copying or dropping such a value in a fork waited
+/// for a lock that a thread of the other process held.
 fn values_beside_a_fork(path: &str) {
     let mut options = manual();
     options.memory_budget_bytes = 64 << 20;
@@ -264,9 +264,9 @@ impl Held {
 }
 
 /// A fork has copies of snapshots, cursors, transactions and writers, and of locks that were held
-/// by threads which do not exist in the fork. Dropping a copy waited for such a lock for ever.
-/// Dropping the copy of a writer removed the parent's file, and the parent's `finish` then reported
-/// success.
+/// by threads which do not exist in the fork. Once, dropping a copy waited for such a lock for
+/// ever. Dropping the copy of a writer removed the parent's file, and the parent's `finish` then
+/// reported success.
 ///
 /// The seed chooses the placement, the threads, whether the store and a follower share resources,
 /// which objects there are, in which order the child uses or drops them, and which it leaves alone.
@@ -460,7 +460,8 @@ fn parent_that_dies() {
     }
 }
 
-/// Locks belong to open files, which a fork has too: it held them when its parent was dead.
+/// Locks belong to open files, which a fork has too. Once, the fork still held them when its parent
+/// was dead.
 #[test]
 fn a_fork_holds_no_lock_of_a_dead_parent() {
     if std::env::var(CHILD).is_ok() {
@@ -476,7 +477,7 @@ fn a_fork_holds_no_lock_of_a_dead_parent() {
         .stdout(Stdio::null())
         .spawn()
         .expect("spawn");
-    // Its fork has it too, and waits for its end.
+    // The fork has the other end of this pipe too, and lives until the pipe is closed.
     let input = parent.stdin.take();
     parent.wait().expect("it dies");
     let store = Store::open(&path, manual()).expect("the lock is free while the fork lives");

@@ -74,8 +74,9 @@ fn failed_syncs() {
     fail_everywhere(FaultKind::FailedSync, false, 30..33);
 }
 
-/// A file that is not needed any more stops nothing. An old manifest or a spare log segment could
-/// not be removed, and writes stopped until the next open. An open that met such a file failed.
+/// A file that is not needed any more stops nothing. Once, when an old manifest or a spare log
+/// segment could not be removed, writes stopped until the next open, and an open that met such a
+/// file failed.
 #[test]
 fn files_that_cannot_be_removed_stop_nothing() {
     let mut left = 0;
@@ -152,9 +153,9 @@ fn a_failed_sync_of_the_directory_counts_for_all_who_share_it() {
     assert!(matches!(error, Error::Stopped { .. }), "{error}");
 }
 
-/// Only a sync of the manifest or of values reported the full disk. The store waited for space
-/// although nobody knew what those files held. Writes continued until the next edit was refused
-/// (P7).
+/// Once, only a sync of the manifest or of values reported the full disk. The store waited for
+/// space although nobody knew what those files held. Writes continued until the next edit was
+/// refused (P7).
 #[test]
 fn a_full_disk_that_a_sync_finds_is_not_waited_out() {
     for (category, placement) in [
@@ -174,8 +175,8 @@ fn a_full_disk_that_a_sync_finds_is_not_waited_out() {
     }
 }
 
-/// Collections write the pointers of some values. A flush of such values that needed a collection
-/// was refused for lack of space, and nothing else could detect that space was back.
+/// Collections write the pointers of some values. Once, a flush of such values that needed a
+/// collection was refused for lack of space, and nothing else could detect that space was back.
 #[test]
 fn a_full_disk_is_waited_out() {
     let options = || workload::options(2, Background::Manual);
@@ -361,8 +362,8 @@ fn walk(keyspace: &Keyspace, first: Step, step: Step) -> (Shown, u64) {
     }
 }
 
-/// A cursor whose read failed stayed on an entry without a key. The next step could show a version
-/// that the failed step had already passed.
+/// Once, a cursor whose read failed stayed on an entry without a key. The next step could show a
+/// version that the failed step had already passed.
 #[test]
 fn a_cursor_is_on_no_entry_after_a_read_that_failed() {
     for placement in [ValuePlacement::Inline, ValuePlacement::HashGrouped] {

@@ -111,8 +111,8 @@ fn died(options: &Options, power_lost: bool) -> (SimStorage, u32) {
     (left, count)
 }
 
-/// An open had to write a new manifest, and then the values of hash groups to their slots. On a
-/// full disk the store did not open, and nothing in it could be dropped.
+/// Once, an open had to write a new manifest, and then the values of hash groups to their slots. On
+/// a full disk the store did not open, and nothing in it could be dropped.
 #[test]
 fn a_full_disk_opens_after_a_crash() {
     for keyspace in placements() {
@@ -175,8 +175,8 @@ fn a_log_that_stays_goes_on() {
     }
 }
 
-/// A log that stays still holds the writes of dropped keyspaces. A new keyspace with the id of one
-/// of them got its writes after the next crash.
+/// A log that is not removed still holds the writes of dropped keyspaces. Once, a new keyspace with
+/// the id of a dropped one got its writes after the next crash.
 #[test]
 fn a_new_keyspace_does_not_get_the_writes_of_a_dropped_one() {
     let options = options(&placements()[0], WalMode::Mapped);
@@ -199,9 +199,9 @@ fn a_new_keyspace_does_not_get_the_writes_of_a_dropped_one() {
     assert_eq!(found.as_deref(), None, "the keyspace is new and empty");
 }
 
-/// A segment with a damaged header looks like one that was only prepared. An open on a full disk
-/// removed it before the replay reported that synced writes are missing. The only copy of them went
-/// with it.
+/// A segment with a damaged header looks like one that was only prepared. Once, an open on a full
+/// disk removed it before the replay reported that synced writes are missing. The only copy of them
+/// went with it.
 #[test]
 fn a_damaged_segment_is_not_given_up_for_space() {
     for keyspace in placements() {

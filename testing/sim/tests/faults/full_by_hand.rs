@@ -19,8 +19,8 @@ fn open(disk: &SimStorage) -> Store {
 }
 
 /// With jobs run by hand, a store that had met a full disk still reported it when there was space
-/// again. Writes failed with an error that was over, and for a quarter of a second no job ran that
-/// would have noticed the space. Now a caller who runs the jobs notices it at once.
+/// again. Writes failed with an error that no longer applied, and for a quarter of a second no job
+/// ran that would have noticed the space. Now a caller who runs the jobs notices it at once.
 #[test]
 fn writes_go_on_once_there_is_space() {
     for category in [Some(Category::Table), Some(Category::Wal), None] {
@@ -88,7 +88,7 @@ fn a_failed_write_that_is_whole_by_its_zeros_is_not_replayed() {
     assert_eq!(struck, 200);
 }
 
-/// The rest of a failed write in the log could not be voided either, so the segment was not ended,
+/// Once, the rest of a failed write in the log could not be voided, so the segment was not ended,
 /// and the floor of the log stayed before it. Nothing was left to flush, because the keyspace was
 /// dropped: a close removed the log anyway, and the store did not open again. A test of readers
 /// beside a full disk found it.

@@ -141,8 +141,8 @@ fn a_power_loss_leaves_the_delete_or_not() {
     });
 }
 
-/// A close that could not flush said that there was no space, though the log had all writes: a
-/// delete that was stored seemed to have failed.
+/// Once, a close that could not flush said that there was no space, though the log had all writes:
+/// a delete that was stored seemed to have failed.
 #[test]
 fn a_close_on_a_full_disk_leaves_the_log() {
     for wal_mode in [WalMode::Mapped, WalMode::Write] {

@@ -51,7 +51,7 @@ fn on_small_disk(size: &str, filler_bytes: usize, test: impl FnOnce(&Path, &Path
     drop(mounted);
 }
 
-/// So short that a flush of a small memtable checks the disk now and then.
+/// The length of values so short that a flush of a small memtable checks the disk now and then.
 const SHORT_BYTES: usize = 100;
 
 fn value(i: u32) -> Vec<u8> {
@@ -80,14 +80,14 @@ fn eight_mebibytes_fill_up_and_come_back() {
     });
 }
 
-/// A preparation for writers failed, stayed due, and was tried again for ever, both in the flush at
-/// the close of a store and in compactions that waited for a flush.
+/// Once, a preparation for writers failed, stayed due, and was tried again for ever, both in the
+/// flush at the close of a store and in compactions that waited for a flush.
 #[test]
 fn a_store_closes_on_a_disk_that_is_full() {
     let options = || {
         let mut options = options();
-        // Everything is in the log when the next segment does not fit, and a table of it fits only
-        // in part.
+        // All data is in the log when the next segment does not fit, and a table of that data fits
+        // only in part.
         options.memory_budget_bytes = 256 << 20;
         options.wal_segment_bytes = 4 << 20;
         options.keyspace.as_mut().expect("set").write_buffer_bytes = 64 << 20;

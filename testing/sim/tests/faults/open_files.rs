@@ -178,7 +178,7 @@ fn a_process_may_open_a_hundred_files() {
     assert!(output.status.success() && text.contains("1 passed"), "{text}");
 }
 
-/// Eleven hundred files were open at once, which few processes may have.
+/// Guards against a bug: eleven hundred files were open at a time, which few processes may have.
 #[test]
 fn an_ingest_has_one_of_its_files_open_at_a_time() {
     let (disk, files) = (SimStorage::new(4), SimStorage::new(5));

@@ -196,8 +196,8 @@ fn the_value_file_of_a_dropped_keyspace_counts() {
     );
 }
 
-/// A backup that was cut short left a table. A store that was restored from an earlier backup uses
-/// its number again.
+/// A backup that was cut short left a table. A store that is restored from an earlier backup uses
+/// that table's number again.
 #[test]
 fn a_table_that_no_backup_names_is_not_trusted() {
     let options = plain(ValuePlacement::Inline);

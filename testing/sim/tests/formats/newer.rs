@@ -179,8 +179,8 @@ fn later_codecs_and_kinds_are_refused() {
         record.push(left as u8 | 0x80);
         left >>= 7;
     }
-    // Its sequence number, none unsynced, and one operation of kind 2 in keyspace 0 on a key of one
-    // byte.
+    // The record's sequence number, no unsynced writes, and one operation of kind 2 in keyspace 0
+    // on a key of one byte.
     record.extend_from_slice(&[left as u8, 0, 1, 2, 0, 1, b'k']);
     append(&mut newer, &name, b"RunstWAL", &record);
     let error = read(&newer).expect_err("a later kind");

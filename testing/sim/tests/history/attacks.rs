@@ -184,8 +184,8 @@ fn a_disk_that_fails_twice_costs_no_change() {
     }
 }
 
-/// A backup may have writes that a power loss then takes from the store. No restore of the history
-/// that continued without them begins there.
+/// A backup may have writes that a power loss then takes from the store. A restore of the history
+/// that continued without them does not begin with that backup.
 #[test]
 fn a_backup_of_a_lost_end_is_not_the_base_of_another_history() {
     for seed in seeds(20) {
@@ -349,7 +349,7 @@ fn rounds_end_although_there_is_more() {
     assert_eq!(contents(mirror.store()), contents(&store));
 }
 
-/// A mirror on a full disk left out the change that found no space, once there was space again.
+/// Once, when a full disk had space again, a mirror left out the change that had found none.
 #[test]
 fn a_change_that_found_no_space_comes_again() {
     let small = KeyspaceOptions::default().write_buffer_bytes(256 << 10);
@@ -402,9 +402,9 @@ fn the_time_is_archived_although_a_full_round_took_all() {
     assert_eq!(restored(&disk, Moment::Time(now), &options).expect("it is there"), state);
 }
 
-/// A write failed, and only the zeros at its end were missing from the log. A reader that looked
-/// before the next write believed that the failed one was whole. It ignored the next one, which has
-/// the same number, as already known.
+/// A write failed, and only the zeros at its end were missing from the log. Once, a reader that
+/// looked before the next write believed that the failed one was whole. It ignored the next one,
+/// which has the same number, as already known.
 #[test]
 fn a_write_that_failed_is_not_told() {
     let mut struck = 0;

@@ -124,8 +124,8 @@ fn plain() -> Options {
     Options::default().background(Background::Manual)
 }
 
-/// A disk on which the writer continues when a reader opens the `n`-th file. Also the store, once
-/// the reader has opened that many.
+/// A disk on which the writer continues when a reader opens the `n`-th file. Also returns a cell
+/// that holds the store once the reader has opened that many files.
 fn goes_on_at(
     source: &SimStorage,
     store: Store,
@@ -135,7 +135,8 @@ fn goes_on_at(
     let (result, disk): (Arc<Mutex<Option<Store>>>, _) = (Arc::default(), source.clone());
     let (mut store, mut count, done) = (Some(store), 0, Arc::clone(&result));
     let hook = move |name: &str| {
-        // Tables are opened under a lock of the reader, which is in another process otherwise.
+        // The reader opens tables under a lock. Outside this test the reader is in another process,
+        // so the lock does not stop the writer.
         if name.ends_with(".table") {
             return;
         }

@@ -45,8 +45,8 @@ fn write(store: &Store, byte: u8) {
     store.flush().expect("no faults");
 }
 
-/// The footer of a table has a hash of all of it. Where only the last 4 KiB were compared, a backup
-/// of one copy took a table of the other for its own.
+/// The footer of a table has a hash of all of it. Once, where only the last 4 KiB were compared, a
+/// backup of one copy took a table of the other for its own.
 #[test]
 fn a_backup_tells_tables_apart_whose_histories_cannot_be_told_apart() {
     let (disk, options) = (SimStorage::new(2), options_of(ValuePlacement::Inline));
@@ -61,8 +61,8 @@ fn a_backup_tells_tables_apart_whose_histories_cannot_be_told_apart() {
     }
 }
 
-/// The copy begins a history of its own, because its lock file is another. So its values are
-/// compared as a whole, and old mirrors and archives take it for what it is.
+/// The copy begins a history of its own, because its lock file is a different file. So its values
+/// are compared as a whole, and old mirrors and archives take it for what it is.
 #[test]
 fn copies_by_hand_have_histories_of_their_own() {
     for placement in PLACEMENTS {
@@ -200,8 +200,8 @@ fn a_store_that_was_laid_back_begins_another_history() {
     }
 }
 
-/// A copy of an open store that has no log yet is laid back into the files that are there. The
-/// store has used its numbers since.
+/// A copy of an open store that has no log yet is laid back into the files that are there. Since
+/// then the store has used the numbers that follow those of the copy.
 #[test]
 fn a_copy_of_an_open_store_without_a_log_begins_another_history() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -233,7 +233,7 @@ fn a_copy_of_an_open_store_without_a_log_begins_another_history() {
 }
 
 /// An older copy is laid over the directory of a process that was killed. Its log continued the
-/// numbers of the copy, and the open replayed it: the store had the later writes of the log, and
+/// numbers of the copy. Once, the open replayed it: the store had the later writes of the log, and
 /// lacked those that had been flushed before them.
 #[test]
 fn a_log_that_a_copy_was_laid_over_is_refused() {

@@ -1,4 +1,4 @@
-//! A store that is opened with and without a log, that keeps it and does not, and consumers at
+//! A store that is opened with and without a log, keeps the log or does not, and consumers at
 //! every position that it ever handed out.
 
 use std::collections::BTreeMap;

@@ -150,8 +150,8 @@ fn mirrors_follow_separated_values() {
     }
 }
 
-/// A mirror wrote the list of all keyspaces for each that came or went, and once a second besides:
-/// 100,000 keyspaces that came one by one would have cost it 100 GB.
+/// Guards against a bug: a mirror wrote the list of all keyspaces for each that came or went, and
+/// once a second besides: 100,000 keyspaces that came one by one would have cost it 100 GB.
 #[test]
 fn keyspaces_that_come_one_by_one_are_recorded_one_by_one() {
     let options = Options::default().background(Background::Manual);

@@ -117,8 +117,8 @@ fn copies_of_a_damaged_store_notice_the_repaired_one() {
 }
 
 /// Two stores that continued from the same state make files with the same name, which may differ
-/// only in the middle. A backup took such a table for the one that an earlier backup of the other
-/// store had.
+/// only in the middle. Once, a backup took such a table for the one that an earlier backup of the
+/// other store had.
 #[test]
 fn a_backup_tells_files_apart_that_differ_in_their_middle() {
     for seed in 0..3 {

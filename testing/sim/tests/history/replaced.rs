@@ -274,8 +274,9 @@ fn remove_others(path: &Path, copy: &Path) {
     }
 }
 
-/// A follower showed tables of the copy with writes of the store that was there before. Mirrors and
-/// archives went on with the manifest that they had open, although another file had its name.
+/// Once, a follower showed tables of the copy with writes of the store that was there before.
+/// Mirrors and archives went on with the manifest that they had open, although another file had its
+/// name.
 #[test]
 fn readers_that_run_notice_another_copy_in_the_place() {
     let mut shown = [0; 4];

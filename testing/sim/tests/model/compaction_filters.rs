@@ -189,7 +189,7 @@ fn a_removal_hides_older_versions() {
             custom::options_mut(keyspace).l0_trigger = 3;
         }));
         store.put("a", "older").expect("writes");
-        // So large that the merges of small runs leave it alone.
+        // These entries make a run so large that the merges of small runs leave it alone.
         (0..2000).for_each(|i| store.put(format!("large{i}"), [7; 100]).expect("writes"));
         store.compact().expect("compacts");
         filter.take_shown();
@@ -199,7 +199,7 @@ fn a_removal_hides_older_versions() {
             if shown.contains(&"a".to_string()) {
                 break;
             }
-            // These keys lie around it, so that its table is not moved as it is.
+            // These keys lie around `a`, so that the table of `a` is not moved as it is.
             for side in ["0", "b"] {
                 store.put(format!("{side}{round}"), "stays").expect("writes");
             }

@@ -92,8 +92,8 @@ fn assert_steady((at_first, later): (u64, u64)) {
     assert!(at_first > 0 && later <= at_first * 2, "{at_first} at first, {later} a thousand later");
 }
 
-/// The deleted keys of a queue lie where the next walk begins. Each walk passed all of them, so
-/// 10,000 pops passed a hundred million entries.
+/// The deleted keys of a queue lie where the next walk begins. Once, each walk passed all of them,
+/// so 10,000 pops passed a hundred million entries.
 #[test]
 fn a_queue_costs_the_same_however_long_it_runs() {
     let store = open(Background::Manual);
@@ -244,7 +244,7 @@ fn a_cursor_that_was_elsewhere_proves_only_what_it_passed() {
     assert_eq!(first(keyspace, b"b", b"\xff", None), Some(b"m".to_vec()));
 }
 
-/// A walk passed all expired entries, and so did each later walk.
+/// Once, a walk passed all expired entries, and so did each later walk.
 #[test]
 fn walks_jump_over_what_has_expired() {
     for (end, name) in [(first as End, "upward"), (last as End, "downward")] {
@@ -329,7 +329,8 @@ fn random_walks_find_ranges_that_ignore_clocks() {
 /// The step that put each key, and when the entry expires.
 type Entries = BTreeMap<Vec<u8>, (u64, u64)>;
 
-/// An entry of this key never expires. A cursor that reads it first has its time from then on.
+/// An entry of this key never expires. The time of a cursor that reads it first is fixed from then
+/// on.
 const TIMEKEEPER: &[u8] = b"!";
 
 /// A store beside a map of what it holds.

@@ -71,7 +71,8 @@ fn estimates_are_near_the_truth() {
     }
 }
 
-/// Estimates left out separated values: a keyspace of large values seemed to hold little but keys.
+/// Once, estimates left out separated values: a keyspace of large values seemed to hold little but
+/// keys.
 #[test]
 fn values_apart_are_reckoned() {
     let values = ValueOptions::default().placement(ValuePlacement::HashGrouped).separate_at(32);
@@ -162,7 +163,8 @@ fn put_all(keyspace: &Keyspace) {
     });
 }
 
-/// Deletes and the entries that they hide were counted: for 50,000 keys the estimate was 250,000.
+/// Once, deletes and the entries that they hide were counted: for 50,000 keys the estimate was
+/// 250,000.
 #[test]
 fn deletes_are_not_counted() {
     let delete = |keyspace: &Keyspace, is_gone: &dyn Fn(u64) -> bool| {

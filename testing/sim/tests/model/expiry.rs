@@ -169,7 +169,7 @@ fn what_it_replaced_stays_hidden_below() {
             custom::options_mut(keyspace).l0_trigger = 3;
         });
         world.keyspace().put("old", "older").expect("writes");
-        // So large that the merges of small runs leave it alone.
+        // These entries make a run so large that the merges of small runs leave it alone.
         (0..2000).for_each(|i| world.put(&format!("large{i}"), &"7".repeat(100), 1 << 30));
         world.store().compact().expect("compacts");
         world.put("old", "newer", 10);
@@ -180,7 +180,7 @@ fn what_it_replaced_stays_hidden_below() {
             if expired() > 0 {
                 break;
             }
-            // These keys lie around it, so that its table is not moved as it is.
+            // These keys lie around `old`, so that the table of `old` is not moved as it is.
             for side in ["a", "z"] {
                 world.put(&format!("{side}{round}"), "", 1 << 30);
             }

@@ -224,7 +224,8 @@ fn live(options: &Options, random: &mut Random) -> Result<(), Error> {
     Ok(())
 }
 
-/// Numbers without an upper limit overflowed, took all memory, or were stored as no limit at all.
+/// Once, numbers without an upper limit overflowed, took all memory, or were stored as no limit at
+/// all.
 #[test]
 fn extreme_options_work_or_are_refused() {
     // An absurdly large allocation ends the test.

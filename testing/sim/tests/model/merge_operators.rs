@@ -205,7 +205,7 @@ fn operands_on_separated_values() {
 }
 
 /// A cursor whose view is from before a compaction continues through the operands that the
-/// compaction folded. For a collection, the record of the result hides the base, and the cursor
+/// compaction folded. For a collection, the record of the result hides the base. Once, the cursor
 /// reported the missing base as damage.
 #[test]
 fn a_cursor_outlives_the_folding_of_its_operands() {

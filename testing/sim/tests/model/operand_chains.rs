@@ -240,8 +240,8 @@ fn a_compaction_folds_a_chain_at_once() {
     }
 }
 
-/// A cursor or snapshot that stood between a base and its operands kept all later operands from
-/// being folded: every compaction wrote the whole chain again, and writers had to wait for it.
+/// Once, a cursor or snapshot that stood between a base and its operands kept all later operands
+/// from being folded: every compaction wrote the whole chain again, and writers had to wait for it.
 #[test]
 fn a_standing_reader_leaves_no_chain_behind() {
     for first in [0, 1, 300] {

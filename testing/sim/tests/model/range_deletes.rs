@@ -348,8 +348,8 @@ fn space_comes_back() {
     }
 }
 
-/// A range delete refused an excluded start of the greatest length, because the smallest key after
-/// it was assumed to be one byte longer, which no key may be. Reads accepted it.
+/// Once, a range delete refused an excluded start of the greatest length, because the smallest key
+/// after it was assumed to be one byte longer, which no key may be. Reads accepted it.
 #[test]
 fn ranges_begin_behind_the_longest_key() {
     let store = open(|_| ());

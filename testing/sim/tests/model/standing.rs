@@ -134,8 +134,8 @@ fn a_cursor_that_stands_shows_its_moment_and_goes_on_in_it() {
     });
 }
 
-/// Ten cursors, each at a place of its own in a memtable of its own, took 320 MiB of a budget of
-/// 96; a hundred took 955.
+/// Once, ten cursors, each at a place of its own in a memtable of its own, took 320 MiB of a budget
+/// of 96; a hundred took 955.
 #[test]
 fn cursors_hold_next_to_nothing_of_what_was_flushed() {
     for count in [10u32, 100, 1_000] {

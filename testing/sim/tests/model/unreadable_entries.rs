@@ -67,7 +67,7 @@ fn fill(keyspace: &Keyspace) {
     keyspace.merge("e", "!").expect("merges");
 }
 
-/// One operand that its operator refused ended every scan, count and export at that entry.
+/// Once, one operand that its operator refused ended every scan, count and export at that entry.
 #[test]
 fn walks_go_on_behind_a_value_that_cannot_be_made() {
     for (is_flushed, is_apart) in [(false, false), (true, false), (true, true)] {
@@ -104,7 +104,8 @@ fn walks_go_on_behind_a_value_that_cannot_be_made() {
     }
 }
 
-/// The cursor turned invalid at such an entry, and the next step said that there were no more.
+/// Once, the cursor turned invalid at such an entry, and the next step said that there were no
+/// more.
 #[test]
 fn a_cursor_tells_the_key_and_goes_on() {
     let store = open(&MemoryStorage::new(), &options(|_| ()));
@@ -167,7 +168,8 @@ fn transactions_walk_on_too() {
     assert_eq!(cursor.key(), b"d");
 }
 
-/// After a failed read a cursor was on no entry, and its next step said that this was the end.
+/// Once, after a failed read a cursor was on no entry, and its next step said that this was the
+/// end.
 #[test]
 fn an_error_does_not_look_like_an_end() {
     let disk = SimStorage::new(1);
@@ -212,8 +214,8 @@ fn an_error_does_not_look_like_an_end() {
     store.write(&runstone::Batch::new(), WriteOptions::default()).expect("goes on");
 }
 
-/// A walk over separated values reads ahead. An error during that was reported in place of entries
-/// that had been read before it, and those were never shown.
+/// A walk over separated values reads ahead. Once, an error during that was reported in place of
+/// entries that had been read before it, and those were never shown.
 #[test]
 fn what_lies_before_a_damaged_block_is_shown() {
     let disk = SimStorage::new(1);
@@ -250,8 +252,8 @@ fn what_lies_before_a_damaged_block_is_shown() {
     assert_eq!(count(ReadOptions::default()), keys);
 }
 
-/// A walk in a transaction that turned around at a write of its own, and failed there, took the
-/// store below for an empty one: it showed only the transaction's own writes, and then the end.
+/// Once, a walk in a transaction that turned around at a write of its own, and failed there, took
+/// the store below for an empty one: it showed only the transaction's own writes, and then the end.
 #[test]
 fn a_turn_that_fails_is_no_end() {
     let disk = SimStorage::new(1);

@@ -186,8 +186,8 @@ fn a_flipped_bit_costs_the_bytes_of_its_table() {
     assert!(store.verify().expect("verifies").is_clean());
 }
 
-/// A repair held all tables open at once. A process that may open fewer files took the others for
-/// lost. A repair opens a few at a time, whether it merges or carries over.
+/// Formerly, a repair held all tables open together. A process that may open fewer files took the
+/// others for lost. Now a repair opens a few at a time, whether it merges or carries over.
 #[test]
 fn a_repair_opens_few_files_at_a_time() {
     for with_manifest in [true, false] {
@@ -293,8 +293,9 @@ fn a_repair_that_forgets_deletes_is_found() {
     assert!((1..40).any(finds));
 }
 
-/// A read that fails once costs no table. A table that could not be opened was called lost although
-/// it was carried over a moment later, and its numbers and range deletes were left out of account.
+/// A read that fails once costs no table. Guards against a bug: a table that could not be opened
+/// was called lost although it was carried over a moment later, and its numbers and range deletes
+/// were left out of account.
 #[test]
 fn one_failed_read_loses_no_table() {
     for seed in 0..3 {

@@ -267,8 +267,8 @@ fn arrows(committed: &[Deeds]) -> BTreeSet<(usize, usize, bool)> {
     arrows.into_iter().filter(|(from, to, _)| from != to).collect()
 }
 
-/// Whether some of these arrows form a cycle. It removes nodes that no arrow reaches, until no node
-/// is left or none can be removed.
+/// Whether some of these arrows form a cycle. The check removes nodes that no arrow reaches, until
+/// no node is left or none can be removed.
 fn has_cycle(arrows: &BTreeSet<(usize, usize, bool)>) -> bool {
     let mut left: BTreeSet<usize> = arrows.iter().flat_map(|(from, to, _)| [*from, *to]).collect();
     loop {

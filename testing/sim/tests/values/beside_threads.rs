@@ -46,8 +46,8 @@ fn count_of(value: &[u8]) -> u64 {
     u64::from_le_bytes(value[..8].try_into().expect("eight bytes"))
 }
 
-/// One writer counts each key up, a reader sees no key go back, a third thread collects; a fourth
-/// holds snapshots and reads them twice. `Err` says what was wrong.
+/// One writer increments the count of each key, a reader sees no count go back, a third thread
+/// collects; a fourth holds snapshots and reads them twice. `Err` says what was wrong.
 fn run(
     placement: ValuePlacement,
     gc_pointers: GcPointers,

@@ -3,9 +3,9 @@
 
 use super::*;
 
-/// A group knew of a deletion, and a later compaction brought the deleted value into the group. A
-/// collection between the two forgot the deletion. The next collection trusted the group at that
-/// point and brought the value back.
+/// Once, a group knew of a deletion, and a later compaction brought the deleted value into the
+/// group. A collection between the two forgot the deletion. The next collection trusted the group
+/// at that point and brought the value back.
 #[test]
 fn a_collection_of_an_unsettled_tree_keeps_what_hides_older_values() {
     let inline = tiered(keyspace_options(ValuePlacement::Inline), 2, 10);
@@ -38,7 +38,7 @@ fn a_collection_of_an_unsettled_tree_keeps_what_hides_older_values() {
     update_and_collect();
 }
 
-/// A compaction brought an old version into a group that already held a newer one, so the old
+/// Once, a compaction brought an old version into a group that already held a newer one, so the old
 /// version lay after the newer. When a deletion dropped both, only the newer was known to be dead.
 /// A collection that rewrote the newer version's segment alone left the older one as garbage for
 /// ever.

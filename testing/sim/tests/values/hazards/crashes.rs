@@ -162,10 +162,10 @@ fn a_failed_sync_of_values_is_heeded() {
     }
 }
 
-/// A collection that the user asked for met a failed sync. The caller got the error, but later
-/// writes were still accepted. The kernel reports lost bytes once: the next sync of the same file
-/// succeeds, even for a flush whose values were lost together with the collection's. So nothing is
-/// acknowledged any more (P7).
+/// Once, a collection that the user asked for met a failed sync. The caller got the error, but
+/// later writes were still accepted. The kernel reports lost bytes once: the next sync of the same
+/// file succeeds, even for a flush whose values were lost together with the collection's. So
+/// nothing is acknowledged any more (P7).
 #[test]
 fn a_failed_sync_in_a_collection_stops_the_store() {
     let storage = SimStorage::new(1);
@@ -322,7 +322,7 @@ fn a_cold_value_is_dead_only_once_its_deletion_is_durable() {
     assert!(is_lost.get(), "no power cut took the range delete");
 }
 
-/// The sync of the edit that names the copies of a collection fails. Collections that write
+/// The sync of the edit that names the copies of a collection fails. Once, collections that write
 /// pointers gave the slots of the copies back, although the edit may be on disk.
 #[test]
 fn slots_that_the_edit_of_a_collection_may_name_are_not_used_again() {

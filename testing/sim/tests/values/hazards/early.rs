@@ -169,8 +169,8 @@ fn used_slots(store: &Store) -> u64 {
     store.default_keyspace().value_usage()[0].used_slots
 }
 
-/// A segment with room was kept for the next early value. When none came, collections, which begin
-/// at the tail, waited for it for ever.
+/// Once, a segment with room was kept for the next early value. When none came, collections, which
+/// begin at the tail, waited for it for ever.
 #[test]
 fn one_early_value_holds_no_collection_up() {
     let slots = |early_first: bool| {
@@ -193,7 +193,7 @@ fn one_early_value_holds_no_collection_up() {
     assert!(with <= without + 4, "{with} slots with one early value, {without} without");
 }
 
-/// Refused batches bring no flush, so nothing made the space of their values known.
+/// Refused batches bring no flush. Once, nothing reported the space of their values as free.
 #[test]
 fn refused_batches_grow_the_file_little() {
     let store = open_with(&Arc::default(), early_options());
@@ -217,7 +217,7 @@ fn refused_batches_grow_the_file_little() {
     assert!(used_slots(&store) < 8, "{} slots", used_slots(&store));
 }
 
-/// Early values of one keyspace filled the memtables of all keyspaces of a batch.
+/// Once, early values of one keyspace filled the memtables of all keyspaces of a batch.
 #[test]
 fn early_values_fill_the_memtable_of_their_keyspace_alone() {
     let store = open_with(&Arc::default(), early_options());
@@ -311,7 +311,8 @@ fn nothing_is_appended_after_a_close() {
     assert!(store.verify().expect("verifies").is_clean());
 }
 
-/// The file was judged to be left behind just when the last batch with a value in it ended.
+/// Once, the file was taken for one that nothing needs just when the last batch with a value in it
+/// ended.
 #[test]
 fn a_retired_file_is_judged_before_the_memtables() {
     let store = open_with(&Arc::default(), early_options());
@@ -342,7 +343,8 @@ fn a_retired_file_is_judged_before_the_memtables() {
     check(&store, 0, 3);
 }
 
-/// A writer found that its file was noted for the next sync, before another one had noted it.
+/// Once, a writer found its file marked for the next sync although the other writer had not noted
+/// it yet.
 #[test]
 fn a_sync_covers_the_values_of_writers_side_by_side() {
     let storage = SimStorage::new(3);

@@ -10,8 +10,8 @@ fn open_sim(storage: &SimStorage, keyspace: Option<KeyspaceOptions>) -> Store {
     Store::open_on(Arc::new(storage.clone()), options).expect("opens")
 }
 
-/// A change of placement failed on a full disk after it had marked the value file as closed to
-/// newer tables. Later manifest records of the tree repeated the mark, and the file was removed
+/// Once, a change of placement failed on a full disk after it had marked the value file as closed
+/// to newer tables. Later manifest records of the tree repeated the mark, and the file was removed
 /// with the older tables.
 #[test]
 fn a_change_of_placement_that_failed_changes_nothing() {
@@ -33,8 +33,8 @@ fn a_change_of_placement_that_failed_changes_nothing() {
     (0..10).for_each(|k| check(&store, k, u64::from(k < 5)));
 }
 
-/// A value file could not be removed after its last table had been removed. The compaction failed
-/// and removed its outputs, although the manifest named them.
+/// Once, a value file could not be removed after its last table had been removed. The compaction
+/// failed and removed its outputs, although the manifest named them.
 #[test]
 fn a_value_file_that_cannot_be_removed_is_left_behind() {
     let storage = SimStorage::new(1);
@@ -55,8 +55,8 @@ fn a_value_file_that_cannot_be_removed_is_left_behind() {
     assert!(!files.iter().any(|file| file.name.ends_with(".values")), "the next open removes it");
 }
 
-/// The manifest broke while a log was collected. The store mistook that for damage of the log and
-/// tried the collection again for ever.
+/// Once, the manifest broke while a log was collected. The store mistook that for damage of the log
+/// and tried the collection again for ever.
 #[test]
 fn a_collection_ends_when_the_manifest_breaks() {
     let storage = SimStorage::new(1);
@@ -76,8 +76,8 @@ fn a_collection_ends_when_the_manifest_breaks() {
     (0..10).for_each(|k| check(&store, k, 4));
 }
 
-/// The sync of the manifest failed in a change of options. The caller got the error, but later
-/// writes were still accepted (P7).
+/// Once, the sync of the manifest failed in a change of options. The caller got the error, but
+/// later writes were still accepted (P7).
 #[test]
 fn a_failed_sync_in_a_change_of_options_stops_the_store() {
     let storage = SimStorage::new(1);
@@ -91,8 +91,8 @@ fn a_failed_sync_in_a_change_of_options_stops_the_store() {
     assert!(matches!(refused, Error::Stopped { .. }), "{refused}");
 }
 
-/// The placement changed while a user's own call collected. The collection wrote pointers into the
-/// memtable after the change, and the file was removed although they led there.
+/// Once, the placement changed while a user's own call collected. The collection wrote pointers
+/// into the memtable after the change, and the file was removed although they led there.
 #[test]
 fn a_change_of_placement_waits_for_a_collection() {
     let mut log = keyspace_options(ValuePlacement::Vlog);

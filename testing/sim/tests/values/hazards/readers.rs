@@ -104,8 +104,8 @@ fn open_before_values_go() -> Arc<Store> {
 }
 
 /// The last value file is removed after a `multi_get` took its view, and the versions that it reads
-/// are replaced before it looks them up. Without a snapshot it found neither the old versions nor
-/// the new ones.
+/// are replaced before it looks them up. Once, without a snapshot, the `multi_get` found neither
+/// the old versions nor the new ones.
 #[test]
 fn a_multi_get_finds_what_was_there_when_value_files_go() {
     let store = open_before_values_go();
@@ -127,8 +127,8 @@ fn a_multi_get_finds_what_was_there_when_value_files_go() {
 }
 
 /// Each time a get under a snapshot has found its pointer, the placement changes and a compaction
-/// moves the value to another file. After three attempts the get reported that the value was gone,
-/// so a mere change was reported as damage.
+/// moves the value to another file. Once, after three attempts, the get reported that the value was
+/// gone, so a mere change was reported as damage.
 #[test]
 fn a_get_under_a_snapshot_follows_its_value_through_any_number_of_files() {
     fn move_values(store: &Arc<Store>, times_left: u32) {
