@@ -9,14 +9,14 @@ use runstone::Store;
 use runstone::storage::{Category, Counters, FileInfo, LockMode, MemoryStorage, Result};
 use runstone::storage::{Storage, StorageFile, StorageLock};
 
-/// Around a storage, and around each of its files.
+/// A wrapper around a storage, and around each of its files.
 #[derive(Debug)]
 struct Counting<S> {
     inner: S,
     written_bytes: Arc<AtomicU64>,
 }
 
-/// Methods that do what those inside do.
+/// Methods that call the same methods of the inner object.
 macro_rules! forward {
     ($($name:ident($($arg:ident: $of:ty),*) -> $to:ty;)*) => {$(
         fn $name(&self, $($arg: $of),*) -> $to {

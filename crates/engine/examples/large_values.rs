@@ -33,7 +33,7 @@ fn run(placement: ValuePlacement) -> Result<(f64, u64)> {
     let store = Store::builder_on(Arc::new(MemoryStorage::new())).keyspace(options).open()?;
     for round in 0..ROUNDS {
         for document in 0..DOCUMENTS {
-            // In an order that jumps about.
+            // The keys come in an order that jumps about.
             let key = (document * 7919 % DOCUMENTS).to_be_bytes();
             store.put(key, [round as u8; VALUE_BYTES])?;
         }

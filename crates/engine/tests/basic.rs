@@ -85,7 +85,7 @@ fn many_writes_survive_flushes_compactions_and_reopen() {
     }
 }
 
-/// An open with refused options left the directory behind, and its new parents.
+/// Once, an open with refused options left the directory behind, and its new parents.
 #[test]
 fn refused_options_make_no_directory() {
     let root = tempfile::tempdir().expect("temporary directory");
@@ -130,7 +130,8 @@ fn snapshots_keep_what_they_saw_across_compactions() {
     assert_eq!(entries, 2_001, "without snapshots one version of each key is left");
 }
 
-/// Keyspaces of two stores can have the same ids, so a write meant for one store went to the other.
+/// Keyspaces of two stores can have the same ids. Once, a write meant for one store went to the
+/// other.
 #[test]
 fn a_batch_is_for_one_store() {
     let [one, other] = [(), ()].map(|()| {
@@ -269,8 +270,8 @@ fn cursors_turn_around_and_respect_bounds() {
     assert_eq!(seen, [b"00010", b"00012", b"00014", b"00016", b"00018"].map(|k| k.to_vec()));
 }
 
-/// With a niceness of 15, compactions starved beside busy threads, and the writers stalled with
-/// them.
+/// Once, with a niceness of 15, compactions starved beside busy threads, and the writers stalled
+/// with them.
 #[cfg(target_os = "linux")]
 #[test]
 fn background_threads_keep_their_share_of_the_processor() {

@@ -23,7 +23,7 @@ fn keyspace(policy: &str, placement: ValuePlacement) -> KeyspaceOptions {
         .write_buffer_bytes(64 << 10)
         .values(values);
     match placement {
-        // Its collections write pointers, so it has no operands.
+        // Collections of a log write pointers, so a log has no operands.
         ValuePlacement::Vlog => options,
         _ => options.merge_operator("add-i64"),
     }

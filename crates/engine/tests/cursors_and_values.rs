@@ -39,8 +39,8 @@ fn damage(storage: &MemoryStorage, name: &str, byte: u8) {
     file.write_at(at as u64 + 3_000, &[!byte]).expect("writes");
 }
 
-/// A value read ahead, after one that could not be read, was pinned as an empty one once a flush
-/// had run.
+/// Guards against a bug: a value read ahead, after one that could not be read, was pinned as an
+/// empty value when a flush had run.
 #[test]
 fn a_value_behind_a_damaged_one_is_pinned_whole() {
     for placement in [ValuePlacement::HashGrouped, ValuePlacement::Vlog] {
@@ -60,8 +60,8 @@ fn a_value_behind_a_damaged_one_is_pinned_whole() {
     }
 }
 
-/// A cursor that could not continue in a closed store reported that only once. A seek then found
-/// nothing, as if the keyspace were empty.
+/// Guards against a bug: a cursor that could not continue in a closed store reported that only
+/// once. A seek then found nothing, as if the keyspace were empty.
 #[test]
 fn seeks_after_the_close_do_not_look_like_the_end() {
     let store =
@@ -82,8 +82,8 @@ fn seeks_after_the_close_do_not_look_like_the_end() {
     }
 }
 
-/// A cursor that read ahead and then moved to the end kept what it had read ahead, in memtables
-/// that were flushed.
+/// Once, a cursor that read ahead and then moved to the end kept what it had read ahead, in
+/// memtables that were flushed.
 #[test]
 fn a_cursor_lets_go_of_what_it_read_ahead_before() {
     let options = options(ValuePlacement::HashGrouped, 20_000);
@@ -99,8 +99,8 @@ fn a_cursor_lets_go_of_what_it_read_ahead_before() {
     assert!((10_000..=20_000).contains(&held), "{held} bytes for a value of 10,000");
 }
 
-/// An idle cursor kept value files that had left the store: their space was free only after its
-/// next step.
+/// Once, an idle cursor kept value files that had left the store: their space was free only after
+/// its next step.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_cursor_lets_go_of_value_files_that_left() {
@@ -133,7 +133,7 @@ impl Clock for Ticks {
     }
 }
 
-/// Expired entries were never removed while each cursor was opened before the last one ended,
+/// Once, expired entries were never removed while each cursor was opened before the last one ended,
 /// although they had expired long before.
 #[test]
 fn what_has_expired_goes_while_cursors_come_and_go() {
@@ -160,8 +160,8 @@ fn what_has_expired_goes_while_cursors_come_and_go() {
     }
 }
 
-/// One large value kept the pages of all large values of its memtable that had been kept at the
-/// same time.
+/// Once, one large value kept the pages of all large values of its memtable that had been kept at
+/// the same time.
 #[test]
 fn a_value_keeps_no_pages_of_others_that_were_dropped() {
     let store =

@@ -129,8 +129,8 @@ fn readers_beside_large_batches_see_whole_ones() {
     });
 }
 
-/// A flush wrote a large batch to tables, but the batch's segment stayed until the next write. It
-/// took its bytes on disk and made the next open replay them.
+/// Once, a flush wrote a large batch to tables, but the batch's segment stayed until the next
+/// write. It took its bytes on disk and made the next open replay them.
 #[test]
 fn a_flushed_large_batch_leaves_no_segment() {
     let storage = MemoryStorage::new();
@@ -143,8 +143,8 @@ fn a_flushed_large_batch_leaves_no_segment() {
     assert!(bytes < 1 << 20, "{bytes} bytes of log for nothing");
 }
 
-/// A large batch noticed that the store was closed only when its segment could not be made. The
-/// lock returned the error, and the store reported a failure to its listener.
+/// Once, a large batch noticed that the store was closed only when its segment could not be made.
+/// The lock returned the error, and the store reported a failure to its listener.
 #[test]
 fn a_large_batch_after_the_close_is_told_so() {
     let store = open(Arc::new(MemoryStorage::new()), Background::Manual);
@@ -154,8 +154,8 @@ fn a_large_batch_after_the_close_is_told_so() {
     assert!(matches!(refused, runstone::Error::Closed), "{refused:?}");
 }
 
-/// A large commit that deletes a range took the lock of the ranges after that of large batches,
-/// although the order of locks puts it first.
+/// Once, a large commit that deletes a range took the lock of the ranges after that of large
+/// batches, although the order of locks puts it first.
 #[test]
 fn a_large_transaction_deletes_a_range_beside_a_pessimistic_one() {
     let store = open(Arc::new(MemoryStorage::new()), Background::Manual);

@@ -50,7 +50,7 @@ fn who_watches_is_told_what_the_store_measures() {
     let store = open(&storage);
     store.put("key", "value").expect("a put");
     store.flush().expect("a flush");
-    // As long as nobody asks.
+    // While nobody asks, the store writes no file.
     sleep(Duration::from_millis(2500));
     assert!(!is_there(&storage, "metrics"));
     let watch = watch(&storage);
@@ -59,7 +59,7 @@ fn who_watches_is_told_what_the_store_measures() {
     assert_eq!(state.metrics.keyspaces[0].level_0_runs, 1);
     assert!(state.metrics.io.iter().any(|io| io.category == "table" && io.written_bytes > 0));
     assert_eq!(state.metrics.pressure.cause, "none");
-    // It keeps nothing from being removed.
+    // A watch keeps nothing from being removed.
     store.put("key", "value").expect("a put");
     store.compact().expect("compacts");
     let later = told(&watch, 2);
@@ -72,7 +72,8 @@ fn who_watches_is_told_what_the_store_measures() {
     assert!(!is_there(&storage, "metrics") && watch.live().expect("readable").is_none());
 }
 
-/// Its files stay: the next one knows that nobody writes the old one any more.
+/// The files of a crashed writer stay. The next writer knows that nobody writes the old file any
+/// more.
 #[test]
 fn what_a_crashed_writer_told_grows_old_and_goes_at_the_next_open() {
     let before = SimStorage::new(2);
@@ -115,7 +116,7 @@ fn a_full_disk_fails_no_write_for_what_is_told() {
     store.close().expect("it closes");
 }
 
-/// Its lease is taken away with those of readers that hold too much.
+/// The lease of a watch is revoked with those of readers that hold too much.
 #[test]
 fn a_watch_that_is_revoked_asks_again() {
     let storage = SimStorage::new(4);
@@ -411,7 +412,7 @@ fn what_a_dead_or_torn_request_asks_is_not_done() {
     assert!(store.answer_requests().expect("removed"));
     assert!(!is_there(&storage, "set.request") && !is_there(&storage, "set.answer"));
     assert_eq!(store.live_settings().expect("open")[4].value, "running");
-    // The open removes it too.
+    // The open removes such a request too.
     leave(&request_bytes);
     drop(store);
     let store = open();
@@ -431,7 +432,7 @@ fn what_a_dead_or_torn_request_asks_is_not_done() {
     assert!(reader.set_live("compactions", "paused").is_err());
 }
 
-/// These names are not ours alone.
+/// Other programs may use these file names too.
 #[test]
 fn a_file_of_such_a_name_where_no_store_is_stays() {
     let dir = tempfile::tempdir().expect("a directory");

@@ -72,8 +72,8 @@ fn the_budget_holds_while_sizes_change() {
     assert!(kept.iter().all(|value| *value == [7; 1_000]), "and the store");
 }
 
-/// Keyspaces whose memtables were not full took 361 MB together under a budget of 16 when the log
-/// was replayed.
+/// Once, keyspaces whose memtables were not full took 361 MB together under a budget of 16 when the
+/// log was replayed.
 #[test]
 fn a_replay_keeps_the_budget() {
     let storage = Arc::new(MemoryStorage::new());
@@ -101,8 +101,8 @@ fn a_replay_keeps_the_budget() {
     }
 }
 
-/// A budget below two write buffers was refused if options were given, as the command always does,
-/// and accepted if not.
+/// Once, a budget below two write buffers was refused if options were given, as the command always
+/// does, and accepted if not.
 #[test]
 fn the_least_budget_works_with_the_usual_options() {
     for keyspace in [None, Some(KeyspaceOptions::default())] {

@@ -49,8 +49,8 @@ fn a_crash_takes_what_is_not_flushed_in_any_keyspace() {
     assert_eq!(value(open(&left).default_keyspace(), "a").as_deref(), Some("4"));
 }
 
-/// A store that is open for reading has nothing to flush. Its close failed, because it had no log
-/// that could keep what was not flushed.
+/// A store that is open for reading has nothing to flush. Once, its close failed, because it had no
+/// log that could keep what was not flushed.
 #[test]
 fn a_store_that_is_only_read_can_be_closed() {
     let storage = SimStorage::new(3);
@@ -239,7 +239,7 @@ fn drops_and_loads_beside_flushes_leave_a_good_store() {
                             keyspace.bulk_load(entries)
                         };
                         std::thread::scope(|inside| {
-                            // One of the two wins.
+                            // Either the load or the drop wins.
                             let loaded = inside.spawn(|| load(&gone));
                             gone.put("key", "value").expect("writes");
                             store.drop_keyspace(name).expect("drops");

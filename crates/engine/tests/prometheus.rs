@@ -140,7 +140,7 @@ fn promtool(text: &str) -> Option<String> {
     Some(said)
 }
 
-/// Users saw samples without help and type, latencies without a sum, and nanoseconds.
+/// Once, users saw samples without help and type, latencies without a sum, and nanoseconds.
 #[test]
 fn the_text_passes_promtool() {
     let store = open();

@@ -134,7 +134,7 @@ fn what_a_follower_keeps_of_a_log_holds_up_no_other() {
     assert!(follower.store().get(last).expect("a get").is_some());
 }
 
-/// What it held is free, and nothing else notifies the others.
+/// What the closed store held is free, and nothing else notifies the other stores.
 #[test]
 fn a_store_that_closes_without_a_flush_slows_no_other_down() {
     let resources = resources(1);

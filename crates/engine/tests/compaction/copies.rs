@@ -75,7 +75,7 @@ fn check(store: &Store, model: &Model, place: &str) {
     for key in model.keys().step_by(7) {
         assert_eq!(store.get(key).unwrap().as_deref(), model.get(key).map(|v| &v[..]), "{place}");
     }
-    // Compares entry by entry with index, filter, bounds and counts.
+    // Verification compares each entry with the index, filter, bounds and counts.
     assert!(store.verify().unwrap().is_clean(), "{place}");
 }
 
@@ -206,9 +206,9 @@ fn damage_is_found_and_not_copied() {
     assert_eq!(files(&storage).len(), before, "no output is left behind");
 }
 
-/// A compaction compared a dropped version with the pointer that it had read last, and not with the
-/// newer version in a block that it had copied in between. When that newer version was a small
-/// value, the dropped record looked live for ever.
+/// Once, a compaction compared a dropped version with the pointer that it had read last, and not
+/// with the newer version in a block that it had copied in between. When that newer version was a
+/// small value, the dropped record looked live for ever.
 #[test]
 fn what_a_copied_block_replaces_is_freed() {
     const LARGE: usize = 40_000;

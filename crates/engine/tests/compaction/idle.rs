@@ -137,8 +137,8 @@ fn held_and_passed(store: &Store) -> (u64, u64) {
     (held, hidden() - before)
 }
 
-/// Most entries expire, some live long, and nobody writes. Tables kept what had expired until the
-/// last of their entries did, and a memtable kept it for ever.
+/// Most entries expire, some live long, and nobody writes. Once, tables kept what had expired until
+/// the last of their entries did, and a memtable kept it for ever.
 #[test]
 fn an_idle_store_ends_what_has_expired() {
     const LIVING: u64 = 100;
@@ -181,7 +181,7 @@ fn an_idle_store_ends_what_has_expired() {
     }
 }
 
-/// Values of deleted keys kept their space until somebody collected: 56 MB with nothing live.
+/// Once, values of deleted keys kept their space until somebody collected: 56 MB with nothing live.
 #[test]
 fn an_idle_store_gives_back_the_space_of_deleted_values() {
     let storage = MemoryStorage::new();

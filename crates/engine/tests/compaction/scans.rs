@@ -35,8 +35,8 @@ fn depth(store: &Store) -> u32 {
     }
 }
 
-/// Only gets counted as accesses, so that a store which was only scanned kept all overlaps (mix E
-/// of YCSB). A cursor samples an entry in about a MiB.
+/// Once, only gets counted as accesses, so that a store which was only scanned kept all overlaps
+/// (mix E of YCSB). A cursor samples an entry in about a MiB.
 #[test]
 fn scans_compact_what_overlaps() {
     let store = overlapping_store();

@@ -103,7 +103,7 @@ fn without_the_option_it_stays() {
     (0..100).for_each(|_| assert_eq!(scan() as u32, KEYS + 1));
     do_jobs(&store);
     assert_eq!(tables(&store), [1, 1]);
-    // Counting begins when the option is set, and ends when it is taken back.
+    // Counting begins when the option is set, and ends when it is unset.
     change(&store, |shape| shape.seek_compaction = true);
     get_in_vain(&store, ALLOWED / 2);
     change(&store, |shape| shape.seek_compaction = false);
@@ -144,7 +144,7 @@ fn the_option_survives_a_reopen_and_counters_do_not() {
     assert_eq!(tables(&store), [0, 1]);
 }
 
-/// A long walk samples an entry in about every MiB, and short ones in every two, as in LevelDB.
+/// A long walk samples an entry about every MiB, and short walks about every 2 MiB, as in LevelDB.
 #[test]
 fn cursors_charge_by_the_bytes_that_they_read() {
     let policy = Policy::fragmented_leveling().seek_compaction(true).least_seeks(5);

@@ -569,9 +569,9 @@ proptest! {
     }
 }
 
-/// Collection had moved values of a log, and their new pointers were still in the memtable when the
-/// placement changed. Compactions rewrote all tables, the log was removed, and the memtable pointed
-/// to nothing.
+/// Once, collection had moved values of a log, and their new pointers were still in the memtable
+/// when the placement changed. Compactions rewrote all tables, the log was removed, and the
+/// memtable pointed to nothing.
 #[test]
 fn a_value_file_stays_while_a_memtable_points_to_it() {
     let storage = Arc::new(MemoryStorage::new());
@@ -602,8 +602,8 @@ fn a_value_file_stays_while_a_memtable_points_to_it() {
 }
 
 /// A flush that needs room waits until compactions have placed their values. On two cores,
-/// compactions wait until a flush is done. While values moved to another place, the two waited for
-/// each other for ever.
+/// compactions wait until a flush is done. Once, while values moved to another place, the two
+/// waited for each other for ever.
 #[test]
 fn flushes_and_compactions_that_place_values_do_not_wait_for_each_other() {
     let storage = Arc::new(MemoryStorage::new());
@@ -635,8 +635,8 @@ fn flushes_and_compactions_that_place_values_do_not_wait_for_each_other() {
     assert_eq!(store.get("old000300").expect("reads").as_deref(), Some(&[44; 1000][..]));
 }
 
-/// A compaction left a tree of one table unchanged. After a change of placement the old value file
-/// therefore stayed, and no collection frees anything in such a file.
+/// Once, a compaction left a tree of one table unchanged. After a change of placement the old value
+/// file therefore stayed, and no collection frees anything in such a file.
 #[test]
 fn a_compaction_places_the_values_of_a_tree_that_is_one_table() {
     let storage = Arc::new(MemoryStorage::new());
@@ -665,8 +665,8 @@ fn a_compaction_places_the_values_of_a_tree_that_is_one_table() {
 
 /// A newer version hides an older one, whose record is then collected. The older one must continue
 /// to hide still older ones in compactions that do not include the newer one, even after the
-/// placement has changed and the file is removed. Such a compaction failed: "a pointer to a retired
-/// file leads nowhere".
+/// placement has changed and the file is removed. Once, such a compaction failed: "a pointer to a
+/// retired file leads nowhere".
 #[test]
 fn a_hidden_version_outlives_its_value_file() {
     let storage = Arc::new(MemoryStorage::new());
@@ -710,8 +710,8 @@ fn a_hidden_version_outlives_its_value_file() {
 
 /// A compaction drops a deletion, a version whose value lies in an older file, and a version whose
 /// value an earlier compaction has moved to the present file. Nothing in the group of the last one
-/// says that it is dead. A collection that trusted the group brought it back (found by the soak
-/// test).
+/// says that it is dead. Once, a collection that trusted the group brought it back (found by the
+/// soak test).
 #[test]
 fn a_version_behind_one_in_another_file_does_not_come_back() {
     const KEYS: u32 = 1_000;
