@@ -99,7 +99,7 @@ pub struct MakeArguments {
 }
 
 impl MakeArguments {
-    /// Whether an option is given that only a store of files has.
+    /// Whether the arguments give an option that only a store of files has.
     pub fn has_engine_options(&self) -> bool {
         self.preset.is_some()
             || self.options.is_some()

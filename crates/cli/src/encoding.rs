@@ -165,7 +165,7 @@ mod tests {
         assert!(from_hex(b"abc").is_err() && from_hex(b"zz").is_err());
     }
 
-    /// `scan` escaped some records and not others, so that nothing read them back.
+    /// Once, `scan` escaped some records and not others, so that nothing read them back.
     #[test]
     fn what_is_shown_is_one_line_and_comes_back() {
         for (bytes, text) in [

@@ -111,7 +111,7 @@ fn read_value(path: &Path, from: impl Read, len: u64, most: u64) -> Result<Vec<u
 mod tests {
     use super::*;
 
-    /// `put --file /dev/zero` read until there was no memory left.
+    /// Once, `put --file /dev/zero` read until there was no memory left.
     #[test]
     fn values_end_at_the_largest() {
         let read = |from: &[u8], len| read_value(Path::new("x"), from, len, 3);

@@ -331,7 +331,7 @@ mod tests {
         assert_eq!(record(line, &fields).map(|record| record.value), Ok(line.to_vec()));
     }
 
-    /// A line that has a field twice gave its last value, and no error was reported.
+    /// Once, a line that has a field twice gave its last value, and no error was reported.
     #[test]
     fn a_field_is_there_once() {
         let own = Fields::default();

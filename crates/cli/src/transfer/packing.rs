@@ -195,8 +195,8 @@ mod tests {
         Ok(bytes)
     }
 
-    /// A file of `zstd --long=31` was refused. An even larger window is refused, with the memory
-    /// that it takes.
+    /// Once, a file of `zstd --long=31` was refused. An even larger window is refused, with the
+    /// memory that it takes.
     #[test]
     fn long_windows_are_read() {
         assert_eq!(decode(&frame(21 << 3, b"text")).expect("2G"), b"text");
@@ -215,7 +215,7 @@ mod tests {
         assert_eq!(window_bytes(&[0x28, 0xb5, 0x2f, 0xfd]), None);
     }
 
-    /// Zeros at the end of a gzip file were an error.
+    /// Once, zeros at the end of a gzip file were an error.
     #[test]
     fn zeros_behind_the_last_member_are_passed_over() {
         let pack = |bytes: &[u8]| {

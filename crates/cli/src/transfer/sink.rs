@@ -449,7 +449,8 @@ impl Sink for DirectorySink {
 mod tests {
     use super::*;
 
-    /// The file of a killed export with the same process number was reported as an existing target.
+    /// Once, the file of a killed export with the same process number was reported as an existing
+    /// target.
     #[test]
     fn a_partial_file_in_the_way_is_named() {
         let directory = tempfile::tempdir().expect("a directory");

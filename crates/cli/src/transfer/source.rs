@@ -451,7 +451,7 @@ impl FileSource {
 mod tests {
     use super::*;
 
-    /// A quote that is never closed brought the rest of the file into memory.
+    /// Once, a quote that is never closed brought the rest of the file into memory.
     #[test]
     fn a_quote_that_stays_open_for_long_is_none() {
         let directory = tempfile::tempdir().expect("a directory");

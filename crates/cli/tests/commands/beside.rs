@@ -6,7 +6,7 @@ use runstone::{Options, Store, ValueOptions, ValuePlacement};
 
 use crate::Place;
 
-/// Everything that reads ended at "in use by another process".
+/// Once, everything that reads ended at "in use by another process".
 #[test]
 fn commands_that_read_work_beside_an_application() {
     let place = Place::new();

@@ -115,7 +115,7 @@ fn remove(place: &Place, name: &str) {
     let _ = if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
 }
 
-/// Exports lost the time at which an entry expires, in every format.
+/// Once, exports lost the time at which an entry expires, in every format.
 #[test]
 fn every_kind_of_entry_comes_back_from_every_file() {
     for (kind, entries) in kinds().into_iter().chain([("all", all_kinds())]) {
@@ -171,7 +171,7 @@ fn a_directory_refuses_what_it_cannot_hold() {
     }
 }
 
-/// Binary entries came back as the base64 of their bytes where the fields were named.
+/// Once, binary entries came back as the base64 of their bytes where the fields were named.
 #[test]
 fn every_way_to_import_brings_the_same() {
     let entries = all_kinds();
@@ -217,7 +217,7 @@ fn every_way_to_import_brings_the_same() {
     }
 }
 
-/// `export out.jsonl.gz` wrote plain text under that name.
+/// Once, `export out.jsonl.gz` wrote plain text under that name.
 #[test]
 fn every_way_to_export_brings_the_same() {
     let entries = all_kinds();
@@ -251,7 +251,7 @@ fn every_way_to_export_brings_the_same() {
                     _ => std::str::from_utf8(&bytes).is_ok() || format == "csv",
                 };
                 assert!(is_packed, "{file}");
-                // Imports read the file under any name.
+                // Imports read such a file under any name.
                 let other = format!("y.{format}");
                 std::fs::rename(place.path(&file), place.path(&other)).expect("a name");
                 place.ok(&["import", "copy", &other, "--strict"]);
@@ -262,8 +262,8 @@ fn every_way_to_export_brings_the_same() {
     }
 }
 
-/// Counters and other merged values are exported as the value that reads see. The other keyspaces
-/// of a store were left out, and no error was reported.
+/// Counters and other merged values are exported as the value that reads see. Once, the other
+/// keyspaces of a store were left out, and no error was reported.
 #[test]
 fn keyspaces_and_merged_values_come_back() {
     let place = Place::new();
@@ -353,7 +353,7 @@ fn printed_objects_come_back() {
     assert_eq!(got["expires_ms"].as_u64(), entries[&b"s"[..]].1, "{got}");
 }
 
-/// `1` and `"1"` are two keys in JSON, and became one.
+/// `1` and `"1"` are two keys in JSON, and once became one.
 #[test]
 fn keys_that_a_store_does_not_tell_apart_are_refused() {
     for [first, second] in [["1", "\"1\""], ["\"1\"", "1"], ["true", "\"true\""], ["\"[]\"", "[]"]]
@@ -378,7 +378,7 @@ fn keys_that_a_store_does_not_tell_apart_are_refused() {
     assert!(ran.stderr.contains("x.jsonl:1: field \"id\" is null"), "{}", ran.stderr);
 }
 
-/// A column of csv could appear twice, so that no import took the file.
+/// Once, a column of csv could appear twice, so that no import took the file.
 #[test]
 fn columns_have_names_of_their_own() {
     let place = Place::new();
@@ -394,7 +394,7 @@ fn columns_have_names_of_their_own() {
     assert_eq!(csv, "key,name,expires_ms\n1,Ann,\n");
 }
 
-/// The bytes of a text in UTF-16 were mistaken for records.
+/// Once, the bytes of a text in UTF-16 were mistaken for records.
 #[test]
 fn a_text_in_utf16_is_refused() {
     let place = Place::new();

@@ -11,7 +11,7 @@ fn counters(operator: &str) -> Place {
     place
 }
 
-/// Counters were printed as eight escaped bytes. A pipe still gets the bytes, for an import.
+/// Once, counters were printed as eight escaped bytes. A pipe still gets the bytes, for an import.
 #[test]
 fn counters_are_numbers_on_a_terminal() {
     for (operator, operand) in [("add-i64", "-5"), ("add-u64", "18446744073709551615")] {
@@ -31,8 +31,8 @@ fn counters_are_numbers_on_a_terminal() {
     }
 }
 
-/// A decimal text was stored, and the first operand made the key unreadable. Eight digits were even
-/// taken for a different number.
+/// Once, a decimal text was stored, and the first operand made the key unreadable. Eight digits
+/// were even taken for a different number.
 #[test]
 fn a_text_is_no_counter() {
     let place = counters("add-i64");

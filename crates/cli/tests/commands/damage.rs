@@ -64,7 +64,7 @@ fn a_sound_store_is_sound() {
     assert_eq!(place.ok(&["count", "logged"]), "100\n");
 }
 
-/// `verify` looked for the files in a directory of the URL's name if the store did not open.
+/// Once, `verify` looked for the files in a directory of the URL's name if the store did not open.
 #[test]
 fn damage_on_a_block_ssd_is_told_by_name() {
     let place = Place::new();
@@ -138,8 +138,8 @@ fn a_flipped_log_is_told() {
     assert!(file.ends_with(".wal"), "{report}");
 }
 
-/// `verify` said "0 entries" of a store whose records were all in the log. Where one segment was
-/// damaged it also blamed those that are prepared for future records, which hold none.
+/// Once, `verify` said "0 entries" of a store whose records were all in the log. Where one segment
+/// was damaged it also blamed those that are prepared for future records, which hold none.
 #[test]
 fn only_the_damaged_segment_of_the_log_is_blamed() {
     let place = Place::new();
@@ -149,7 +149,7 @@ fn only_the_damaged_segment_of_the_log_is_blamed() {
     // Only damage to what was synced is reported, and only a later record says what was.
     store.sync().expect("a sync");
     store.put("k0000", [7; 150]).expect("a put");
-    // Until the next segment is prepared, as it is when the current one is a quarter full.
+    // Waits until the next segment is prepared, as it is when the current one is a quarter full.
     let is_log = |file: &PathBuf| file.extension().is_some_and(|found| found == "wal");
     let is_prepared =
         |file: &PathBuf| fs::read(file).is_ok_and(|bytes| bytes.iter().all(|byte| *byte == 0));

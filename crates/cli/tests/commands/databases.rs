@@ -112,7 +112,7 @@ fn sources_that_are_no_such_database_are_refused() {
     assert!(ran.code == 1 && ran.stderr.contains("holds no records"), "{}", ran.stderr);
 }
 
-/// "0 bytes of source" was reported for a database that is not flushed yet.
+/// Once, "0 bytes of source" was reported for a database that is not flushed yet.
 #[test]
 fn what_lies_in_the_log_counts_as_source() {
     let place = Place::new();

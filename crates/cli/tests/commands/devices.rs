@@ -46,7 +46,7 @@ fn a_kvssd_takes_the_commands_of_a_store() {
     assert!(refused.code == 3 && refused.stderr.contains("URL"), "{}", refused.stderr);
 }
 
-/// Operations that a KVSSD does not have were skipped, as if they had been done.
+/// Once, operations that a KVSSD does not have were skipped, as if they had been done.
 #[test]
 fn flags_that_mean_nothing_to_a_kvssd_are_refused() {
     let place = Place::new();
@@ -63,7 +63,7 @@ fn flags_that_mean_nothing_to_a_kvssd_are_refused() {
     assert!(!place.path("b.img").exists());
 }
 
-/// Such a checkpoint said "wrote copy", but was on the device itself: no command opened it.
+/// Once, such a checkpoint said "wrote copy", but was on the device itself: no command opened it.
 #[test]
 fn a_checkpoint_that_nothing_could_open_is_refused() {
     let place = Place::new();

@@ -31,7 +31,8 @@ fn reading_makes_no_store() {
     assert_eq!(ran.code, 4);
 }
 
-/// These errors were attributed to "flash", with a hint at its documentation, and without a place.
+/// Once, these errors were attributed to "flash", with a hint at its documentation, and without a
+/// place.
 #[test]
 fn images_that_cannot_be_opened_are_told_with_a_place() {
     let place = Place::new();
@@ -50,7 +51,7 @@ fn images_that_cannot_be_opened_are_told_with_a_place() {
     }
 }
 
-/// A file of options that does not parse was reported without its name by `reshape`.
+/// Once, a file of options that does not parse was reported without its name by `reshape`.
 #[test]
 fn a_file_of_options_that_is_wrong_is_named() {
     let place = Place::new();
@@ -66,7 +67,7 @@ fn a_file_of_options_that_is_wrong_is_named() {
     }
 }
 
-/// A shell that neither makes nor changes a store ignored the options for doing so.
+/// Once, a shell that neither makes nor changes a store ignored the options for doing so.
 #[test]
 fn a_shell_that_only_reads_takes_no_options() {
     let place = Place::new();
@@ -261,7 +262,7 @@ fn bench_takes_flags_as_db_bench_writes_them() {
     assert_eq!((&report["value_bytes"], &report["key_bytes"]), (&10.into(), &8.into()));
 }
 
-/// What a user of db_bench types: `--benchmarks=` and `--db=` were refused.
+/// What a user of db_bench types. Once, `--benchmarks=` and `--db=` were refused.
 #[test]
 fn bench_takes_a_command_line_of_db_bench() {
     let place = Place::new();
@@ -305,8 +306,8 @@ fn a_database_of_leveldb_is_recognised() {
     }
 }
 
-/// SIGXFSZ, which a limit on file sizes sends, ended the command without a word, and a half-written
-/// file was left.
+/// Once, SIGXFSZ, which a limit on file sizes sends, ended the command without a word, and a
+/// half-written file was left.
 #[test]
 fn a_limit_of_file_sizes_is_told() {
     let place = Place::new();

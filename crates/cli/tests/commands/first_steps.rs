@@ -15,7 +15,8 @@ fn refused(place: &Place, arguments: &[&str], code: i32) -> String {
     flat(&ran.stderr)
 }
 
-/// `put` refuses numbers there and named `merge`, which refused to make the keyspace: a circle.
+/// `put` refuses numbers there. Once, it named `merge`, which refused to make the keyspace: a
+/// circle.
 #[test]
 fn a_counter_begins_in_a_keyspace_that_merge_makes() {
     let place = Place::new();
@@ -49,7 +50,7 @@ fn merge_makes_nothing_that_could_not_take_the_operand() {
     assert_eq!(place.ok(&["stats", "s"]).matches("fragmented-leveling").count(), 1);
 }
 
-/// The hint names `set`, which changes one option. It named `reshape`, which needs a file.
+/// The hint names `set`, which changes one option. Once, it named `reshape`, which needs a file.
 #[test]
 fn the_advice_for_a_merge_operator_is_one_command() {
     let place = Place::new();
@@ -64,7 +65,7 @@ fn the_advice_for_a_merge_operator_is_one_command() {
     assert!(told.contains("`runstone set STORE merge_operator=NAME --keyspace default`"), "{told}");
 }
 
-/// For `repair` the command advised `paper`, and for most of these nothing.
+/// Once, the command advised `paper` for `repair`, and nothing for most of these names.
 #[test]
 fn names_that_other_stores_have_lead_to_ours() {
     let place = Place::new();
@@ -94,7 +95,7 @@ fn names_that_other_stores_have_lead_to_ours() {
     assert!(refused(&place, &["putt", "s"], 3).contains("'put'"));
 }
 
-/// "to pass '--keyspace' as a value, use '-- --keyspace'" led to the next refusal.
+/// Once, the advice "to pass '--keyspace' as a value, use '-- --keyspace'" led to the next refusal.
 #[test]
 fn an_option_of_another_command_is_no_value() {
     let place = Place::new();
@@ -125,7 +126,7 @@ fn a_time_to_live_that_cannot_be_read_says_how_it_is_written() {
     place.ok(&["put", "s", "k", "v", "--ttl", "150m"]);
 }
 
-/// The advice for scripts lacked the store, and so did not run.
+/// Once, the advice for scripts lacked the store, and so did not run.
 #[test]
 fn the_advice_for_an_absent_key_runs() {
     let place = Place::new();
@@ -144,8 +145,8 @@ fn one_field_is_not_told_as_several() {
     assert!(ran.stderr.contains("x.csv:3: 1 field where the header has 2"), "{}", ran.stderr);
 }
 
-/// Tab-separated files of other programs hold backslashes that mean themselves; they were read as
-/// escapes without a word, so that `a\x2db` became another key.
+/// Tab-separated files of other programs hold backslashes that mean themselves. Once, they were
+/// read as escapes without a word, so that `a\x2db` became another key.
 #[test]
 fn escapes_in_tsv_are_told() {
     let place = Place::new();

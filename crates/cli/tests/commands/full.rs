@@ -18,7 +18,7 @@ fn file(place: &Place, name: &str, keys: std::ops::Range<u64>) {
     place.write(name, text);
 }
 
-/// The import stored all of its records, and failed in the compaction of what they replaced.
+/// Once, the import stored all of its records, and failed in the compaction of what they replaced.
 #[test]
 fn an_import_ends_in_order_where_its_tidying_finds_no_room() {
     let place = Place::new();
@@ -50,7 +50,8 @@ fn an_import_ends_in_order_where_its_tidying_finds_no_room() {
     assert_eq!(tables(&place), 1);
 }
 
-/// The error of the close hid how much is in the store, and nothing said that the rest can follow.
+/// Once, the error of the close hid how much is in the store, and nothing said that the rest can
+/// follow.
 #[test]
 fn an_import_without_room_says_what_is_stored_and_goes_on() {
     let place = Place::new();
@@ -74,8 +75,8 @@ fn an_import_without_room_says_what_is_stored_and_goes_on() {
     assert_eq!(place.ok(&["count", "s"]), "160000\n");
 }
 
-/// The close of the store found no room for a flush, and the command said so: a delete that was
-/// stored seemed to have failed.
+/// Once, the close of the store found no room for a flush, and the command said so: a delete that
+/// was stored seemed to have failed.
 #[test]
 fn a_delete_on_a_full_disk_succeeds() {
     let place = Place::new();

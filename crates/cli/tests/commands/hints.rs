@@ -1,4 +1,4 @@
-//! Following the advice of an error, word by word, ends the trouble. Each of these hints led
+//! Following the advice of an error, word by word, ends the trouble. Each of these hints once led
 //! nowhere, or in a circle.
 
 use std::fs;
@@ -37,8 +37,8 @@ fn entries(place: &Place) {
     place.ok(&["import", "s", "x.tsv"]);
 }
 
-/// "restore this file from a checkpoint": one on the same disk shares the file, so it was damaged
-/// there too, and nothing but `export` itself said that it saves the rest.
+/// "restore this file from a checkpoint": a checkpoint on the same disk shares the file, so the
+/// file was damaged there too. Only `export` itself said that it saves the rest.
 #[test]
 fn what_a_damaged_table_leaves_is_exported_and_imported() {
     let place = Place::new();

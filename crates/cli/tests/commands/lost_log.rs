@@ -31,15 +31,15 @@ fn kept(place: &Place) -> Vec<String> {
     names.filter(|name| name.starts_with("lost-")).collect()
 }
 
-/// `verify` printed "no damage" and nothing about 1,900 records that the open had not used. They do
-/// not count as damage, but they are reported.
+/// Once, `verify` printed "no damage" and nothing about 1,900 records that the open had not used.
+/// They do not count as damage, but they are reported.
 #[test]
 fn verify_counts_what_is_not_used() {
     let place = Place::new();
     torn(&place);
     let report = place.json(&["verify", "s"]);
     let count = place.json(&["count", "s"])["count"].as_u64().expect("a number");
-    // One of them is the damaged one.
+    // The damaged record itself does not count as lost.
     assert_eq!(report["lost_records"].as_u64(), Some(ENTRIES - 1 - count), "{report}");
     assert_eq!(report["clean"], true);
     let ran = place.run(&["verify", "s"]);
@@ -55,7 +55,7 @@ fn verify_counts_what_is_not_used() {
     assert!(!place.ok(&["verify", "sound"]).contains("not used"));
 }
 
-/// One copy of a header was damaged, and `verify` did not mention it.
+/// Once, one copy of a header was damaged, and `verify` did not mention it.
 #[test]
 fn verify_names_a_file_with_one_copy_of_its_header() {
     let place = Place::new();
@@ -78,8 +78,8 @@ fn verify_names_a_file_with_one_copy_of_its_header() {
     assert!(ran.stdout.ends_with(ends), "{}", ran.stdout);
 }
 
-/// An open that lost the end of the log said so only to subscribers of `tracing`, which the command
-/// has none of.
+/// Once, an open that lost the end of the log said so only to subscribers of `tracing`, which the
+/// command has none of.
 #[test]
 fn an_open_tells_of_a_lost_end() {
     let notes = |ran: &Ran| ran.stderr.lines().filter(|line| line.contains("not used")).count();
@@ -114,7 +114,7 @@ fn an_open_tells_of_a_lost_end() {
     }
 }
 
-/// A program that asked for JSON got a line that was not JSON.
+/// Once, a program that asked for JSON got a line that was not JSON.
 #[test]
 fn it_is_an_object_for_programs() {
     for arguments in [&["get", "s", "key00001"][..], &["put", "s", "k", "v"], &["get", "s", "none"]]

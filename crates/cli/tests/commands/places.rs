@@ -4,7 +4,7 @@ use std::fs;
 
 use crate::{Place, files_below};
 
-/// A misspelt path made a store, and the directories above it, without a word.
+/// Once, a misspelt path made a store, and the directories above it, without a word.
 #[test]
 fn a_store_that_is_made_is_told() {
     let place = Place::new();
@@ -87,7 +87,7 @@ fn nothing_is_made_inside_of_a_store() {
     assert_eq!(after, before);
 }
 
-/// The directory had to exist.
+/// Once, the directory had to exist.
 #[test]
 fn manual_pages_make_their_directory() {
     let place = Place::new();
@@ -95,7 +95,7 @@ fn manual_pages_make_their_directory() {
     assert!(place.path("share/man1/runstone-set.1").exists());
 }
 
-/// A hard link was called a copy, and nothing said which losses it does not protect from.
+/// Once, a hard link was called a copy, and nothing said which losses it does not protect from.
 #[test]
 fn a_checkpoint_says_what_it_shares() {
     let place = Place::new();

@@ -29,7 +29,8 @@ fn put_get_delete_scan_count() {
     assert_eq!(place.json(&["count", "s"])["count"], 1);
 }
 
-/// A value went into a file escaped and with a line feed, so that `put --file` stored another one.
+/// Once, a value went into a file escaped and with a line feed, so that `put --file` stored another
+/// one.
 #[test]
 fn get_into_a_pipe_is_the_value_and_nothing_else() {
     let place = Place::new();
@@ -45,7 +46,7 @@ fn get_into_a_pipe_is_the_value_and_nothing_else() {
     let (_, seen) = Terminal::open(&place, "get s k").end();
     assert_eq!(lines(&seen)[0], "C:\\\\new\\x00\\xff\\x0d\\n\\ttab");
     assert_eq!(place.ok(&["get", "s", "6b", "--hex"]).len(), 2 * 14 + 1, "digits are text");
-    // Values of a shell that is piped to are separated by lines.
+    // A shell that reads a pipe ends each value with a line feed.
     assert_eq!(place.pipe(&["shell", "s"], "get k\n").stdout.lines().count(), 1);
 }
 
@@ -145,7 +146,7 @@ fn keyspaces_are_apart() {
     assert!(unknown.stderr.contains("default, two"), "{}", unknown.stderr);
 }
 
-/// The shell created a keyspace for every mistyped name, and nothing suggested a similar one.
+/// Once, the shell created a keyspace for every mistyped name, and nothing suggested a similar one.
 #[test]
 fn a_typing_error_makes_no_keyspace() {
     let place = Place::new();
@@ -177,8 +178,8 @@ fn a_typing_error_makes_no_keyspace() {
     assert_eq!(names.stdout, "default\nusers\n");
 }
 
-/// `count` took only a prefix, `delete` took no range, `compact` and `stats` took no keyspace, and
-/// the shell took no keyspace but the current one.
+/// Once, `count` took only a prefix, `delete` took no range, `compact` and `stats` took no
+/// keyspace, and the shell took no keyspace but the current one.
 #[test]
 fn ranges_and_keyspaces_are_the_same_everywhere() {
     let place = Place::new();
@@ -270,7 +271,7 @@ fn a_range_is_compacted() {
     assert_eq!(place.ok(&["count", "s"]), "28\n");
 }
 
-/// Ninety calls of `put` left seventy tables.
+/// Once, ninety calls of `put` left seventy tables.
 #[test]
 fn single_puts_leave_no_tables_behind() {
     let place = Place::new();
@@ -304,8 +305,8 @@ fn a_large_range_is_deleted() {
     assert_eq!(place.ok(&["count", "s"]), "0\n");
 }
 
-/// A range was counted before its one record was written. That took as long as a scan, and where
-/// the merge operator cannot read a value nothing could be deleted.
+/// Once, a range was counted before its one record was written. That took as long as a scan, and
+/// where the merge operator cannot read a value nothing could be deleted.
 #[test]
 fn a_range_is_deleted_without_a_walk() {
     let place = Place::new();
@@ -345,7 +346,7 @@ fn a_keyspace_is_dropped() {
     }
 }
 
-/// Only `import` refused to write to the place where it keeps its progress.
+/// Once, only `import` refused to write to the place where it keeps its progress.
 #[test]
 fn the_keyspace_of_imports_is_reserved() {
     let place = Place::new();
@@ -383,7 +384,7 @@ fn options_come_from_files_and_are_kept() {
     assert_eq!(keyspaces[1]["options"]["policy"], "leveling");
 }
 
-/// `put --policy` silently changed the policy of an existing keyspace.
+/// Once, `put --policy` silently changed the policy of an existing keyspace.
 #[test]
 fn options_of_a_keyspace_that_exists_are_refused() {
     let place = Place::new();
@@ -433,7 +434,7 @@ fn the_shell_reads_a_pipe() {
     assert_eq!((read_only.code, read_only.stdout.as_str()), (3, "2\n"));
 }
 
-/// Bytes that are not UTF-8 ended the shell, and the lines after them did not run.
+/// Once, bytes that are not UTF-8 ended the shell, and the lines after them did not run.
 #[test]
 fn the_shell_goes_on_behind_bytes_that_are_no_text() {
     let place = Place::new();

@@ -67,9 +67,9 @@ fn stats_verify_compact_checkpoint() {
     assert_eq!(place.ok(&["count", "copy"]), "20000\n");
 }
 
-/// A store whose value file was emptied in the middle reported a size as if nothing had been freed:
-/// a compaction seemed to make it larger. What was punched is not counted, nor is the log, which is
-/// removed when the command ends.
+/// Once, a store whose value file was emptied in the middle reported a size as if nothing had been
+/// freed: a compaction seemed to make it larger. What was punched is not counted, nor is the log,
+/// which is removed when the command ends.
 #[test]
 fn sizes_leave_out_what_was_given_back() {
     let place = Place::new();
@@ -295,7 +295,8 @@ fn what_lies_in_the_tables_is_shown() {
     assert!(dumps.contains("\" expires 1") && dumps.contains(" ms after 1970\n"), "{dumps}");
 }
 
-/// A filter that only the application has was named in a warning of the log, and nowhere else.
+/// Once, a filter that only the application has was named in a warning of the log, and nowhere
+/// else.
 #[test]
 fn options_that_change_entries_are_shown() {
     let place = Place::new();

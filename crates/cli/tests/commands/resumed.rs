@@ -26,9 +26,9 @@ fn gzip(text: &str) -> Vec<u8> {
     encoder.finish().expect("memory")
 }
 
-/// An import was resumed if length and time of the file were the same: the store held the first
-/// lines of one file and the last of another. If they differed it began again, and the store kept
-/// what was only in the older file, without a warning.
+/// Once, an import was resumed if length and time of the file were the same: the store held the
+/// first lines of one file and the last of another. If they differed it began again, and the store
+/// kept what was only in the older file, without a warning.
 #[test]
 fn a_file_that_changed_is_not_mixed_with_what_it_was() {
     let old = "a\t1\nbad\nb\t2\n";
@@ -93,7 +93,7 @@ fn every_format_knows_what_it_read() {
     }
 }
 
-/// The files of a database or store became values under the files' names.
+/// Once, the files of a database or store became values under the files' names.
 #[test]
 fn a_database_given_as_a_directory_is_refused() {
     let place = Place::new();
@@ -125,7 +125,7 @@ fn disk_bytes(store: &Path) -> u64 {
     files.map(|file| file.metadata().expect("a file").len()).sum()
 }
 
-/// Each import doubled the space, however the records came and wherever values lay.
+/// Once, each import doubled the space, however the records came and wherever values lay.
 #[test]
 fn a_finished_import_that_is_run_again_takes_no_more_disk() {
     let lines: String =

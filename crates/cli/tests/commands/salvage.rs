@@ -52,7 +52,7 @@ fn check(lines: &str, missing: &serde_json::Value) -> usize {
     found.len()
 }
 
-/// An export of a store with one damaged block left nothing.
+/// Once, an export of a store with one damaged block left nothing.
 #[test]
 fn an_export_keeps_what_can_be_read() {
     for (count, packing) in [(1, ""), (1, ".gz"), (2, ""), (3, ".zst")] {
@@ -95,7 +95,7 @@ fn other_ways_to_export_pass_damage_too() {
     let files = files_below(&place.path("out")).len();
     let ran = place.run(&["export", "s", "-", "--format", "tsv"]);
     assert_eq!((ran.code, ran.stdout.lines().count()), (2, files), "{}", ran.stderr);
-    // Backwards it ends at the damage.
+    // A walk backwards ends at the damage.
     let ran = place.run(&["export", "s", "y.tsv", "--reverse", "--json"]);
     assert_eq!(ran.code, 2, "{}", ran.stderr);
     let report: serde_json::Value = serde_json::from_str(&ran.stdout).expect("an object");
@@ -158,8 +158,8 @@ fn a_lost_table_or_value_is_passed() {
     assert_eq!(text, right.collect::<String>(), "{}", ran.stderr);
 }
 
-/// If values are separated, a walk reads ahead, and fails before it reaches the damage. Each such
-/// failure was reported as a gap, in which no key was missing.
+/// If values are separated, a walk reads ahead, and fails before it reaches the damage. Once, each
+/// such failure was reported as a gap, in which no key was missing.
 #[test]
 fn damage_among_values_apart_is_one_gap() {
     let place = Place::new();
@@ -180,8 +180,8 @@ fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
     bytes.windows(what.len()).position(|window| window == what)
 }
 
-/// The copy of a damaged store was made with exit code 0, and nothing said that its contents were
-/// not read.
+/// Once, the copy of a damaged store was made with exit code 0, and nothing said that its contents
+/// were not read.
 #[test]
 fn a_checkpoint_says_what_it_checked() {
     let place = Place::new();

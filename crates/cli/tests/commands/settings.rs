@@ -6,7 +6,8 @@ fn options(place: &Place, store: &str) -> serde_json::Value {
     place.json(&["options", store])["options"].clone()
 }
 
-/// Only `stats --json` printed the options of a store, in a form that `--options` does not take.
+/// Once, only `stats --json` printed the options of a store, in a form that `--options` does not
+/// take.
 #[test]
 fn options_are_printed_as_they_are_given() {
     let place = Place::new();
@@ -25,7 +26,7 @@ fn options_are_printed_as_they_are_given() {
     assert_eq!(place.run(&["options", "none"]).code, 4);
 }
 
-/// One option needed a file, and a misspelt one was answered by a list of all names.
+/// Once, one option needed a file, and a misspelt one was answered by a list of all names.
 #[test]
 fn one_option_is_set_and_the_others_stay() {
     let place = Place::new();
@@ -74,7 +75,7 @@ fn options_that_there_are_not_are_told() {
     assert_eq!(place.ok(&["options", "s"]), before);
 }
 
-/// No preset names a merge operator, so a keyspace that has one could not take any preset.
+/// No preset names a merge operator, so a keyspace that has one could once not take any preset.
 #[test]
 fn a_preset_leaves_what_says_what_entries_are() {
     let place = Place::new();
@@ -96,7 +97,7 @@ fn a_preset_leaves_what_says_what_entries_are() {
     assert_eq!(after, preset, "all the others are those of the preset");
 }
 
-/// `help options` listed only those of a keyspace.
+/// Once, `help options` listed only those of a keyspace.
 #[test]
 fn options_of_an_open_store_are_in_help() {
     let place = Place::new();
@@ -124,7 +125,7 @@ fn help_inside_the_shell() {
     assert!(ran.code == 3 && ran.stderr.contains("no command \"scna\""), "{}", ran.stderr);
 }
 
-/// Names that the command knows were not completed.
+/// Once, names that the command knows were not completed.
 #[test]
 fn completion_knows_names() {
     let place = Place::new();

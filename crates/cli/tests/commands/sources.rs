@@ -2,7 +2,7 @@
 
 use crate::Place;
 
-/// Every line of the file was read and reported as malformed.
+/// Once, every line of the file was read and reported as malformed.
 #[test]
 fn lines_without_the_fields_are_told_at_the_first() {
     let place = Place::new();
@@ -58,7 +58,7 @@ fn json_is_not_lines_of_json() {
     assert!(!place.path("s").exists() && !place.path("new.json").exists());
 }
 
-/// `-` was taken for a name, and with `--format dir` it became a directory.
+/// Once, `-` was taken for a name, and with `--format dir` it became a directory.
 #[test]
 fn a_pipe_has_no_name() {
     let place = Place::new();
@@ -74,7 +74,7 @@ fn a_pipe_has_no_name() {
     assert_eq!(place.ok(&["export", "s", "-", "--format", "tsv"]), "k\tv\n");
 }
 
-/// A misspelt column was empty in every line, and no error was reported.
+/// Once, a misspelt column was empty in every line, and no error was reported.
 #[test]
 fn columns_that_no_value_has_are_told() {
     let place = Place::new();
@@ -87,7 +87,7 @@ fn columns_that_no_value_has_are_told() {
     assert_eq!(place.json(&export)["empty_columns"], serde_json::json!(["nn"]));
 }
 
-/// Small imports took "0 ns".
+/// Once, small imports took "0 ns".
 #[test]
 fn an_import_took_some_time() {
     let place = Place::new();
@@ -99,7 +99,7 @@ fn an_import_took_some_time() {
     }
 }
 
-/// `stats --prefix` reported the entries of whole tables.
+/// Once, `stats --prefix` reported the entries of whole tables.
 #[test]
 fn a_part_of_a_store_is_estimated() {
     let place = Place::new();

@@ -99,7 +99,7 @@ fn many(place: &Place) {
     place.ok(&["import", "s", "x.tsv"]);
 }
 
-/// Only the first of several pasted lines ran: the others were read ahead and forgotten.
+/// Once, only the first of several pasted lines ran: the others were read ahead and forgotten.
 #[test]
 fn every_line_that_is_pasted_runs() {
     let place = Place::new();
@@ -107,7 +107,7 @@ fn every_line_that_is_pasted_runs() {
     terminal.wait_for("default> ");
     terminal.type_in("put a 1\rput b 2\rput c 3\rcount\r");
     terminal.wait_for("\n3\r\n");
-    // With bracketed paste all lines became one command.
+    // Once, with bracketed paste all lines became one command.
     terminal.type_in("\x1b[200~put d 4\nput 'e f' 5\ncount\x1b[201~");
     terminal.type_in("\r");
     terminal.wait_for("\n5\r\n");
@@ -117,7 +117,7 @@ fn every_line_that_is_pasted_runs() {
     assert_eq!(place.ok(&["scan", "s"]), "a\t1\nb\t2\nc\t3\nd\t4\ne f\t5\n");
 }
 
-/// Ctrl-C during a scan ended the shell.
+/// Once, Ctrl-C during a scan ended the shell.
 #[test]
 fn ctrl_c_ends_a_scan_and_not_the_shell() {
     let place = Place::new();
@@ -137,7 +137,7 @@ fn ctrl_c_ends_a_scan_and_not_the_shell() {
     assert!(!seen.contains("key199999"), "the scan was ended");
 }
 
-/// Ctrl-C left a file `out.csv.partial-PID` behind.
+/// Once, Ctrl-C left a file `out.csv.partial-PID` behind.
 #[test]
 fn ctrl_c_ends_a_command_and_leaves_nothing_behind() {
     let place = Place::new();
@@ -157,7 +157,7 @@ fn ctrl_c_ends_a_command_and_leaves_nothing_behind() {
     assert!(left.is_empty(), "{left:?}");
 }
 
-/// An import that was ended did not say that it can be resumed.
+/// Once, an import that was ended did not say that it can be resumed.
 #[test]
 fn an_import_that_is_ended_goes_on() {
     let place = Place::new();
@@ -189,8 +189,8 @@ pub fn lines(seen: &str) -> Vec<String> {
     lines.flat_map(|line| line.split('\r')).map(|line| line.trim_end().to_string()).collect()
 }
 
-/// At 70 columns lines were wrapped by the terminal, bars took two, and rates had four decimals; at
-/// 60, lines of help and the usage of `simulate` broke inside words.
+/// Once, at 70 columns, lines were wrapped by the terminal, bars took two, and rates had four
+/// decimals; at 60, lines of help and the usage of `simulate` broke inside words.
 #[test]
 fn everything_fits_a_terminal_of_60_or_80_columns() {
     [60, 80].into_iter().for_each(everything_fits);

@@ -68,8 +68,8 @@ fn keys_that_are_no_paths_are_refused_by_a_directory() {
 }
 
 /// Random keys and values, made of bytes that some format treats as special, come back from each
-/// format, whichever record is first, and so does when they expire. A key that began with a byte
-/// order mark lost it in TSV.
+/// format, whichever record is first, and so does when they expire. Once, a key that began with a
+/// byte order mark lost it in TSV.
 #[test]
 fn random_records_survive_every_line_format() {
     const PIECES: [&[u8]; 16] = [
@@ -124,7 +124,7 @@ fn random_records_survive_every_line_format() {
     }
 }
 
-/// With `--force`, a link in the target directory led an export outside the directory.
+/// Once, with `--force`, a link in the target directory led an export outside the directory.
 #[test]
 fn an_export_stays_inside_its_directory() {
     let place = Place::new();
@@ -147,8 +147,8 @@ fn an_export_stays_inside_its_directory() {
     assert_eq!(std::fs::read(place.path("out/good")).expect("a file"), b"z");
 }
 
-/// With `--force`, an export replaced the files of the store that it read. After that was fixed, it
-/// still replaced the capacitor file of a KVSSD.
+/// Once, with `--force`, an export replaced the files of the store that it read. After that was
+/// fixed, it still replaced the capacitor file of a KVSSD.
 #[test]
 fn an_export_leaves_its_store_alone() {
     let place = Place::new();
@@ -192,7 +192,7 @@ fn an_export_replaces_files_only() {
     assert!(place.path("link").is_symlink());
 }
 
-/// An export removed a socket or pipe with a key's name to make place for a file.
+/// Once, an export removed a socket or pipe with a key's name to make place for a file.
 #[test]
 fn only_files_and_links_in_a_directory_are_replaced() {
     let place = Place::new();
@@ -279,8 +279,8 @@ fn malformed_lines_are_told_by_number() {
     assert_eq!(report["malformed_records"][0]["line"], 2);
 }
 
-/// An unclosed quote ends at the next quote, which is on a later line. The good lines between the
-/// two were skipped as well.
+/// An unclosed quote ends at the next quote, which is on a later line. Once, the good lines between
+/// the two were skipped as well.
 #[test]
 fn a_quote_that_is_not_closed_costs_its_line_only() {
     let place = Place::new();
@@ -470,8 +470,8 @@ fn begins_again(place: &Place, s: &str) {
     assert_eq!(place.ok(&["scan", s]), "a\t1\nb\t2\n");
 }
 
-/// The end of an import dropped the saved position of another import of the same file into another
-/// keyspace.
+/// Once, the end of an import dropped the saved position of another import of the same file into
+/// another keyspace.
 #[test]
 fn imports_of_a_file_into_two_keyspaces_are_apart() {
     let place = Place::new();
@@ -494,8 +494,9 @@ fn imports_of_a_file_into_two_keyspaces_are_apart() {
 }
 
 /// A directory's own metadata does not show changes inside its files or new files in directories
-/// below it. After a cut import, changed and new files before the saved position were skipped.
-/// After that was fixed the import began again, and kept what had left the directory.
+/// below it. Once, after an import that was cut short, changed and new files before the saved
+/// position were skipped. After that was fixed the import began again, and kept what had left the
+/// directory.
 #[test]
 fn a_directory_that_changed_is_not_gone_on_with() {
     for store in ["s", "kvssd:n.img?blocks=48"] {
@@ -601,8 +602,8 @@ fn headers_that_say_too_little() {
     assert!(ran.stderr.contains(" at column "), "{}", ran.stderr);
 }
 
-/// The second import of a directory that contains the store read the store's own files as records.
-/// After that was fixed, it still read the capacitor file of a KVSSD.
+/// Once, the second import of a directory that contains the store read the store's own files as
+/// records. After that was fixed, it still read the capacitor file of a KVSSD.
 #[test]
 fn a_store_inside_its_source_is_left_out() {
     let place = Place::new();
@@ -689,7 +690,7 @@ fn compressed_files_and_pipes_are_unpacked() {
     }
 }
 
-/// An import with the wrong options said that all was well and that it had stored nothing.
+/// Once, an import with the wrong options said that all was well and that it had stored nothing.
 #[test]
 fn an_import_that_stores_nothing_fails_with_advice() {
     let place = Place::new();

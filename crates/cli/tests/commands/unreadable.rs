@@ -50,7 +50,7 @@ fn keys(text: &str) -> Vec<&str> {
     text.lines().filter_map(|line| line.split('\t').next()).collect()
 }
 
-/// Counting read every value, and ended at the first that could not be made.
+/// Once, counting read every value, and ended at the first that could not be made.
 #[test]
 fn count_needs_no_values() {
     let place = Place::new();
@@ -73,7 +73,7 @@ fn count_needs_no_values() {
     assert_eq!(report["value_bytes"], 99 * 600);
 }
 
-/// One such key ended every scan: the keys after it were not shown.
+/// Once, one such key ended every scan: the keys after it were not shown.
 #[test]
 fn scan_shows_the_others() {
     let place = Place::new();
@@ -113,7 +113,7 @@ fn scan_shows_the_others() {
     assert!(ran.stderr.contains("key k042: ") && ran.stderr.contains("corrupt"), "{}", ran.stderr);
 }
 
-/// One such key ended every export: no command could save the keys after it.
+/// Once, one such key ended every export: no command could save the keys after it.
 #[test]
 fn export_leaves_out_what_fails_if_asked() {
     let place = Place::new();
@@ -189,7 +189,8 @@ fn export_tells_damaged_blocks_and_values_apart() {
     assert!(ran.code == 2 && ran.stderr.contains("--skip-failed"), "{}", ran.stderr);
 }
 
-/// `get` of such a key said how a program registers an operator, or named a file and not the key.
+/// Once, `get` of such a key said how a program registers an operator, or named a file and not the
+/// key.
 #[test]
 fn get_says_what_failed_and_what_to_do() {
     let place = Place::new();
@@ -198,7 +199,7 @@ fn get_says_what_failed_and_what_to_do() {
     assert_eq!(ran.code, 2, "{}", ran.stderr);
     assert!(ran.stderr.contains("json-merge-patch failed on key \"k05\""), "{}", ran.stderr);
     assert!(ran.stderr.contains("`runstone put` or `runstone delete`"), "{}", ran.stderr);
-    // As it says.
+    // The put works, as the message says.
     place.ok(&["put", "s", "k05", "{}"]);
     assert_eq!(place.ok(&["get", "s", "k05"]), "{}");
 
