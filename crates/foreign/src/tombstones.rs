@@ -30,7 +30,7 @@ impl Tombstones {
         Tombstones { waiting: all, active: BinaryHeap::new() }
     }
 
-    /// Whether one hides a version of a key. Keys must not descend from call to call.
+    /// Whether a tombstone hides a version of a key. Keys must not descend from call to call.
     pub fn cover(&mut self, key: &[u8], seq: u64) -> bool {
         while let Some(next) = self.waiting.pop_if(|next| next.start.as_slice() <= key) {
             self.active.push((next.seq, next.end));

@@ -402,7 +402,7 @@ fn frame(canvas: &mut Canvas, title: &str, y: &str, range: &Range) {
 enum Sample {
     /// Colour and dash.
     Line(&'static str, &'static str),
-    /// The bars of this place.
+    /// The bars at this position in each group.
     Bar(usize),
 }
 
@@ -669,8 +669,8 @@ mod tests {
         assert!((200..=MOST_POINTS + 1).contains(&places), "{places}");
     }
 
-    /// Long names of lines extended beyond the drawing, and names of groups and large numbers into
-    /// their neighbours.
+    /// Once, long names of lines extended beyond the drawing, and names of groups and large numbers
+    /// into their neighbours.
     #[test]
     fn labels_lie_apart() {
         let long = "a name of several words, and_one_that_cannot_be_broken_anywhere_at_all";

@@ -51,8 +51,7 @@ static REGISTERED: RwLock<Vec<&'static dyn CompactionPolicy>> = RwLock::new(Vec:
 pub struct NameTaken(pub String);
 
 /// Adds a policy of the program to those that keyspaces may name, for the life of the process.
-/// Register it before a store is opened that uses it: a store whose policy is unknown does not
-/// open.
+/// Register it before you open a store that uses it: a store whose policy is unknown does not open.
 ///
 /// ```
 /// use runstone_policy::options::PolicyOptions;

@@ -124,8 +124,8 @@ fn the_first_run_of_a_level_without_capacity() {
     assert!(deepest > 0 && deepest < optimal(&shape, &targets, 100, 4).millibits_per_key[3]);
 }
 
-/// Filters of small tables are up to a block larger than planned. All of them counted as stale, and
-/// took so much of the budget that the smallest levels got no filter.
+/// Filters of small tables are up to a block larger than planned. Once, all of them counted as
+/// stale, and took so much of the budget that the smallest levels got no filter.
 #[test]
 fn filters_that_are_rounded_up_to_blocks_are_not_stale() {
     let targets = [UNBOUNDED; 3];

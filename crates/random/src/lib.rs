@@ -29,8 +29,8 @@ impl Random {
         Random { state: seed }
     }
 
-    /// A stream that differs between processes and calls. Its seed is of the system's entropy, as
-    /// the hash keys of the standard library are.
+    /// A stream that differs between processes and calls. Its seed comes from the system's entropy,
+    /// as the hash keys of the standard library do.
     pub fn from_entropy() -> Random {
         let mut hasher = RandomState::new().build_hasher();
         hasher.write_u32(std::process::id());

@@ -91,7 +91,8 @@ fn has_no_inodes(status: &StatVfs) -> bool {
 mod tests {
     use super::*;
 
-    /// A limit of file sizes, a quota and a lack of inodes were all reported as a lack of space.
+    /// Once, a limit of file sizes, a quota and a lack of inodes were all reported as a lack of
+    /// space.
     #[test]
     fn what_is_used_up_is_told_apart() {
         let full = |errno: rustix::io::Errno| Full::of(&errno.into());

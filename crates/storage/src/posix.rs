@@ -399,9 +399,9 @@ fn is_unlinkable(kind: io::ErrorKind) -> bool {
     )
 }
 
-/// Whether a link to a file can be opened like any file of a storage. A store whose files were
-/// protected against writes gives copies, because a link has the permissions of the file. Root may
-/// write to all the same, but the owner of the copy should not need to be root.
+/// Whether a link to a file can be opened like any file of a storage. Files that are protected
+/// against writes are copied, because a link has the permissions of the file. Root may write to all
+/// the same, but the owner of the copy should not need to be root.
 fn is_writable(path: &Path) -> bool {
     let is_protected = fs::metadata(path).is_ok_and(|found| found.permissions().readonly());
     !is_protected && !matches!(access(path, rustix::fs::Access::WRITE_OK), Err(Errno::ACCESS))

@@ -134,7 +134,7 @@ fn posix_opens_what_it_should() {
     assert!(storage.free_bytes().unwrap() > 0);
 }
 
-/// A link to a file that is protected against writes could not be opened, because it has the
+/// Once, a link to a file that is protected against writes could not be opened, because it has the
 /// permissions of the file.
 #[test]
 fn posix_files_that_nobody_may_write_are_copied() {

@@ -228,8 +228,8 @@ fn what_has_no_order_is_refused() {
     assert!(error.to_string().contains("untagged"), "{error}");
 }
 
-/// Of a type that holds itself, a key of few bytes could be as deep as it is long, and reading it
-/// would take all of the stack.
+/// A key of a recursive type could be nested as deeply as it is long, and reading it would take all
+/// of the stack.
 #[test]
 fn deep_keys_are_refused() {
     let error = key::decode::<Shape>(&[4; 60_000]).expect_err("too deep");

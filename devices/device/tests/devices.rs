@@ -78,7 +78,7 @@ fn the_engine_runs_on_a_block_ssd() {
     assert!(error.to_string().contains("block SSD"), "{error}");
 }
 
-/// Some were reported by the names of fields, which no URL has, and `th=300` as 255.
+/// Once, some options were reported by the names of fields, which no URL has, and `th=300` as 255.
 #[test]
 fn an_option_out_of_range_is_told_as_the_url_has_it() {
     let directory = tempfile::tempdir().expect("writable");
@@ -94,8 +94,9 @@ fn an_option_out_of_range_is_told_as_the_url_has_it() {
     }
 }
 
-/// A command that was killed while it made an image left one that never opened: it was mistaken for
-/// one that was cut short, or that had lost its checkpoints. The next attempt makes the device.
+/// Once, a command that was killed while it made an image left one that never opened: it was
+/// mistaken for one that was cut short, or that had lost its checkpoints. The next attempt makes
+/// the device.
 #[test]
 fn an_image_that_was_not_finished_is_made_again() {
     let directory = tempfile::tempdir().expect("writable");

@@ -277,8 +277,9 @@ fn synced_appends_rewrite_the_tail() {
     assert_eq!(blocks.journal_blocks, before.journal_blocks, "a prepared log changes no length");
 }
 
-/// A prepared log kept the end of its zeros in the queue, so every append to its front exceeded the
-/// limit and went out as a request of one block. Read-modify-write cost 2.5 instead of 1.45.
+/// Once, a prepared log kept the end of its zeros in the queue, so every append to its front
+/// exceeded the limit and went out as a request of one block. Read-modify-write cost 2.5 instead of
+/// 1.45.
 #[test]
 fn appends_are_gathered_though_a_stretch_elsewhere_waits() {
     let (_, storage) = create(PAPER);
@@ -340,8 +341,8 @@ fn a_hole_in_a_hole_needs_no_space() {
     assert!(contents(&storage, "s") == [0; 50_000]);
 }
 
-/// Opening a device wrote the directory in full, and it had to fit half of the room that commits
-/// may fill. A device accepted many files and then could not be opened again.
+/// Once, opening a device wrote the directory in full, and it had to fit half of the room that
+/// commits may fill. A device accepted many files and then could not be opened again.
 #[test]
 fn a_directory_that_was_committed_can_be_opened() {
     let (image, storage) = create(Geometry { block_pages: 16, block_count: 64, ..TINY });
@@ -380,7 +381,7 @@ fn cut(image: &MemoryImage, storage: BlockStorage) -> BlockStorage {
     open(image).unwrap()
 }
 
-/// A truncated file grew after a power cut, and its old bytes came back where zeros belong.
+/// Once, a truncated file grew after a power cut, and its old bytes came back where zeros belong.
 #[test]
 fn a_file_that_was_cut_short_grows_by_zeros_after_a_power_cut() {
     let grow: [fn(&dyn StorageFile); 4] = [
@@ -411,8 +412,8 @@ fn a_file_that_was_cut_short_grows_by_zeros_after_a_power_cut() {
     }
 }
 
-/// The sync of another file commits the length of a file before its bytes are written. After a
-/// power cut, truncated bytes stood in their place.
+/// The sync of another file commits the length of a file before its bytes are written. Once, after
+/// a power cut, truncated bytes stood in their place.
 #[test]
 fn a_longer_file_shows_nothing_that_was_cut_off() {
     let (image, storage) = create(TINY);
@@ -428,8 +429,8 @@ fn a_longer_file_shows_nothing_that_was_cut_off() {
     assert!(bytes.len() == 150 && !bytes[100..].contains(&1), "{bytes:?}");
 }
 
-/// Waiting blocks were forgotten before the device had taken them. When the device failed, readers
-/// saw the old contents although the writes had been acknowledged.
+/// Once, waiting blocks were forgotten before the device had taken them. When the device failed,
+/// readers saw the old contents although the writes had been acknowledged.
 #[test]
 fn a_device_that_fails_shows_no_older_content() {
     let (_, storage) = create(TINY);
@@ -447,7 +448,7 @@ fn a_device_that_fails_shows_no_older_content() {
 }
 
 /// A hole frees blocks through a commit, and that commit writes the dirty end after the hole ahead
-/// of its turn. The end was then counted and sent to the device twice.
+/// of its turn. Once, the end was counted and sent to the device twice.
 #[test]
 fn a_commit_on_the_way_of_a_request_writes_its_part() {
     let (image, storage) = create(TINY);
@@ -469,7 +470,7 @@ fn a_commit_on_the_way_of_a_request_writes_its_part() {
     assert!(contents(&open(&image).unwrap(), "a") == [2; 4 * 4096]);
 }
 
-/// With a full directory, a file whose space could not be reserved stayed behind.
+/// Once, with a full directory, a file whose space could not be reserved stayed behind.
 #[test]
 fn a_file_that_cannot_be_made_with_its_space_is_not_there() {
     let (_, storage) = create(Geometry { block_pages: 16, block_count: 64, ..TINY });
@@ -490,9 +491,9 @@ fn a_file_that_cannot_be_made_with_its_space_is_not_there() {
     storage.create_mapped("m", Category::Wal, 1 << 20).unwrap().sync().unwrap();
 }
 
-/// Blocks of removed files become free only with a commit. A write that needed a commit which did
-/// not fit the directory was refused but done in part: the file was longer and held some of the new
-/// bytes. The random test found this in one of 130 devices.
+/// Blocks of removed files become free only with a commit. Once, a write that needed a commit which
+/// did not fit the directory was refused but done in part: the file was longer and held some of the
+/// new bytes. The random test found this in one of 130 devices.
 #[test]
 fn what_a_full_directory_refuses_changes_nothing() {
     let (_, storage) = create(Geometry { block_pages: 16, block_count: 64, ..TINY });

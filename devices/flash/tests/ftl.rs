@@ -406,7 +406,7 @@ fn a_full_device_outlives_power_cuts_in_a_row() {
 }
 
 /// An opening that a power cut ends has taken a free block, to move the pages beside a torn one.
-/// After a few such openings no block was left, and the device could not be opened any more.
+/// Once, after a few such openings, no block was left, and the device could not be opened any more.
 #[test]
 fn a_full_device_outlives_power_cuts_while_it_is_opened() {
     for seed in 0..30 {
@@ -439,7 +439,7 @@ fn a_full_device_outlives_power_cuts_while_it_is_opened() {
     }
 }
 
-/// A power cut takes a block of the reserve. When moved pages go to the host's open block,
+/// A power cut takes a block of the reserve. Once, when moved pages went to the host's open block,
 /// collections preserved the rest of the reserve but never refilled it. The next bad block was the
 /// end.
 #[test]

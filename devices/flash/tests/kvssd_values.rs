@@ -223,7 +223,7 @@ fn the_threshold_decides_and_large_values_have_pages_of_their_own() {
     assert_eq!(device.get(&key(7)).unwrap().map(|value| value.len()), Some(9000));
     let after = device.counters();
     assert_eq!(after.value_pages_read - before.value_pages_read, 3);
-    // The other two are of the table: metadata and a page.
+    // The other two pages belong to the table: its metadata, and a page of records.
     assert_eq!(after.get_pages - before.get_pages, 5);
     for turn in 0..60 {
         for (at, len) in (0..).zip(lengths) {

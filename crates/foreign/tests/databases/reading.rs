@@ -141,7 +141,7 @@ fn families_are_apart_and_dropped_ones_gone() {
     };
     let flushed = [varint(200), varint(2), varint(2), varint(7)].concat();
     let drop = [varint(200), varint(1), varint(202)].concat();
-    // In a group that a crash cut short.
+    // This edit is in a group that a crash cut short.
     let torn = [varint(200), varint(2), varint(202), varint(300), varint(1)].concat();
     let edits =
         [[bytewise.clone(), varint(203), varint(2)].concat(), family(1, "gone"), family(2, "new")];

@@ -192,7 +192,7 @@ mod tests {
         }
     }
 
-    /// This partitioning took a hundred seconds, and a close waited for it.
+    /// Once, this partitioning took a hundred seconds, and a close waited for it.
     #[test]
     fn the_longest_keys_are_cut_in_linear_time() {
         let key = |i: u8| [&[b'k'; 65_530][..], &[i; 5]].concat();

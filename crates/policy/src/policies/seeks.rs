@@ -7,9 +7,10 @@
 //! 2. A table of level i >= 1 sinks with what it overlaps below, or moves where that is nothing, by
 //!    the rules of fragmented leveling for one table. The cursor of its level stays.
 //! 3. From level 0 it sinks with all runs that are idle from the oldest on, as when that level is
-//!    due, so that none passes another (I1). LevelDB leaves those that overlap none of the others.
-//! 4. A table of the deepest level stays. Reads meet nothing below it, so it could be charged only
-//!    before. Hence each plan brings a table nearer to that level or merges it, and picking ends
+//!    due, so that no run passes another (I1). LevelDB leaves behind the runs that overlap none of
+//!    the others.
+//! 4. A table of the deepest level stays. Reads meet nothing below it, so it was charged before it
+//!    got there. Hence each plan brings a table nearer to that level or merges it, and picking ends
 //!    even if nobody resets the counters.
 //!
 //! Source: LevelDB's `Version::Get`, `Version::UpdateStats` and `VersionSet::PickCompaction`.

@@ -13,9 +13,9 @@
 //! Age order (I1), after the running jobs finish in any order:
 //!
 //! * A compaction takes runs that are neighbours and idle, and owns all of their tables, including
-//!   those that move from the newest run into itself. The output has the slot and the id of the
-//!   newest of them, which stays there until then, since it is busy. Runs that arrive meanwhile do
-//!   so on top (flushes) or at the bottom (rule 1).
+//!   those that move from the newest run into itself. The output takes the slot and the id of the
+//!   newest of them, which keeps its slot until then because it is busy. Runs that arrive meanwhile
+//!   do so on top (flushes) or at the bottom (rule 1).
 //! * What moves up by rule 1 is older than all of level 0 and newer than all that stays below. Both
 //!   would be wrong if a job put newer data below level 0 meanwhile. So rule 1 waits for every job
 //!   that involves a level below 0; and while it runs, it owns the range of its tables in all

@@ -83,8 +83,8 @@ pub(crate) fn decode_of<K: DeserializeOwned>(keyspace: &str, bytes: &[u8]) -> Re
     })
 }
 
-/// How deep enums, options and sequences may be nested. Without a limit, a few bytes of a type that
-/// holds itself could use up the whole stack.
+/// How deep enums, options and sequences may be nested. Without a limit, a few bytes of a recursive
+/// type could use up the whole stack.
 const MAX_DEPTH: u32 = 128;
 
 /// Goes one level deeper.

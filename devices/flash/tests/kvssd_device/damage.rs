@@ -142,8 +142,8 @@ fn other_devices_are_refused_by_name() {
     assert!(matches!(error, Some(Error::NotAKvSsd { .. })), "{error:?}");
 }
 
-/// A log page could not be programmed. The write reported an error, but readers saw it all the
-/// same, and a later flush would have kept it.
+/// Once, when a log page could not be programmed, the write reported an error, but readers saw it
+/// all the same, and a later flush would have kept it.
 #[test]
 fn a_write_that_is_refused_is_not_there() {
     let options = KvSsdOptions { durability: Durability::Log, ..tiny() };
@@ -163,7 +163,7 @@ fn a_write_that_is_refused_is_not_there() {
     assert!(found.into_iter().eq(taken), "what was taken, and nothing else");
 }
 
-/// The image took part of a page group. The retry began the group again at the same page.
+/// Once, the image took part of a page group. The retry began the group again at the same page.
 #[test]
 fn a_flush_that_the_image_refuses_can_be_tried_again() {
     let mut refusals = 0;
@@ -191,8 +191,8 @@ fn a_flush_that_the_image_refuses_can_be_tried_again() {
     assert!(refusals > 20, "{refusals}");
 }
 
-/// A refused save left bytes after the next, shorter save. They were taken for damage, and the
-/// device did not open again. A refused clearing had the same effect.
+/// Once, a refused save left bytes after the next, shorter save. They were taken for damage, and
+/// the device did not open again. A refused clearing had the same effect.
 #[test]
 fn what_the_side_file_refuses_leaves_nothing_behind() {
     for is_flushed in [false, true] {
@@ -229,8 +229,8 @@ fn idle_blocks(device: &KvSsd) -> BTreeSet<u32> {
     (0..device.nand().geometry().block_count).filter(is_idle).collect()
 }
 
-/// A program failed in a block, and the image refused to mark the block as bad. The block was then
-/// neither free nor collected until the device was opened again.
+/// Once, a program failed in a block, and the image refused to mark the block as bad. The block was
+/// then neither free nor collected until the device was opened again.
 #[test]
 fn a_block_that_could_not_be_marked_as_bad_is_not_lost() {
     let mut refusals = 0;

@@ -106,8 +106,8 @@ fn a_full_device_with_fewer_blocks_recovers_by_deletes() {
 }
 
 /// The tables of a flush may not fit one journal page, because a large batch makes too many of them
-/// or because long keys make their fences too large. The device took these writes, and after them
-/// no other.
+/// or because long keys make their fences too large. Once, the device took these writes, and after
+/// them no other.
 #[test]
 fn a_flush_larger_than_a_journal_page_is_one_commit() {
     const ROOMY: Geometry = Geometry { block_count: 64, ..TINY };
@@ -172,7 +172,7 @@ fn runs_sink_in_parts_where_room_is_short() {
 }
 
 /// All versions of a key that snapshots hold end in one page group, and a group lies in one block.
-/// A flush programmed past the end of the block, and the device took no more writes.
+/// Once, a flush programmed past the end of the block, and the device took no more writes.
 #[test]
 fn versions_that_snapshots_hold_never_outgrow_a_block() {
     for durability in [Durability::Capacitor, Durability::Log] {
@@ -236,8 +236,8 @@ fn full_devices_of_small_blocks_take_deletes() {
     }
 }
 
-/// With long keys, no part of a compaction of level 0 had a commit that fits a journal page. The
-/// device reported that it was full when a third of it was in use, and level 0 kept growing.
+/// Once, with long keys, no part of a compaction of level 0 had a commit that fits a journal page.
+/// The device reported that it was full when a third of it was in use, and level 0 kept growing.
 #[test]
 fn compactions_of_long_keys_find_a_commit() {
     let long_key = |at: u64| {

@@ -57,8 +57,8 @@ fn filters_save_pages_that_gets_would_read_in_vain() {
     assert!(optimal * 3 < without * 2, "{optimal} pages of records, {without} without filters");
 }
 
-/// Divided among the levels, the same memory saves more. Counted are the pages that gets of absent
-/// keys read, and the bytes of all filters, at several times of a tree's life.
+/// Divided among the levels, the same memory saves more. The test counts the pages that gets of
+/// absent keys read, and the bytes of all filters, at several times in a tree's life.
 #[test]
 fn optimal_filters_err_less_than_uniform_ones_of_the_same_memory() {
     const KEYS: u64 = 4000;
@@ -237,9 +237,9 @@ fn the_cutting_can_change_when_a_device_is_opened() {
     }
 }
 
-/// Garnering removes the last level when the tree is small for its levels. The tables that rose
-/// from it were stacked above the tables they met, although they are older, and gets returned old
-/// values.
+/// Garnering removes the last level when the tree is small for its levels. Once, the tables that
+/// rose from it were stacked above the tables they met, although they are older, and gets returned
+/// old values.
 #[test]
 fn what_rises_to_a_level_is_older_than_what_is_there() {
     let mut risen = 0;
