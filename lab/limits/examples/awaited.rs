@@ -18,7 +18,7 @@ const VALUE: [u8; 100] = [7; 100];
 struct Turn {
     writes_per_second: f64,
     writes_per_sync: f64,
-    /// Those of some of the writes, ascending.
+    /// The latencies of some of the writes, ascending.
     latencies: Vec<Duration>,
 }
 
@@ -39,7 +39,7 @@ impl Work {
     }
 }
 
-/// A key that no other writer has. Each has a few thousand.
+/// A key that no other writer has. Each writer has 64 of them.
 fn key(writer: u64, own: u64) -> [u8; 16] {
     let mut key = [0; 16];
     key[..8].copy_from_slice(&(own % 64).to_be_bytes());

@@ -1,5 +1,6 @@
 //! The allocator of a run. A program has one allocator, so there is a program for each, and the
-//! parent chooses between them. The stores in C and C++ take that of the C library in all.
+//! parent chooses between them. The stores in C and C++ use the C library's allocator in each of
+//! these programs.
 
 use std::path::PathBuf;
 

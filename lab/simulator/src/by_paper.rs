@@ -120,7 +120,7 @@ pub struct CircularLog {
     capacity_records: u64,
     chunk_records: u64,
     records: VecDeque<u64>,
-    /// The number of the first of them, counted since the log was made.
+    /// The number of the first record, counted since the log was made.
     tail: u64,
     /// The number of the newest record of each key.
     newest: Vec<u64>,

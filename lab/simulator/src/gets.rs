@@ -110,7 +110,7 @@ mod tests {
     use runstone_policy::options::PolicyOptions;
     use runstone_policy::registry;
 
-    /// With 2^64 - 1 gets the sum exceeded 128 bits, and the report said that a get probes 7
+    /// Once, with 2^64 - 1 gets the sum exceeded 128 bits, and the report said that a get probes 7
     /// thousandths of a table.
     #[test]
     fn any_number_of_gets_probes_as_many_tables() {

@@ -218,7 +218,7 @@ struct Group {
 
 struct Log {
     records: VecDeque<u32>,
-    /// The number of the first of them, counted since the file was made.
+    /// The number of the first record, counted since the file was made.
     tail: u64,
     /// The number of the newest record of each key.
     newest: Vec<u64>,

@@ -72,8 +72,8 @@ fn overwriting_stays_within_the_key_space() {
 }
 
 /// Costs do not depend on the unit: a tree of an exbibyte equals one of a gibibyte with entries
-/// that are smaller by the same factor. Sums of the bytes that compactions write passed 2^64, and
-/// started again from 0.
+/// that are smaller by the same factor. Once, sums of the bytes that compactions write passed 2^64,
+/// and started again from 0.
 #[test]
 fn an_exbibyte_costs_what_a_gibibyte_does() {
     let run = |unit: u64| {
@@ -97,8 +97,8 @@ fn an_exbibyte_costs_what_a_gibibyte_does() {
     assert_eq!((small.plan_count, large.compacted_bytes), (large.plan_count, u64::MAX));
 }
 
-/// The rest of the key space that no whole flush fits into is never written, but was expected to
-/// be: a tree without garbage seemed to take half of the space that its data do.
+/// The rest of the key space that no whole flush fits into is never written, but was once expected
+/// to be: a tree without garbage seemed to take half of the space that its data do.
 #[test]
 fn an_ascending_load_that_wraps_around_holds_its_keys_once() {
     for key_space in [1, 1000, (1 << 19) - 1, 1 << 19, 1_000_000, 1 << 20, (1 << 20) + 1] {

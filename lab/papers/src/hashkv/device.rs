@@ -108,7 +108,7 @@ pub(super) fn updates(context: &Context<'_>, report: &mut PaperReport) -> Result
         report.show(DEVICE_BYTES_MOVED.of(&[&page, &has]), moved.join("; "));
         match page_bytes {
             SMALL_PAGE_BYTES if has != UNFILTERED => show_small(report, has, &runs),
-            // `seeks` has these.
+            // The rows of small pages without filters are in `seeks`.
             SMALL_PAGE_BYTES => {}
             _ => show_large(report, &runs),
         }
@@ -179,7 +179,7 @@ mod tests {
     use super::*;
     use crate::Scale;
 
-    /// The device did not grow with the data: from a scale of 2 on it was full, and the paper
+    /// Once, the device did not grow with the data: from a scale of 2 on it was full, and the paper
     /// ended with an error after minutes.
     #[test]
     fn the_device_has_room_for_the_data_at_any_scale() {

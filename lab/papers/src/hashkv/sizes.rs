@@ -218,8 +218,8 @@ mod tests {
     use super::*;
     use crate::Scale;
 
-    /// Half of one record is not a record: the time of a get was divided by zero, and shown as
-    /// infinite.
+    /// Half of one record is not a record: once, the time of a get was divided by zero, and shown
+    /// as infinite.
     #[test]
     fn numbers_are_finite_at_the_least_scale() {
         let context = Context::new(Scale::Factor(0.001), &|_| {}).expect("a directory");

@@ -3,16 +3,15 @@
 //!
 //! Gets are measured at eight moments of the load's last quarter, because the number of runs that
 //! wait at its end is a matter of chance: at half the scale two trees changed places. Scans are
-//! measured when the load ends, while the background continues. Gets are shown there too, and once
-//! nothing is left to do.
+//! measured when the load ends, while the background continues. Gets are shown at that moment too,
+//! and once nothing is left to do.
 //!
-//! From the paper come RocksDB's defaults. One flush and one compaction run at a time, which is
-//! what two background jobs are. Writers are slowed at 20 runs and stop at 36; the bytes that a
-//! leveled tree has to compact may also slow or stop them, and two waiting memtables stop them.
-//! Entries of 1 KiB set the pace of writes, and 100,000 gets and 10,000 scans set what the
-//! background does meanwhile; all is divided by 1,024 like the data. The device is our choice: that
-//! of our Autumn page. The device limits how fast a compaction is, and the number of threads does
-//! not.
+//! The paper keeps RocksDB's defaults. One flush and one compaction run at a time: these are the
+//! two background jobs. Writers are slowed at 20 runs and stop at 36; the bytes that a leveled tree
+//! has to compact may also slow or stop them, and two waiting memtables stop them. Entries of 1 KiB
+//! set the pace of writes, and 100,000 gets and 10,000 scans set what the background does
+//! meanwhile; all is divided by 1,024 like the data. The device is our choice: that of our Autumn
+//! page. The device limits how fast a compaction is, and the number of threads does not.
 
 use runstone::KeyspaceOptions;
 use runstone_kv::Result;

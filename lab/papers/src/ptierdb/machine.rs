@@ -62,7 +62,7 @@ struct Moved {
 }
 
 impl Moved {
-    /// How long that takes while this many reads wait.
+    /// How long this work takes while this many reads wait.
     fn busy_ns(self, from: &Medium, waiting: u64) -> u64 {
         waiting * from.read_ns
             + self.read_bytes * 1000 / from.read_bytes_per_us

@@ -19,7 +19,7 @@ use crate::counters::{self, Counters, Way};
 use crate::plan::Setup;
 
 const NAME: &str = "fjall";
-/// It counts as idle when nothing ran for this many looks in a row.
+/// The store counts as idle when nothing ran for this many looks in a row.
 const IDLE_LOOKS: u32 = 10;
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -43,7 +43,7 @@ pub fn open_keyspaces(path: &Path, setup: &Setup) -> Result<PutInto> {
     }))
 }
 
-/// It has no merge operators. Its transactions are checked at the commit, or one at a time.
+/// fjall has no merge operators. Its transactions are checked at the commit, or one at a time.
 pub fn open_counters(path: &Path, setup: &Setup, way: Way) -> Result<Option<Box<dyn Counters>>> {
     Ok(match way {
         Way::Optimistic => {

@@ -24,7 +24,8 @@ use crate::disk::allocated_bytes;
 use crate::plan::Setup;
 
 const NAME: &str = "LevelDB";
-/// It counts as idle when the process used almost no processor time at this many checks in a row.
+/// The store counts as idle when the process used almost no processor time at this many checks in a
+/// row.
 const IDLE_LOOKS: u32 = 10;
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 const IDLE_CPU_SECONDS: f64 = 0.001;

@@ -84,7 +84,7 @@ impl KvStore for Lmdb {
         })
     }
 
-    /// Puts them in one transaction, whatever their order.
+    /// Puts the entries in one transaction, whatever their order.
     fn load(&self, entries: &mut dyn Iterator<Item = (Vec<u8>, Vec<u8>)>) -> Result<u64> {
         let mut count = 0;
         self.transact(Durability::Sync, |transaction| {

@@ -67,7 +67,7 @@ impl KvStore for Redb {
         transaction.commit().map_err(error)
     }
 
-    /// Puts them in one transaction, whatever their order.
+    /// Puts the entries in one transaction, whatever their order.
     fn load(&self, entries: &mut dyn Iterator<Item = (Vec<u8>, Vec<u8>)>) -> Result<u64> {
         let transaction = self.begin(Durability::Sync)?;
         let mut table = transaction.open_table(TABLE).map_err(error)?;
@@ -115,7 +115,7 @@ impl KvStore for Redb {
         self.begin(Durability::Sync)?.commit().map_err(error)
     }
 
-    /// It does nothing in the background.
+    /// redb does nothing in the background.
     fn wait_idle(&self) -> Result<()> {
         Ok(())
     }

@@ -158,8 +158,8 @@ impl Appending for RocksDb {
     }
 }
 
-/// Its own time to live hides nothing from readers. Here they skip expired entries, and a filter
-/// drops those in compactions.
+/// RocksDB's own time to live hides nothing from readers. Here they skip expired entries, and a
+/// filter drops those in compactions.
 pub fn open_expiring(path: &Path, setup: &Setup) -> Result<Box<dyn Expiring>> {
     let mut options = options(setup);
     options.set_compaction_filter("expiry", |_: u32, _: &[u8], entry: &[u8]| {
@@ -247,7 +247,7 @@ impl KvStore for RocksDb {
         self.db.write_opt(batch, self.options(durability)).map_err(error)
     }
 
-    /// It has no range without an end: so this deletes up to the last key, and then that key.
+    /// RocksDB has no range without an end: so this deletes up to the last key, and then that key.
     fn delete_range(&self, start: &[u8], end: Option<&[u8]>, durability: Durability) -> Result<()> {
         let mut batch = WriteBatch::default();
         let mut last = Vec::new();

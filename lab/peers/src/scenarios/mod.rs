@@ -96,7 +96,7 @@ pub fn list() -> String {
     SCENARIOS.iter().map(|one| format!("{:<16} {}\n", one.name, one.what)).collect()
 }
 
-/// Runs a part of one in this process.
+/// Runs a part of a scenario in this process.
 pub fn run(name: &str, part: usize, plan: &Plan) -> Result<Figures> {
     let scenario = by_name(name)?;
     let bench = Bench {

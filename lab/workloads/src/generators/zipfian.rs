@@ -155,8 +155,8 @@ impl Latest {
 mod tests {
     use super::*;
 
-    /// All terms were summed, whatever the number of items: `bench ycsb-d --num 1000000000000` did
-    /// not begin for hours. YCSB has published one long sum.
+    /// Once, all terms were summed, whatever the number of items:
+    /// `bench ycsb-d --num 1000000000000` did not begin for hours. YCSB has published one long sum.
     #[test]
     fn a_long_sum_is_that_of_ycsb_at_once() {
         let long = zeta(0, SCRAMBLED_ITEMS, THETA, 0.0);

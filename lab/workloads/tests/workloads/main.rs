@@ -58,7 +58,7 @@ fn a_duration_ends_random_benchmarks_only() {
     assert!(report.benchmarks[1].seconds >= 0.03);
 }
 
-/// The number of operations, which a duration makes moot, overflowed. A number that did not
+/// Once, the number of operations, which a duration makes moot, overflowed. A number that did not
 /// overflow made nearly all drawn records absent, and the run never ended.
 #[test]
 fn a_duration_ends_whatever_the_number_of_operations() {
