@@ -88,8 +88,8 @@ run() {
 run store everything misuse pairs forks events backups changes callbacks program choices orders
 
 # Leaks and wrong accesses. Only valgrind sees reads of what was never written. Only the sanitizer
-# sees the ends of variables. Only it runs misuse: that program forks, and in the child, valgrind
-# counts as lost what threads of the parent held.
+# sees accesses beyond the end of a variable. Only it runs misuse: that program forks, and in the
+# child, valgrind counts as lost what threads of the parent held.
 if command -v valgrind > /dev/null; then
     for program in everything events backups changes callbacks program orders; do
         valgrind --quiet --leak-check=full --show-leak-kinds=definite \
@@ -102,8 +102,8 @@ fi
 echo 'int main(void) { return 0; }' > "$work/empty.c"
 if cc -fsanitize=address "$work/empty.c" -o "$work/empty" 2> /dev/null && "$work/empty"; then
     programs -fsanitize=address
-    # Without the program forks: if a thread holds a lock of the sanitizer's own allocator during a
-    # fork, that lock stays locked in the child.
+    # The program "forks" is left out: if a thread holds a lock of the sanitizer's own allocator
+    # during a fork, that lock stays locked in the child.
     run sanitizer everything misuse pairs events backups changes callbacks program choices orders
 else
     echo "cc has no -fsanitize=address: the sanitizer looks for nothing"

@@ -75,7 +75,7 @@ static void backups_and_restores(runstone_store *store) {
     CHECK(first.number == 1 && first.tables >= 1 && first.added_bytes > 0 && first.time_ms > 0);
     put(store, "key", "two");
     WORKS(runstone_backups_create(backups, store_path, &second));
-    /* It adds the log, and no table. */
+    /* The second backup adds the log, and no table. */
     CHECK(second.number == 2 && second.tables == first.tables && second.last_seq > first.last_seq);
     CHECK(second.added_bytes < first.added_bytes && second.bytes >= second.added_bytes);
     WORKS(runstone_backups_create(backups, store_path, NULL));
@@ -192,7 +192,7 @@ static void a_close_under_an_archiver(runstone_store *store) {
     runstone_status status;
     WORKS(runstone_backups_open(backups_path, false, &backups));
     WORKS(runstone_archiver_create(backups, store_path, &archiver));
-    /* What the first archiver left. */
+    /* Archives what the first archiver left. */
     WORKS(runstone_archiver_advance(archiver, 0, NULL));
     pthread_create(&thread, NULL, waits, archiver);
     do {
@@ -205,7 +205,7 @@ static void a_close_under_an_archiver(runstone_store *store) {
     REFUSED(RUNSTONE_CLOSED, "store", runstone_close(store));
     pthread_join(thread, NULL);
     WORKS(runstone_archiver_advance(archiver, 0, NULL));
-    /* A close takes what runs with it. */
+    /* A close waits for a round that is running. */
     pthread_create(&thread, NULL, waits, archiver);
     while (runstone_archiver_position(archiver, &position) == RUNSTONE_OK) usleep(1000);
     WORKS(runstone_archiver_close(archiver));

@@ -483,7 +483,7 @@ static void mirrors(void) {
     REFUSED(RUNSTONE_CLOSED, "closed", runstone_mirror_advance(mirror, 0, &done));
     REFUSED(RUNSTONE_CLOSED, "closed", runstone_mirror_position(mirror, &position));
     REFUSED(RUNSTONE_CLOSED, "closed", runstone_mirror_close(mirror));
-    /* Another one goes on with it. */
+    /* Another mirror object goes on with the directory. */
     put(store, "m", "four");
     WORKS(runstone_mirror_open(store_path, place("mirror"), NULL, &mirror));
     WORKS(runstone_mirror_advance(mirror, 0, NULL));
@@ -496,7 +496,7 @@ static void mirrors(void) {
     gone(place("mirror"));
 }
 
-/* The same round of an archive says as much. */
+/* A round of an archive, too, says whether there is more. */
 static void archives_say_whether_there_is_more(void) {
     runstone_store *store;
     runstone_keyspace *keyspace;

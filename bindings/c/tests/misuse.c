@@ -136,8 +136,9 @@ static void closed_handles(const char *path) {
     REFUSED(CLOSED, "keyspace", runstone_get(keyspace, NULL, "k", 1, &value));
 }
 
-/* A handle that was closed stays closed, however many are opened after it. Numbers of handles came
- * round after 31 uses of a place, and closing an old one again closed the cursor of another. */
+/* A handle that was closed stays closed, however many are opened after it. Once, the numbers of
+ * handles came round after 31 uses of a place, and closing an old handle again closed the cursor of
+ * another. */
 static void handles_for_ever(const char *path) {
     enum { ROUNDS = 100000, OLD = 64 };
     runstone_store *store;

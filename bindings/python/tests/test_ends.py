@@ -97,9 +97,9 @@ open_store().close()
 
 
 def test_forks_while_threads_are_busy(tmp_path: Path) -> None:
-    """A fork inherits locks that other threads held, without those threads. Its calls hung, and so
-    did the end of each inherited object; others changed files that the parent had open. All calls
-    are refused now, and inherited objects are only forgotten."""
+    """A fork inherits locks that other threads held, without those threads. Once, its calls hung,
+    and so did the end of each inherited object; others changed files that the parent had open. All
+    calls are refused now, and inherited objects are only forgotten."""
     program = """
 db = open_store()
 db.update((b"k%04d" % at, b"v" * 100) for at in range(1000))

@@ -34,7 +34,7 @@ def test_a_lost_end_of_the_log_is_an_event(torn: Path) -> None:
         warnings.simplefilter("error")
         with runstone.open(torn, on_event=heard.append) as db:
             [lost] = [event for event in heard if event.kind == "log_end_lost"]
-            # One of these records is the damaged one.
+            # The damaged record itself does not count as lost.
             assert lost.fields["records"] == ENTRIES - 1 - len(db)
     kept = lost.fields["kept"]
     assert isinstance(kept, list) and all((torn / name).exists() for name in kept)

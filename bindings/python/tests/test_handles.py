@@ -104,8 +104,8 @@ def by_an_exception(db: runstone.Store) -> None:
 
 @pytest.mark.parametrize("end", [by_close, by_close_in_threads, by_with, by_an_exception])
 def test_a_close_ends_all_objects(tmp_path: Path, end: Callable[[runstone.Store], None]) -> None:
-    """A closed store kept its directory, its manifest and each table that it had read, and the
-    memory of its memtables, for as long as Python kept the object or one of its iterators."""
+    """Once, a closed store kept its directory, its manifest and each table that it had read, and
+    the memory of its memtables, for as long as Python kept the object or one of its iterators."""
     db = fill(tmp_path / "db")
     objects = objects_of(db)
     assert len(left(tmp_path)) > 5
@@ -238,7 +238,7 @@ def test_the_end_of_plyvel(tmp_path: Path) -> None:
 
 def test_programs_that_end(tmp_path: Path) -> None:
     """When the interpreter ends, all open stores are closed before their threads could call a
-    merge operator that is gone. Bug: a store freed before its iterators was left open."""
+    merge operator that is gone. Once, a store freed before its iterators was left open."""
     program = (
         "import runstone, sys\n"
         "db = runstone.open(sys.argv[1], merge_operators={'m': lambda k, b, o: o[-1]},\n"
@@ -289,8 +289,8 @@ class App:
 
 
 def test_a_store_that_calls_its_owner(tmp_path: Path) -> None:
-    """Python's collector did not see that the store held its functions, so a program whose methods
-    were functions of its store was never collected, and the store stayed open."""
+    """Once, Python's collector did not see that the store held its functions, so a program whose
+    methods were functions of its store was never collected, and the store stayed open."""
     for _ in range(5):
         app: Any = App(tmp_path / "db")
         watch = weakref.ref(app)

@@ -42,7 +42,7 @@ def test_classes(db: runstone.Store) -> None:
 
 
 def test_equality(db: runstone.Store, tmp_path: Path) -> None:
-    """`db == dict(db)` was False: a store was equal to itself alone."""
+    """Once, `db == dict(db)` was False: a store was equal to itself alone."""
     assert db == ENTRIES and ENTRIES == db and dict(db) == db
     assert not db != ENTRIES and db == db and db == db.keyspace("default")
     assert db == collections.OrderedDict(reversed(list(ENTRIES.items())))
@@ -72,7 +72,7 @@ def test_equality(db: runstone.Store, tmp_path: Path) -> None:
 
 
 def test_the_cost_of_equality(db: runstone.Store) -> None:
-    """It stops at the first difference, and when there is more than the other has."""
+    """A comparison stops at the first difference, or when there is more than in the other."""
     db.update((b"m%05d" % number, b"v") for number in range(20_000))
     assert not db == {}
     assert not db == {b"k000": b"v0", b"k001": b"v1"}
@@ -248,7 +248,7 @@ def test_arguments_of_the_methods_of_a_dict(db: runstone.Store) -> None:
 
 
 def test_a_store_is_a_mutable_mapping_to_mypy(tmp_path: Path) -> None:
-    """mypy did not take a store for a mapping, because its stub had no base class of `typing`."""
+    """Once, mypy did not take a store for a mapping: its stub had no base class of `typing`."""
     pytest.importorskip("mypy")
     good = tmp_path / "good.py"
     good.write_text(

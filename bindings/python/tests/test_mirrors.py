@@ -116,7 +116,7 @@ def test_a_mirror_that_nobody_closes(tmp_path: Path) -> None:
         del mirror
         gc.collect()
         runstone.open(tmp_path / "mirror").close()
-    # Nor does a mirror at the end of Python whose store calls Python from its threads.
+    # A mirror whose store calls Python from its threads does not keep Python from ending.
     program = """
 import runstone, sys
 join = {"join": lambda key, base, operands: b"".join([base or b"", *operands])}

@@ -192,7 +192,7 @@ def test_gets(tmp_path: Path) -> None:
 
 
 def test_keyspaces(tmp_path: Path) -> None:
-    """`create=False` forgot the options of an existing keyspace."""
+    """Once, `create=False` forgot the options of an existing keyspace."""
     options = runstone.to_toml({"merge_operator": "add-u64"})
     with runstone.open(tmp_path / "db") as db:
         for number, (creates, has_options, exists) in enumerate(choices(3)):
@@ -247,7 +247,7 @@ def seek(walk: Any, keys: list[bytes], target: bytes, reverse: bool) -> None:
 
 
 def test_iterators_of_plyvel(tmp_path: Path) -> None:
-    """`seek` of an iterator of a prefixed database went to the key without the prefix."""
+    """Once, `seek` of an iterator of a prefixed database went to the key without the prefix."""
     with plyvel.DB(str(tmp_path / "db"), create_if_missing=True) as db:
         for key in ALL:
             db.put(key, b"of " + key)

@@ -102,7 +102,7 @@ def test_names_and_attributes(tmp_path: Path) -> None:
 
 
 def test_batches(tmp_path: Path) -> None:
-    """A batch could not be appended, had no size, and was empty once it was written."""
+    """Once, a batch could not be appended, had no size, and was empty once it was written."""
     with open_db(tmp_path / "db") as db:
         part = db.prefixed_db(b"p/")
         one, other = part.write_batch(), db.write_batch()
@@ -161,7 +161,7 @@ def test_properties_and_sizes(tmp_path: Path) -> None:
 
 
 def test_what_is_closed(tmp_path: Path) -> None:
-    """The exception was an Error; programs of plyvel expect a RuntimeError."""
+    """Once, the exception was an Error; programs of plyvel expect a RuntimeError."""
     with open_db(tmp_path / "db") as db:
         db.put(b"k", b"v")
         walk, raw, snapshot = db.iterator(), db.raw_iterator(), db.snapshot()

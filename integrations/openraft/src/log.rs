@@ -304,7 +304,8 @@ impl<C: RaftTypeConfig> RaftLogStorage<C> for LogStore<C> {
         appended.map_err(during(ErrorSubject::Logs, ErrorVerb::Write))
     }
 
-    /// Synced, though it is safe without: it is rare, and so nobody needs to prove that.
+    /// Synced, although this would be safe without a sync: truncations are rare, so the proof is
+    /// not worth the trouble.
     async fn truncate(&mut self, log_id: LogId<C::NodeId>) -> Result<(), StorageError<C::NodeId>> {
         let mut batch = Batch::new();
         let truncated = async {

@@ -355,7 +355,7 @@ where
             Active { number: active.number, keyspace: active.keyspace.clone() }
         };
         let number = old.number + 1;
-        // An installation of this process that failed may have left one.
+        // A failed installation of this process may have left a keyspace of this name.
         if store.keyspaces().contains(&name(number)) {
             store.drop_keyspace(&name(number))?;
         }

@@ -33,7 +33,7 @@ static uint64_t metric(leveldb_t *db, const char *name) {
     return value;
 }
 
-/* create_if_missing, error_if_exists, and whether it exists. */
+/* create_if_missing, error_if_exists, and whether the database exists. */
 static void opens(const char *path) {
     for (int choice = 0; choice < 8; choice++) {
         bool creates = choice & 1, refuses = choice & 2, exists = choice & 4;

@@ -109,7 +109,7 @@ class EventsTest {
             List<StoreEvent> lost =
                     heard.stream().filter(event -> event.kind().equals("log_end_lost")).toList();
             assertEquals(1, lost.size());
-            // One of the other files is the damaged one.
+            // The damaged record itself does not count as lost.
             assertEquals(ENTRIES - 1 - count(store), lost.get(0).fields().get("records"));
             List<?> kept = (List<?>) lost.get(0).fields().get("kept");
             assertTrue(!kept.isEmpty() && kept.stream()

@@ -38,7 +38,7 @@ class PairsTest {
         return store.metrics().get("runstone_wal_syncs_total") - before;
     }
 
-    /** A delete of a range without bounds did not do the sync that was asked for. */
+    /** Once, a delete of a range without bounds did not do the sync that was asked for. */
     @ParameterizedTest
     @ValueSource(strings = {"buffered", "sync"})
     void everyWriteIsAsDurableAsAsked(String durability) {
@@ -196,8 +196,8 @@ class PairsTest {
     }
 
     /**
-     * Handles repeated after 31 uses of a slot, so a handle that was closed could close another
-     * object.
+     * Once, handles repeated after 31 uses of a slot, so a handle that was closed could close
+     * another object.
      */
     @Test
     void closedHandlesStayClosed() {

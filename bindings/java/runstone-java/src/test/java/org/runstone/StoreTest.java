@@ -70,8 +70,8 @@ class StoreTest {
     }
 
     /**
-     * A key that could not be read, anywhere in the next page, gave an error before the entries in
-     * front of it were shown.
+     * Once, a key that could not be read, anywhere in the next page, gave an error before the
+     * entries in front of it were shown.
      */
     @Test
     void anErrorComesAtItsPlace() {

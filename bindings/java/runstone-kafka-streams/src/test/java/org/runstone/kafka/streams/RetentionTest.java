@@ -102,7 +102,8 @@ class RetentionTest {
 
     /**
      * A sliding window is updated while the windows of its key are walked over. Meanwhile a full
-     * cache moves other windows into the store. Their old values were shown, and counts were lost.
+     * cache moves other windows into the store. Once, their old values were shown, and counts were
+     * lost.
      */
     @ParameterizedTest
     @MethodSource("suppliers")
@@ -133,7 +134,7 @@ class RetentionTest {
         sessions.close();
     }
 
-    /** A record that is late by exactly the retention is not too late; its session was lost. */
+    /** A record late by exactly the retention is not too late. Once, its session was lost. */
     @ParameterizedTest
     @MethodSource("suppliers")
     void aSessionAtTheEdgeIsEmitted(DslStoreSuppliers suppliers) {
@@ -189,7 +190,7 @@ class RetentionTest {
         store.close();
     }
 
-    /** Kafka does not call a store at an exactly-once commit, so expired segments stayed. */
+    /** Kafka does not call a store at an exactly-once commit, so expired segments once stayed. */
     @Test
     void exactlyOnceExpiredSegmentsGoToo() {
         var store = open((WindowBytesStore) RunstoneStores.windowStore(

@@ -165,10 +165,10 @@ class TopologyTest {
     }
 
     /**
-     * Results on window close did not come where caching was off and windows had no grace period: a
-     * window that closes is then beyond the retention by a millisecond, and the store did not show
-     * it. Each result comes once. Where time jumps, windows that are beyond the retention by more
-     * than that have no result, as with RocksDB's stores; below a cache they have one.
+     * Once, results on window close did not come where caching was off and windows had no grace
+     * period: a window that closes is then beyond the retention by a millisecond, and the store did
+     * not show it. Each result comes once. Where time jumps, windows that are beyond the retention
+     * by more than that have no result, as with RocksDB's stores; below a cache they have one.
      */
     @ParameterizedTest
     @CsvSource({"0,1", "0,40", "30,1", "30,40"})

@@ -79,7 +79,9 @@ class UpgradeTest {
                 Arguments.of(Format.PLAIN, Format.HEADERS, both));
     }
 
-    /** Values are converted as in Kafka's own stores. They were shown unchanged, and misread. */
+    /**
+     * Values are converted as in Kafka's own stores. Once, they were shown unchanged, and misread.
+     */
     @ParameterizedTest
     @MethodSource("upgrades")
     void valuesGetTheLaterFormat(Format old, Format later, UnaryOperator<byte[]> conversion) {

@@ -88,7 +88,7 @@ class QueriesTest {
                 return;
             }
             long now = events.streamTimeAt(fed - 1);
-            // From the last moment that is kept to far beyond it.
+            // From the oldest moment that is kept to far beyond the present.
             Instant from = Instant.ofEpochMilli(
                     now - Setting.WINDOW.plus(setting.gracePeriod()).toMillis());
             Instant to = Instant.ofEpochMilli(now + 1_000_000);

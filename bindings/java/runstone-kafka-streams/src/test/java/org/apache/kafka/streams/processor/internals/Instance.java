@@ -42,7 +42,7 @@ final class Instance {
     private final InternalTopologyBuilder topology;
     private final MockTime time = new MockTime();
     private final StreamsMetricsImpl metrics;
-    /** Each of Kafka's threads has it from the start. */
+    /** Each of Kafka's threads has this sensor from the start. */
     private final Sensor commits;
     private final ThreadCache cache;
     private final StreamsProducer producer;
@@ -216,7 +216,7 @@ final class Instance {
         commit(task, true);
     }
 
-    /** Commits as a running thread does, which counts it. */
+    /** Commits as a running thread does, and counts the commit. */
     void commitRunning(Task task) {
         commit(task, false);
         commits.record();

@@ -182,7 +182,7 @@ class RestoreTest {
         assertTrue(contents.get(store).size() > 2);
         two.close(restored);
 
-        // It has all that is in the changelog, and reads nothing again.
+        // The store has all that is in the changelog, and reads nothing again.
         two.told.clear();
         restored = two.begun(TASK);
         two.restore(150, 10);
@@ -191,7 +191,7 @@ class RestoreTest {
         two.close(restored);
     }
 
-    /** It continues where it was when it was closed, and after an error begins where it began. */
+    /** A restore continues where its closed store was; after an error, it begins anew. */
     @ParameterizedTest
     @MethodSource("storesAndGuarantees")
     void aRestoreThatIsInterruptedIsBegunAgain(String store, String guarantee) {
@@ -226,8 +226,8 @@ class RestoreTest {
     /**
      * With exactly-once processing, a running thread tells stores nothing of its commits. A killed
      * instance has what was committed before its last event, and reads only what came since. One of
-     * its stores has never been written to: it reported no offset, and so Kafka removed those of
-     * the whole task.
+     * its stores has never been written to: once it reported no offset, and so Kafka removed the
+     * stores of the whole task.
      */
     @ParameterizedTest
     @ValueSource(strings = {StreamsConfig.AT_LEAST_ONCE, StreamsConfig.EXACTLY_ONCE_V2})

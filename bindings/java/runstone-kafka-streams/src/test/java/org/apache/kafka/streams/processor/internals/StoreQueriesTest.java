@@ -35,7 +35,7 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
 class StoreQueriesTest {
-    /** From before what is kept to beyond the last event. */
+    /** Times from before the retention to beyond the last event. */
     private static final long[] TIMES = {0, Events.LAST_MS - AllStores.RETENTION.toMillis(),
         Events.LAST_MS - AllStores.RETENTION.toMillis() + 1, Events.LAST_MS * 3 / 4,
         Events.LAST_MS, Events.LAST_MS * 2};
