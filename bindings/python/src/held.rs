@@ -238,7 +238,7 @@ impl<T: Later + Clone + Send + Sync + 'static> LetGo for Shared<T> {
 
 impl<T: Send> LetGo for Alone<Option<T>> {
     fn let_go(&self) {
-        // It fails only in a fork.
+        // The wait fails only in a fork.
         if let Ok(mut object) = self.wait() {
             *object = None;
         }
@@ -251,7 +251,7 @@ pub struct Held<T: LetGo + 'static> {
     object: Option<Arc<T>>,
     family: Arc<Family>,
     slot: usize,
-    /// A copy of the family's, for quicker access.
+    /// A copy of the family's process, for quicker access.
     process: Process,
 }
 

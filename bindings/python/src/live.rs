@@ -1,4 +1,4 @@
-//! The reports of the process that writes to a store to those who follow it.
+//! What the process that writes to a store reports to its followers.
 
 use pyo3::prelude::*;
 

@@ -18,7 +18,7 @@ pub fn more(entries: usize) -> usize {
 #[derive(Default)]
 pub struct Page {
     bytes: Vec<u8>,
-    /// Where the key and the value of each end. They begin where the entry before ends.
+    /// For each entry, where its key and its value end. They begin where the entry before ends.
     ends: Vec<(usize, usize)>,
     given: usize,
     /// Where the next one begins.

@@ -261,7 +261,7 @@ fn the_last_handles_may_be_dropped_inside_a_listener() {
         let dropping = store.default_keyspace().clone();
         write(&[waiting], 400_000).expect("written");
         enters.recv_timeout(NEVER).expect("it is flushed");
-        // Either way one of them is the last to be dropped.
+        // Either way one of the two, the store or the resources, is dropped last.
         let resources = (!resources_go_first).then_some(resources);
         *handles.lock().expect("unpoisoned") = Some((store, resources));
         drop(std::thread::spawn(move || write(&[dropping], 400_000)));
@@ -269,7 +269,8 @@ fn the_last_handles_may_be_dropped_inside_a_listener() {
     }
 }
 
-/// The thread looks at all stores now and then, and a store that fails then notifies its listener.
+/// The thread looks at all stores now and then. If a store fails in such a look, it notifies its
+/// listener.
 #[test]
 fn a_listener_that_panics_while_its_store_rests_ends_no_thread() {
     let resources = resources(1);
@@ -315,7 +316,7 @@ fn nothing_is_left_of_stores_that_are_closed() {
     });
 }
 
-/// The thread ends at its next look, which may not wait for the rate.
+/// The thread ends at its next look, which must not wait for the rate.
 #[test]
 fn a_drop_of_a_keyspace_waits_for_no_rate() {
     let resources = Resources::builder()

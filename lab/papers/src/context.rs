@@ -19,7 +19,7 @@ pub(super) type Part<L> = (&'static str, fn(&L, &mut PaperReport) -> Result<()>)
 /// How large a paper's workloads are.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Scale {
-    /// Factor of the sizes; 1, also written `t0`, is what the expectations are for.
+    /// Factor of the sizes. The expectations are for 1, which is also written `t0`.
     Factor(f64),
     /// `t1`: the operations of the KVSSD paper, ten times those of T0, with an eighth of all
     /// sizes, so that its tree is as deep as the paper's and its device fits memory.
@@ -53,7 +53,7 @@ impl FromStr for Scale {
 
 /// See the module docs. Its directory is removed when it is dropped.
 pub struct Context<'a> {
-    /// Factor of the workloads' sizes; 1 is what the expectations are for.
+    /// Factor of the workloads' sizes. The expectations are for 1.
     pub scale: f64,
     /// Whether all sizes are an eighth: [`Scale::T1`].
     pub is_t1: bool,

@@ -13,7 +13,7 @@ use crate::encoding::shown;
 use crate::layout::plural;
 use crate::opened::Caption;
 
-/// More rows of a section are summed up in one line.
+/// If a section has more rows than this, one line sums up the rest.
 const MOST_ROWS: usize = 60;
 /// Labels of the axis, if all of them fit.
 const TICKS: usize = 9;
@@ -254,7 +254,7 @@ mod tests {
             assert!(drawn.contains(text), "{text}: {drawn}");
         }
         assert!(!drawn.contains("without tombstones"), "what is not drawn is not in the legend");
-        // One per table, and one per part of a group that is not empty.
+        // One title per table, and one per part of a group that is not empty.
         assert_eq!(drawn.matches("<title>").count(), 5 + 4 + 1 + 1);
         assert!(html(&rows, &below(&picture)).ends_with("</body></html>\n"));
         assert!(svg(&rows).ends_with("</svg>\n"));

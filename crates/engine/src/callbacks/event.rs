@@ -119,7 +119,7 @@ pub enum Event {
         limit_bytes: u64,
     },
     /// The end of the log was not used at the open: something before it was gone. It had not been
-    /// synced, so a power loss explains this. Without a power loss, the disk changed a bit.
+    /// synced, so a power loss explains this. Without a power loss, the disk flipped a bit.
     LogEndLost {
         /// Valid records after the gap.
         records: u64,

@@ -21,7 +21,7 @@ use crate::options::store::Compression;
 const CHECKSUM_BYTES: usize = 4;
 /// Largest raw block: a 4 GiB value with its key and the block's own arrays.
 const MAX_RAW_BYTES: u64 = u32::MAX as u64;
-/// No byte of LZ4 expands to more bytes.
+/// No byte of LZ4 expands to more bytes than this.
 const LZ4_MAX_RATIO: u64 = 255;
 /// A block of a zstd frame holds at most 128 KiB and takes at least 4 bytes.
 const ZSTD_MAX_RATIO: u64 = 32 << 10;
@@ -255,7 +255,7 @@ mod tests {
             static LAST: Cell<Option<AtTheEnd>> = const { Cell::new(None) };
         }
         let ends = std::thread::spawn(move || {
-            // Made before the contexts, so it is dropped after them.
+            // The value is made before the contexts, so it is dropped after them.
             LAST.set(Some(AtTheEnd(Box::new(check.clone()))));
             check();
         });

@@ -61,7 +61,8 @@ impl<'a, K: AsRef<[u8]>> Group<'a, K> {
         Some(Group { keys, common: common_prefix_len(first, last), weight })
     }
 
-    /// By the byte after the common prefix; the key that is the prefix itself is a part too.
+    /// Divides the group by the byte after the common prefix. A key that is the prefix itself is a
+    /// part too.
     fn parts(&self) -> Vec<Group<'a, K>> {
         let next = |key: &(K, u64)| key.0.as_ref().get(self.common).copied();
         let alike = self.keys.chunk_by(|a, b| next(a) == next(b));

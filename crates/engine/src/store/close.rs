@@ -74,7 +74,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Flushes the oldest memtables of these keyspaces. Without a log, one that is dropped
+    /// Flushes the oldest memtables of these keyspaces. Without a log, a keyspace that is dropped
     /// meanwhile must not keep the others from their flush.
     fn flush_for_close(&self, keyspaces: &[Arc<KeyspaceCore>]) -> Result<bool> {
         match self.runner.flusher.flush_oldest(keyspaces) {

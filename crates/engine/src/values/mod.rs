@@ -9,7 +9,7 @@
 //! - `early`: values that are in the file before their writes are logged; `found`: finds them again
 //!   by the log.
 //! - `separation`: where a flush or compaction puts each value.
-//! - `again`: reads records again that a scan could not hold.
+//! - `again`: reads again the records that a scan could not hold.
 //! - `behind`: what a collection leaves in the system's page cache.
 //! - `scan`: reads all records of segments, for collection and verification.
 //! - `liveness`: which records and segments a collection keeps.

@@ -90,7 +90,7 @@ pub(crate) struct Committer {
     /// Set when the log exceeds a limit. The writer that does something about it clears it.
     log_too_long: AtomicBool,
     pub(super) syncer: Syncer<Error>,
-    /// Signalled when a record is written that got its place earlier.
+    /// Signalled when a record that got its place earlier is written.
     pub(super) written: Condvar,
     /// The first sequence number of the first record that could not be written in its place.
     pub(super) gap_seq: AtomicU64,
@@ -337,7 +337,7 @@ impl Committer {
         Ok(last_seq)
     }
 
-    /// Makes a batch visible whose entries are inserted. Returns its last sequence number. Fails if
+    /// Makes visible a batch whose entries are inserted. Returns its last sequence number. Fails if
     /// the log has a gap before it.
     #[inline(always)]
     pub(super) fn publish(&self, first_seq: SeqNo, batch: &Batch) -> Result<SeqNo> {

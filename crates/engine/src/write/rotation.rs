@@ -37,8 +37,8 @@ impl Sibling for Committer {
 }
 
 impl Committer {
-    /// Begins the flushes that keep memtables within their part of the budget, in other stores that
-    /// share it too.
+    /// Begins the flushes that keep memtables within their part of the budget, also in other stores
+    /// that share the budget.
     pub(super) fn flush_early(&self) {
         let mut chosen = self.pressure.memtables_to_flush();
         let store = |one: &Candidate| one.sibling.as_ref().map(|(number, _)| *number);
@@ -102,7 +102,7 @@ impl Committer {
     ///    replaces the active memtables of its keyspaces that hold anything from before
     ///    ([`Committer::replace_older`]).
     /// 2. The other memtables are replaced a few at a time. Every keyspace that holds writes from
-    ///    before was listed before the moment, or when its first write was announced. So none is
+    ///    before the moment was listed by then, or when its first write was announced. So none is
     ///    missed, however new it is.
     pub(crate) fn rotate_all(&self) -> (Vec<Arc<KeyspaceCore>>, SeqNo) {
         self.rotate_all_in(self.take_turn())

@@ -47,8 +47,9 @@ const DIVISOR: u64 = 200;
 const FLUSH_BYTES: u64 = 16 << 20;
 const BASE_BYTES: u64 = 10 << 20;
 const SPLIT_BYTES: u64 = 4 << 20;
-/// How often a table is accessed before it is compacted inside its level. The paper has no number,
-/// and is built on LevelDB, whose seek compaction takes 16 KiB an access, and 100 accesses or more.
+/// How often a table is accessed before it is compacted inside its level. The paper gives no
+/// number, and its store is built on LevelDB, whose seek compaction takes 16 KiB an access, and 100
+/// accesses or more.
 #[derive(Clone, Copy)]
 struct Budget {
     access_bytes: u64,

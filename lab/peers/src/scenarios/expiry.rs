@@ -12,7 +12,7 @@ use crate::extras::{ByReader, Expiring};
 const EXPIRED: u64 = 300_000;
 const ALIVE: u64 = 1_000;
 const LOOKS: u64 = 20;
-/// From the first put until the entries expire, and until the others do.
+/// The times from the first put until the expired entries expire, and until the live ones do.
 const SOON: Duration = Duration::from_secs(4);
 const LATER: Duration = Duration::from_secs(100_000);
 

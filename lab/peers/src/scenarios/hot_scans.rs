@@ -30,7 +30,7 @@ pub fn run(bench: &Bench<'_>) -> Result<Figures> {
     Ok(figures)
 }
 
-/// If scans are slow, as many as fit into a tenth of the time.
+/// Scans the hot keys. If scans are slow, it runs as many as fit into a tenth of the time.
 pub(super) fn scans(
     bench: &Bench<'_>,
     store: &dyn KvStore,

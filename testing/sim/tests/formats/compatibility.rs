@@ -89,7 +89,7 @@ fn ingest(files: &Files) -> Result<Opened, Error> {
     Ok(Opened::Store(store))
 }
 
-/// With the options that are stored.
+/// Opens the store with the options that it has stored.
 fn open_on(storage: Arc<dyn Storage>) -> Result<Opened, String> {
     let store = Store::open_on(storage, options(None)).map_err(|error| error.to_string())?;
     Ok(Opened::Store(store))

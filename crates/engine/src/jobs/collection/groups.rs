@@ -2,8 +2,8 @@
 //!
 //! 1. Choose the group that can free most; less than a slot is not worth it.
 //! 2. Close it: later appends go to new segments after it.
-//! 3. Only then take the points that readers look from. A version that is written later lies after
-//!    the closed segments.
+//! 3. Only then take the sequence numbers at which readers read. A version that is written later
+//!    lies after the closed segments.
 //! 4. Scan the closed segments. Keep the newest version of each key and, for each snapshot, the
 //!    newest that it sees; drop those that compactions found dead.
 //! 5. Copy the survivors, in order, to fresh slots, each with its stream offset; sync. Segments at
@@ -270,7 +270,8 @@ impl ValueFile {
         let mut state = self.state.lock();
         state.pinned.insert(group, pinned);
         if self.cold == Some(group) && freed_slots <= 0 {
-            // Its records cannot be packed closer. The next try waits for a change.
+            // The records of the cold stream cannot be packed closer. The next try waits for a
+            // change.
             state.cold_settled.set(state.layout.groups[group as usize].fingerprint());
         }
         if let Some(open) = reopened {

@@ -2,8 +2,8 @@
 //! and a sound choice for large values that are rarely replaced.
 //!
 //! 1. Take segments from the tail, up to a chunk.
-//! 2. Wait until the tree has the edit that may have brought some of them. Look up each record's
-//!    key in the tree. A record is live if the newest version points to it.
+//! 2. Wait until the tree has the edit that may have brought some of these segments. Look up each
+//!    record's key in the tree. A record is live if the newest version points to it.
 //! 3. Relocate the live records (`relocate`): append them at the head, and write their new pointers
 //!    into the tree, each unless its key was written since the look-up. That is checked under the
 //!    commit lock, against the memtables. No flush may take a newer version out of the memtables in

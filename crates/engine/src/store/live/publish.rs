@@ -85,8 +85,7 @@ impl Housekeeping for House {
 }
 
 impl Engine {
-    /// Follows the latency of reads and writes with the rate of background I/O, if there is a
-    /// target.
+    /// Adapts the rate of background I/O to the latency of reads and writes, if there is a target.
     fn follow_target(&self, now: Instant) {
         if self.env.io_rate.target.get().is_none() {
             self.env.metrics.lately.rest();

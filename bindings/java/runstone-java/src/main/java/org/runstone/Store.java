@@ -23,8 +23,8 @@ import java.util.function.Consumer;
  *
  * <p>Closing a store closes its keyspaces, cursors, snapshots and transactions as well. A later use
  * of one of them throws {@link RunstoneException.Closed}. If nobody can reach a store or any part
- * of it, a thread of the JVM closes it some time later, with a warning. A program that waits for
- * that cannot tell when its files are free.
+ * of it, a thread of the JVM closes it some time later, with a warning. A program that relies on
+ * this cannot tell when the files of the store are free.
  */
 public final class Store extends Handle {
     private final Keyspace defaultKeyspace;
@@ -102,8 +102,8 @@ public final class Store extends Handle {
             Path path, String options, Resources resources, Consumer<StoreEvent> onEvent) {
         Objects.requireNonNull(options, "options");
         String directory = path.toString();
-        // Not done when the class of native methods is loaded, because a failure there would be an
-        // error of the JVM that names neither the file nor the version.
+        // The library is not loaded with the class of native methods, because a failure there would
+        // be an error of the JVM that names neither the file nor the version.
         Library.load();
         try {
             long shared = resources == null ? 0 : resources.handle();
