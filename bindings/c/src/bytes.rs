@@ -194,7 +194,7 @@ pub(crate) unsafe fn places<T>(
     if first.is_null() && count > 0 || count > isize::MAX as usize / size_of::<T>().max(1) {
         return Err(Failure::invalid(format!("{name} is no array of {count} items")));
     }
-    // Those that are set lie inside the caller's array.
+    // The places that are set lie inside the caller's array.
     Ok((0..count).map(move |at| Place(first.wrapping_add(at))))
 }
 

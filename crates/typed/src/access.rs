@@ -1,4 +1,4 @@
-//! What typed keyspaces can write to and read from beside the store as it is now.
+//! Batches, snapshots and transactions, through which typed keyspaces write and read as well.
 
 use runstone::{
     Batch, Keyspace, ReadOptions, Result, Scan, Snapshot, Transaction, TransactionScan, Value,

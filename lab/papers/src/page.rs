@@ -6,7 +6,7 @@ use runstone_kv::{Error, Result};
 
 use super::report::{PaperReport, PaperRow};
 
-/// What is listed beside the claims with a longer result is in the JSON only.
+/// A row beside the claims whose result is longer than this is in the JSON only.
 const MOST_SHOWN: usize = 40;
 const END: &str = "<!-- end -->";
 

@@ -133,7 +133,7 @@ fn fluid_has_tiering_lazy_leveling_and_leveling_at_its_corners() {
     assert_eq!(tree("fluid", 3, 3), tree("tiering", 1, 1));
     assert_eq!(tree("fluid", 9, 9), tree("tiering", 1, 1), "a larger K or Z means T - 1");
     assert_eq!(tree("fluid", 3, 1), tree("lazy-leveling", 1, 1));
-    // Fluid leaves tables alone that overlap nothing; the last digits show the difference.
+    // Fluid leaves alone the tables that overlap nothing; the last digits show the difference.
     let (fluid, leveling) = (tree("fluid", 1, 1).1, tree("leveling", 1, 1).1);
     assert!(
         fluid.compacted_bytes.abs_diff(leveling.compacted_bytes)
@@ -220,7 +220,7 @@ fn what_is_deleted_gives_its_space_back() {
 }
 
 /// What is loaded is written once, and not again if it overlaps nothing. Loads over the whole key
-/// space are compacted as flushes are, but larger ones from fewer runs: no more is written than by
+/// space are compacted as flushes are, but larger loads make fewer runs: no more is written than by
 /// flushes of the same bytes.
 #[test]
 fn what_is_loaded_is_written_once() {

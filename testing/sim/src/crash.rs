@@ -79,7 +79,7 @@ pub fn crash_at(
         .collect()
 }
 
-/// Applies operations until one fails, like a process that dies of it.
+/// Applies operations until one fails, like a process that dies of the failure.
 pub fn run_until_error(
     storage: &(impl Storage + Clone + 'static),
     options: &Options,

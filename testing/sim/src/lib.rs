@@ -3,7 +3,7 @@
 //!
 //! * [`workload`]: operations from a seed, and how they are applied.
 //! * [`oracle`]: the history of writes, and which prefixes of it a crash may leave.
-//! * [`changes`]: the same with options that change while it runs.
+//! * [`changes`]: workloads whose options change while they run.
 //! * [`crash`]: runs a workload into a fault and judges what a reopen shows.
 //! * `found` (feature `fuzz`): whether a check fails, with or without a seeded bug.
 //! * `fuzz` (feature `fuzz`): the bodies of the fuzz targets.

@@ -11,10 +11,10 @@ const DECLARED: [&str; 2] = ["crates/engine/src/options/", "crates/policy/src/op
 /// Who shows options to users.
 const SHOWN: [&str; 2] = ["crates/cli/src/", "bindings/"];
 
-/// A text of fewer words names a flag or a value.
+/// A text of fewer words than this names a flag or a value.
 const LEAST_WORDS: usize = 3;
 
-/// The names of options that mean nothing else, which are those of several words.
+/// The names of options that consist of several words, because such names mean nothing else.
 pub fn names(files: &Files) -> BTreeSet<&str> {
     let declared = rust(files).filter(|(place, _)| DECLARED.iter().any(|at| place.starts_with(at)));
     declared.flat_map(|(_, text)| text.lines().filter_map(declared_name)).collect()

@@ -253,12 +253,12 @@ struct Import<'a> {
     /// The part of the source that is in the store.
     committed: Progress,
     target: &'a mut dyn Target,
-    /// When it began, in milliseconds since 1970.
+    /// When the import began, in milliseconds since 1970.
     now_ms: u64,
     /// Records that came in bulk loads.
     loaded: u64,
     batch_records: u64,
-    /// Whether the first malformed record ends it.
+    /// Whether the first malformed record ends the import.
     strict: bool,
     bar: ProgressBar,
     told: Vec<Malformed>,
@@ -463,7 +463,7 @@ struct Piece<'a, 's> {
     source: &'a mut Ahead<'s>,
     /// The position of the record that was returned last.
     progress: Progress,
-    /// The records in between, the first few.
+    /// The first few of the malformed records that the load has passed.
     malformed: Vec<Malformed>,
     strict: bool,
     last: Option<Vec<u8>>,

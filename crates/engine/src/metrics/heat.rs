@@ -18,9 +18,10 @@ use crate::sync::{Mutex, rank};
 /// The samples that are kept. A key with a hundredth of the reads is among them 41 times, give or
 /// take 6.
 const SAMPLES: usize = 4096;
-/// Of a longer key only the beginning is kept, so that the samples of a store take at most 4 MiB.
+/// Of a key longer than this only the beginning is kept, so that the samples of a store take at
+/// most 4 MiB.
 const KEPT_BYTES: usize = 1024;
-/// Older samples say nothing about the present.
+/// Samples older than this say nothing about the present.
 const MOST_AGE: Duration = Duration::from_secs(600);
 /// The most keys, and the most prefixes, that are reported of a keyspace.
 const TOLD: usize = 64;

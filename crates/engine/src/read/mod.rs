@@ -9,7 +9,7 @@
 //! - [`scan`]: a standard iterator, by a cursor for each of its [`ends`].
 //! - [`covers`]: the range deletes that a walk sees; [`fold`]: the value under operands.
 //! - [`merge`]: the k-way merge; [`source`]: one sorted stream per memtable and run.
-//! - [`sample`]: how many of some entries readers see.
+//! - [`sample`]: estimates how many entries readers see.
 
 mod ahead;
 pub mod cached;

@@ -156,7 +156,7 @@ fn a_scan_reads_ahead_unless_it_is_told_not_to() {
     assert_eq!(scan(&in_memory), KEYS);
 }
 
-/// A cursor that remembers where the values lie that it reads later.
+/// A cursor that remembers where the values that it reads later lie.
 struct Walk {
     store: Store,
     cursor: Cursor,
@@ -349,8 +349,8 @@ fn contains_key_asks_filters_and_reads_no_value() {
     );
 }
 
-/// A collection of more than memory holds reads its survivors again. They lie side by side, and one
-/// read for each would be a wait for each.
+/// A collection that does not fit in memory reads its survivors again. They lie side by side, and
+/// one read for each would be a wait for each.
 #[test]
 fn a_collection_reads_neighbours_together() {
     const RECORDS: u64 = 4_000;

@@ -123,7 +123,7 @@ impl OverlappingTables {
         self.tables.len() != before
     }
 
-    /// Computes everything that follows from the tables again. O(n log n).
+    /// Computes again everything that follows from the tables. O(n log n).
     pub(crate) fn settle(&mut self) {
         self.stats = stats_of(&self.tables);
         self.group_bytes = group_bytes(&self.tables);

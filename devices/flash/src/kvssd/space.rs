@@ -4,8 +4,8 @@
 //!
 //! * A page counts as live from its program on. A transaction that fails gives its pages back. So a
 //!   block with pages of an uncommitted transaction is never free. It is never a victim either,
-//!   because collections run only between transactions. The pins of the design therefore need no
-//!   state.
+//!   because collections run only between transactions. So pins need no state
+//!   (docs/design/devices.md).
 //! * A block without live pages is free at once, and is erased when it is opened again. A commit
 //!   made it free, and the journal page of that commit is on flash by then.
 //! * No block is resumed after a restart: a page that looks erased may be disturbed.

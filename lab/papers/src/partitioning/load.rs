@@ -163,7 +163,7 @@ impl Seen {
         (self.counters.compaction_bytes_written + self.counters.bytes_moved) as f64
     }
 
-    /// A number of each compaction, sorted.
+    /// One number for each compaction, sorted.
     fn sorted(&self, of: fn(&Compacted) -> usize) -> Vec<usize> {
         let mut numbers: Vec<usize> = self.compactions.iter().map(of).collect();
         numbers.sort_unstable();

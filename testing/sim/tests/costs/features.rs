@@ -185,7 +185,8 @@ fn versions_of_a_key() {
     });
 }
 
-/// A keyspace has a memtable and an entry in the manifest, so 100,000 would only take long.
+/// A keyspace has a memtable and an entry in the manifest, so a run with 100,000 would take long
+/// and show no more.
 #[test]
 fn keyspaces() {
     try_with(&[10, 100, 1_000, 10_000], "", |costs, count| {

@@ -25,7 +25,7 @@ fn pick<T: Copy>(random: &mut Random, all: &[T]) -> T {
     all[random.below(all.len() as u64) as usize]
 }
 
-/// Around powers of two and the ends of types.
+/// A number around a power of two or the end of a type.
 fn edge(random: &mut Random) -> u64 {
     let power = match random.below(3) {
         0 => 1 << random.below(64),
@@ -252,7 +252,7 @@ fn extreme_options_work_or_are_refused() {
                 failed.push(seed);
             }
         }
-        // As text they mean the same, and are refused in the same way.
+        // As text the options mean the same, and are refused in the same way.
         if keyspace.check().is_ok() {
             let again = KeyspaceOptions::from_toml(&keyspace.to_toml()).expect("parses");
             assert_eq!(again, *keyspace, "seed {seed}");

@@ -50,8 +50,8 @@ pub(super) enum Why {
     /// An edit is in the manifest but does not fit the tree before it. The order of age between
     /// runs is not known then.
     TreeNotKnown,
-    /// Writes of such a log count only for keys that were not written since, and only a merge of
-    /// all versions shows which keys those are.
+    /// Writes of a log that was kept aside count only for keys that were not written since, and
+    /// only a merge of all versions shows which keys those are.
     LogKeptAside,
     /// A run on top must be newer than the tree (I1).
     LogNotNewer,
