@@ -64,7 +64,7 @@ const WATCHED_FRACTION: u64 = 4;
 /// memory: if every use is reported, 9.7% of the gets read a block; with a quarter 9.9%, with the
 /// whole capacity 12.3%.
 const TURN_FRACTION: u64 = 4;
-/// Smaller changes of the capacity are not worth taking every shard's lock.
+/// Changes of the capacity below this are not worth taking every shard's lock.
 const ADJUST_STEP_BYTES: u64 = 1 << 20;
 
 /// Identifies an object by the file's uid and the place in the file.

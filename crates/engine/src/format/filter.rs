@@ -13,7 +13,7 @@ use runstone_policy::filters::LINE_BITS;
 
 use crate::memory::prefetch::prefetch;
 
-/// More bits gain nothing: the number of probes is limited, and keys share lines.
+/// More bits than this gain nothing: the number of probes is limited, and keys share lines.
 const MOST_MILLIBITS_PER_KEY: u32 = 24_000;
 
 #[derive(Clone, Copy, Debug, Default)]

@@ -11,7 +11,7 @@ use crate::ranges::RangeDeletes;
 use crate::tree::version::Version;
 
 /// A plan that drops all covered tables that no job uses. `newer` are range deletes of memtables.
-/// `points` are the sequence numbers that readers look from, ascending. O(tables), and O(points) if
+/// `points` are the sequence numbers that readers read at, ascending. O(tables), and O(points) if
 /// there are range deletes.
 pub(super) fn covered_tables(
     version: &Version,

@@ -15,7 +15,7 @@ use crate::visibility::snapshot::Visibility;
 
 /// Decides which versions stay (rule I4). It is given all versions of a key, newest first.
 pub(crate) struct Liveness {
-    /// Sequence numbers that readers look from, ascending; never empty.
+    /// The sequence numbers that readers read at, ascending; never empty.
     points: Vec<SeqNo>,
     /// Says whether a tombstone hides nothing outside the compaction; `None` keeps all tombstones.
     guard: Option<DropGuard>,

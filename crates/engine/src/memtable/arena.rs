@@ -52,7 +52,7 @@ const LEAST_MAPPED_BYTES: usize = 256 << 10;
 /// have their own slab.
 const SLAB_BYTES: usize = 4 << 10;
 const SLABS: usize = 8;
-/// Larger allocations come from the chunk itself, so that less of a slab is wasted.
+/// Allocations larger than this come from the chunk itself, so that less of a slab is wasted.
 const SLAB_PART_BYTES: usize = SLAB_BYTES / 4;
 
 #[derive(Debug)]
@@ -703,7 +703,7 @@ impl Drop for Arena {
 mod tests {
     use super::*;
 
-    /// A size that fitted no chunk of an arena with a small limit made it take chunks for ever.
+    /// Once, a size that fitted no chunk made an arena with a small limit take chunks for ever.
     #[test]
     fn every_size_fits_under_every_limit() {
         for limit_bytes in [1, 64 << 10, 1 << 20, 64 << 20, usize::MAX] {
@@ -730,8 +730,9 @@ mod tests {
         }
     }
 
-    /// The kernel of many arm64 machines has pages of 16 or 64 KiB. The memory released before a
-    /// pinned entry ended at a multiple of 4 KiB, and the entry went with the rest of its page.
+    /// The kernel of many arm64 machines has pages of 16 or 64 KiB. Once, the memory released
+    /// before a pinned entry ended at a multiple of 4 KiB, and the entry went with the rest of its
+    /// page.
     #[test]
     fn pages_that_a_pin_shares_are_not_released() {
         let (small, large) = (4 << 10, 16 << 10);

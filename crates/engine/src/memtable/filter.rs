@@ -18,7 +18,7 @@ use crate::memory::prefetch::prefetch;
 
 /// A filter takes this fraction of its memtable's limit: 16 bits for each entry of 128 bytes.
 const BYTES_PER_FILTER_BYTE: usize = 64;
-/// Larger memtables get no larger filter.
+/// No filter is larger than this, however large its memtable is.
 const MOST_BYTES: usize = 8 << 20;
 const WORD_BYTES: usize = size_of::<u64>();
 /// The number of filters kept for future memtables.

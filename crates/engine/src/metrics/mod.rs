@@ -245,7 +245,7 @@ pub(crate) struct Lately {
 }
 
 impl Lately {
-    /// Fewer measurements say nothing about the slowest hundredth.
+    /// Fewer measurements than this say nothing about the slowest hundredth.
     const LEAST: u64 = 20;
     /// After this many looks, the measurements so far must suffice.
     const MOST_LOOKS: u64 = 10;
@@ -640,7 +640,7 @@ mod tests {
         assert_eq!((p.count, p.max_ns, p.sum_ns), (1000, 1_000_000, 500_500_000));
     }
 
-    /// When the calls at multiples of 64 were measured, calls with odd numbers never were.
+    /// Once, the calls at multiples of 64 were measured, so calls with odd numbers never were.
     #[test]
     fn no_rhythm_of_calls_escapes_the_samples() {
         for period in [2, 3, 64, 128] {

@@ -36,7 +36,7 @@ const NEAR_PERMILLE: u64 = 750;
 const LEAST_TURN: Duration = Duration::from_millis(4);
 const MOST_TURN: Duration = Duration::from_millis(25);
 const WRITES_PER_TURN: u32 = 16;
-/// Shorter pauses are added up, because they would show no undisturbed write.
+/// Pauses shorter than this are added up, because they would show no undisturbed write.
 const LEAST_PAUSE: Duration = Duration::from_millis(4);
 /// A synced write that ended longer ago than this does not count, unless writes take long.
 const LATELY: Duration = Duration::from_millis(20);

@@ -214,7 +214,7 @@ impl Clone for RangeDeletes {
 impl RangeDeletes {
     /// A search costs about as much as laying this many steps over others.
     const STEPS_A_SEARCH: usize = 4;
-    /// Fewer are searched one by one.
+    /// Fewer range deletes than this are searched one by one.
     const LEAST_WHOLE: usize = 16;
     /// This many wait together.
     const FRESH: usize = 8;

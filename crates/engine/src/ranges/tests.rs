@@ -87,7 +87,7 @@ fn check_as_a_list(all: &[RangeDelete], set: &RangeDeletes) {
     }
 }
 
-/// Fewer than 200 bytes each besides their keys, whatever their form.
+/// Each range delete takes fewer than 200 bytes besides its keys, whatever its form.
 #[test]
 fn range_deletes_are_small() {
     type Form = (&'static str, fn(u64) -> (u64, Option<u64>));

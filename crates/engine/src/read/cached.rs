@@ -1,4 +1,4 @@
-//! Point reads that never wait for a file: for threads that may not block. They see what gets see,
+//! Point reads that never wait for a file: for threads that must not block. They see what gets see,
 //! in the same order, but only memory: memtables, open tables, and what the cache holds.
 
 use std::sync::Arc;

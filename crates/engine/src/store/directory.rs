@@ -41,7 +41,7 @@ impl SharedDirectory {
     }
 }
 
-/// Whether a file may be closed while somebody holds it. `CURRENT` may not, because another file
+/// Whether a file may be closed while somebody holds it. `CURRENT` must not, because another file
 /// takes its name.
 fn is_pooled(name: &str, category: Category) -> bool {
     match category {

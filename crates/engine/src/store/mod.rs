@@ -431,7 +431,7 @@ impl Opening {
         Opening { inner, parts: Mutex::new(Some(parts)), closed: Mutex::default() }
     }
 
-    /// A callback of the store may not close it: closing would wait for the job that called it.
+    /// A callback of the store must not close it: closing would wait for the job that called it.
     fn close_outside(&self) -> Result<()> {
         match self.inner.env.check_caller() {
             Ok(()) => self.inner.schedule.check_not_loading(None)?,

@@ -37,7 +37,7 @@ pub enum Access {
 pub struct TableIter {
     table: Arc<TableReader>,
     access: Access,
-    /// Smaller user keys are not shown.
+    /// User keys below this one are not shown.
     floor: Option<Box<[u8]>>,
     part: usize,
     partition: Option<Arc<Partition>>,

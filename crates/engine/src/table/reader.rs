@@ -704,7 +704,7 @@ mod tests {
     use runstone_policy::shape::Shape;
     use runstone_storage::MemoryStorage;
 
-    /// The blocks of a removed table left the cache, but its partitions that were not pinned
+    /// Once, the blocks of a removed table left the cache, but its partitions that were not pinned
     /// stayed, and were loaded if they were absent.
     #[test]
     fn a_table_that_is_forgotten_leaves_nothing_in_the_cache() {

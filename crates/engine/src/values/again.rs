@@ -15,7 +15,7 @@ const MOST_READ_BYTES: u64 = 256 << 10;
 /// The part of a segment that was read last.
 #[derive(Debug, Default)]
 pub(crate) struct ReadAgain {
-    /// Of the segment; 0 for none.
+    /// The generation of the segment; 0 for none.
     generation: u64,
     /// Where the part begins in the segment.
     offset: u64,

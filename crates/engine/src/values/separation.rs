@@ -30,7 +30,7 @@ const MOST_AHEAD: usize = 256;
 /// The limit for files in memory: large enough that cache misses overlap, and small enough that a
 /// short walk looks up few entries that it does not need.
 const MOST_IN_MEMORY: usize = 8;
-/// Larger values take their time in copying, not in waiting for their first cache lines.
+/// Values larger than this cost time for copying, not for waiting for their first cache lines.
 const BYTES_IN_MEMORY: u64 = 16 << 10;
 
 /// How far a walk looks ahead.

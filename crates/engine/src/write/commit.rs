@@ -566,7 +566,7 @@ impl Committer {
             return Err(Error::Closed);
         }
         keyspaces.iter().try_for_each(|keyspace| keyspace.check_exists())?;
-        // Larger sequence numbers stand for entries that have no number yet.
+        // Sequence numbers from `UNNUMBERED` on stand for entries that have no number yet.
         if state.next_seq + batch.len() > UNNUMBERED {
             return Err(Error::invalid(
                 "the store has used all of its 2^55 sequence numbers",

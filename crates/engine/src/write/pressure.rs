@@ -149,7 +149,7 @@ impl BackPressure {
             // The writers of other stores fill the same budget. This is not done under the
             // throttle's lock, because two stores may do it at the same time. A thread that waits
             // for an outdated measurement measures again. The caller may hold locks of this store,
-            // so listeners of the other stores may not call it.
+            // so listeners of the other stores must not call it.
             let _inside = Inside::of(self.env.opening);
             let siblings = self.siblings.beside(self.env.opening);
             siblings.iter().for_each(|(_, sibling)| sibling.press(buffers));

@@ -32,7 +32,7 @@ pub(super) struct Hole {
 #[derive(Debug)]
 pub(super) struct Salvage {
     table: Arc<TableReader>,
-    /// Smaller keys are not shown.
+    /// Keys below this one are not shown.
     floor: Box<[u8]>,
     /// The next partition, and the partition and the next block of it.
     next_part: usize,
