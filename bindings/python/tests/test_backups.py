@@ -18,7 +18,7 @@ import pytest
 import runstone
 from test_handles import nothing_left
 
-# It writes a value on command, and says when it has.
+# This process writes a value on command, and says when it has.
 WRITER = """
 import runstone, sys
 db = runstone.open(sys.argv[1], keep_log_bytes="1M")

@@ -71,8 +71,8 @@ db.close()
 
 
 def test_a_merge_operator_may_drop_its_store(tmp_path: Path) -> None:
-    """The last reference goes in the thread that runs the operator, such as by garbage collection.
-    The job waited for its own end; another thread ends the store now."""
+    """The last reference is dropped in the thread that runs the operator, for example by garbage
+    collection. The job waited for its own end; another thread ends the store now."""
     program = """
 kept, lost = [], threading.Event()
 def merge(key, base, operands):

@@ -27,7 +27,7 @@ async fn get(keyspace: &Keyspace, key: String) -> Result<Option<Value>> {
 async fn handle(keyspace: Keyspace, request: u32) -> Result<()> {
     let key = format!("request/{request:05}");
     let commit = keyspace.put_later(&key, "done")?;
-    // It was visible already; from here on it survives a power loss too.
+    // The write was visible already; from here on it survives a power loss too.
     commit.await?;
     assert_eq!(get(&keyspace, key).await?.as_deref(), Some(&b"done"[..]));
     Ok(())

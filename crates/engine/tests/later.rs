@@ -149,7 +149,7 @@ fn without_a_sync_to_wait_for_a_commit_is_ready() {
         commit.wait().expect("is ready");
     }
     assert_eq!(syncs(&store), 0);
-    // An empty batch waits for what is there.
+    // An empty batch waits for the writes that came before it.
     let mut all = store.write_later(&Batch::new(), WriteOptions::sync()).expect("is taken");
     assert!(poll(&mut all, &count).is_none());
     all.wait().expect("syncs");

@@ -72,14 +72,14 @@ fn three_hundred_stores_take_few_threads_and_descriptors() {
             }
         }
     }
-    // A lock each; logs are mapped where the file system allows it.
+    // Each store holds the descriptor of its lock. Logs are mapped where the file system allows it.
     let is_mapped = descriptors(dir.path()) < 600;
     let most = if is_mapped { 345 } else { 645 };
     settles("idle stores close their files", || descriptors(dir.path()) <= most);
     for (n, store) in stores.iter().enumerate() {
         let value = store.get([(n % 3) as u8, 7]).expect("a get").expect("found");
         assert_eq!(&value[..], n.to_be_bytes());
-        // A manifest that was closed takes an edit.
+        // A manifest whose file was closed accepts an edit.
         store.open_keyspace("later", None).expect("a keyspace").put("k", "v").expect("a put");
     }
     settles("also behind more edits", || descriptors(dir.path()) <= most);
@@ -147,7 +147,8 @@ fn sixty_followers_take_few_threads_and_descriptors() {
     settles("nothing stays open", || descriptors(dir.path()) == 0);
 }
 
-/// Their copies have the uids of the stores, and files of the same numbers with other content.
+/// The copy of a store has the uid of the store, and its files have the same numbers but different
+/// content.
 #[test]
 fn a_store_and_its_copy_beside_it_keep_apart() {
     let _alone = alone();
@@ -281,7 +282,7 @@ fn options_that_the_resources_set_do_not_count_in_a_store() {
     let options = Options::default().background(Background::Threads(9));
     let store = resources.open(dir.path().join("a"), options).expect("a store");
     assert_eq!((threads(1), store.metrics().memory.budget_bytes), (1, 8 << 20));
-    // Whoever runs jobs by hand still does.
+    // Jobs can be run by hand in a store that has resources, too.
     let options = Options::default().background(Background::Manual);
     let manual = resources.open(dir.path().join("b"), options).expect("a store");
     manual.put("k", "v").expect("a put");

@@ -128,7 +128,7 @@ fn a_large_value_is_found_wherever_it_lies() {
         let mut keys: Vec<(String, usize)> =
             (0..20_000).map(|number| (format!("key{number:06}"), 100)).collect();
         keys.push(("key012345large".into(), 300_000));
-        // The small value that replaces this one, and the delete of key000999, below.
+        // A small value replaces this one below, and a delete hides key000999.
         keys.push(("key000777".into(), 200_000));
         fill(&store, keys);
         let keyspace = store.default_keyspace();

@@ -146,7 +146,8 @@ fn compactions_of_several_runs_of_a_layout_go_side_by_side() {
     let mut plans: Vec<Plan> = Vec::new();
     while let Some(plan) = stack.pick(&Busy::of(&stack.shape, &plans)) {
         plans.push(plan);
-        // Flushes continue meanwhile. A job that already runs is right for any later layout.
+        // Flushes continue meanwhile. A job that is already running stays valid in any later
+        // layout.
         stack.flush();
     }
     assert!(plans.len() >= 2, "{plans:?}");
@@ -179,7 +180,8 @@ fn what_comes_up_is_the_oldest_and_keeps_its_way_free() {
     assert!(busy.writes(0, b"c", b"c") && busy.writes(1, b"c", b"c"));
     assert!(!busy.writes_into(2));
     assert_eq!(stack.pick(&busy), None, "the next level would overtake it");
-    // A tiered policy does not look at tables that it does not compact; the range stops it.
+    // A tiered policy does not look at tables that it does not compact. The range into which the
+    // running plan writes stops such a policy.
     let tiering = find("tiering").unwrap();
     let options = PolicyOptions { l0_trigger: 1, ..PolicyOptions::default() };
     assert_eq!(tiering.pick(&stack.shape, &busy, &Heat::default(), &options), None);

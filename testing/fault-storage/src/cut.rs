@@ -20,9 +20,9 @@ use runstone_random::Random;
 /// What a power cut did to the pending changes (for a mapped file, to its pages).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CrashReport {
-    /// Changes of files that stayed whole.
+    /// Changes to files that stayed whole.
     pub kept_count: u64,
-    /// Changes of files that left no trace.
+    /// Changes to files that left no trace.
     pub dropped_count: u64,
     /// Writes that kept some of their sectors.
     pub torn_count: u64,
@@ -32,9 +32,9 @@ pub struct CrashReport {
     pub zero_extended_count: u64,
     /// Files whose surviving changes were applied in another order.
     pub reordered_count: u64,
-    /// Changes of directories that stayed.
+    /// Changes to directories that stayed.
     pub entries_kept_count: u64,
-    /// Changes of directories that were lost.
+    /// Changes to directories that were lost.
     pub entries_lost_count: u64,
 }
 

@@ -73,7 +73,7 @@ pub(super) struct Inode {
     pub(super) mapped_handle_count: usize,
 }
 
-/// A change of a file's content since its last sync.
+/// A change to a file's content since its last sync.
 #[derive(Clone, Debug)]
 pub(super) enum Pending {
     Write { offset: u64, data: Arc<[u8]> },
@@ -88,7 +88,7 @@ pub(super) struct Directory {
     pub(super) pending: Vec<EntryOp>,
 }
 
-/// A change of a directory since its last sync.
+/// A change to a directory since its last sync.
 #[derive(Clone, Debug)]
 pub(super) enum EntryOp {
     Link { name: String, inode: u64 },

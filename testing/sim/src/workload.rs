@@ -195,7 +195,7 @@ pub fn options(seed: u64, background: Background) -> Options {
 #[derive(Debug)]
 struct Rewriting;
 
-/// Its name.
+/// The name of this filter.
 const REWRITING: &str = "rewriting";
 
 impl CompactionFilter for Rewriting {

@@ -24,7 +24,8 @@ const MARK: &str = "<!-- figures: ";
 const MARK_BEGINS: &str = "<!-- figure";
 /// What the papers' pages are made from, by `docs/papers/make.sh`.
 const RESULTS: &str = "docs/papers/results/";
-/// A row beside the claims is not on the page if its result has more characters than this.
+/// A row that is shown beside the claims, without a verdict, is not on the page if its result has
+/// more characters than this.
 const MOST_SHOWN: usize = 40;
 /// Words on the page of a paper, tables included.
 const MOST_WORDS: usize = 2500;

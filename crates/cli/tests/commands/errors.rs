@@ -31,8 +31,8 @@ fn reading_makes_no_store() {
     assert_eq!(ran.code, 4);
 }
 
-/// Once, these errors were attributed to "flash", with a hint at its documentation, and without a
-/// place.
+/// Once, these errors were attributed to "flash", with a reference to its documentation, and
+/// without a place.
 #[test]
 fn images_that_cannot_be_opened_are_told_with_a_place() {
     let place = Place::new();

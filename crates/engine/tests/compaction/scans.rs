@@ -11,7 +11,7 @@ use runstone_policy::shape::Level;
 
 const KEYS: u32 = 8_000;
 
-/// Four runs of level 0, each with other keys, become two sets of tables that overlap in level 1.
+/// Four runs of level 0, which share no keys, become two sets of tables that overlap in level 1.
 fn overlapping_store() -> Store {
     let mut keyspace = KeyspaceOptions::default().policy(Policy::named("adaptive-tiering"));
     let shape = custom::options_mut(&mut keyspace);
@@ -36,7 +36,7 @@ fn depth(store: &Store) -> u32 {
 }
 
 /// Once, only gets counted as accesses, so that a store which was only scanned kept all overlaps
-/// (mix E of YCSB). A cursor samples an entry in about a MiB.
+/// (mix E of YCSB). A cursor samples about one entry per MiB.
 #[test]
 fn scans_compact_what_overlaps() {
     let store = overlapping_store();

@@ -170,8 +170,8 @@ fn cursors_charge_by_the_bytes_that_they_read() {
     }
 }
 
-/// It moves if nothing overlaps it there, and its count begins again. In the deepest level it
-/// stays.
+/// A table that was asked in vain often enough moves if nothing overlaps it below, and its count
+/// begins again. In the deepest level it stays.
 #[test]
 fn a_table_that_moves_starts_anew() {
     let store = open(&MemoryStorage::new(), Some(with_seeks()));

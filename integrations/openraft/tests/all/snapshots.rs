@@ -72,7 +72,7 @@ async fn of_one_moment(settings: Settings) {
     let (applied, _) = receiver.applied_state().await.expect("reads");
     assert_eq!(applied.map(|applied| applied.index), Some(29_999));
     assert_eq!(reader.store().keyspaces(), ["default", "meta", "log", "state-1"]);
-    // It goes on from there, and can pass the snapshot on.
+    // The receiver goes on from there, and can pass the snapshot on.
     receiver.apply(writes(30_000..30_010, 20_000)).await.expect("applies");
     let mut current = receiver.get_current_snapshot().await.expect("reads").expect("installed");
     assert_eq!(current.meta, taken.meta);

@@ -151,7 +151,7 @@ fn scanned(
     entries
 }
 
-/// One random change of the store and of the model.
+/// One random change to the store and to the model.
 fn change(store: &dyn KvStore, model: &mut Model, rng: &mut Rng) {
     let key = |rng: &mut Rng| format!("key{}", rng.below(60)).into_bytes();
     let durability = if rng.below(50) == 0 { Durability::Sync } else { Durability::Buffered };

@@ -15,7 +15,7 @@ use runstone::{
 use super::text;
 
 const COUNTERS: u64 = 16;
-/// A counter is deleted instead of raised once in this many of its turns.
+/// One in this many turns of a counter deletes the counter instead of raising it.
 const TURNS_PER_DELETE: u64 = 100;
 /// One operation in this many comes after a load.
 const OPERATIONS_PER_LOAD: u64 = 2_000;

@@ -18,7 +18,7 @@ const KEYS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 
 type State = BTreeMap<&'static str, String>;
 
-/// A change of a store. A reader sees all of it or nothing.
+/// A change to a store. A reader sees all of it or nothing.
 #[derive(Clone, Debug)]
 enum Step {
     Load(State),

@@ -209,7 +209,7 @@ fn an_error_anywhere_leaves_installed_parts() {
 fn readers_and_snapshots_beside_a_compaction_in_parts() {
     for slices in [1, 4] {
         // If the first slice ends last, there is only one part. That depends on the threads, so
-        // rounds repeat until one has several parts.
+        // rounds repeat until a compaction has several parts.
         let parts = (2..22).map(|seed| parts_beside_readers(slices, seed)).find(|parts| *parts > 1);
         assert!(parts.is_some(), "{slices} slices never gave parts");
     }
@@ -246,8 +246,8 @@ fn closing_keeps_finished_parts() {
         (CompactionInstall::Atomic, CompactionInstall::Incremental),
     ] {
         let mut stopped = 0;
-        // Whether a close meets the compaction depends on the threads, so rounds repeat until some
-        // do.
+        // Whether a close meets the compaction depends on the threads, so rounds repeat until one
+        // does.
         for round in 0.. {
             if round >= 6 && stopped > 0 {
                 break;

@@ -1,5 +1,5 @@
 //! A crash at every I/O operation of 200-operation workloads, with and without power loss, over
-//! eight seeds of any policy and two seeds of each: promises P1-P5, P8 and P10.
+//! eight seeds that draw their policies and two seeds for each policy: promises P1-P5, P8 and P10.
 
 use runstone::{Background, Options, ValuePlacement};
 use runstone_policy::registry::POLICIES;

@@ -107,7 +107,7 @@ fn a_close_leaves_a_log_whose_end_it_cannot_write() {
         disk.inject(Fault { at_op, kind, sticky: true, category });
         struck += u32::from(dropped.put("b", "2").is_err_and(|error| error.is_no_space()));
         store.drop_keyspace("dropped").expect("a full disk is a reason to drop one");
-        // It may or may not report an error.
+        // The close may or may not report an error.
         let _ = store.close();
         disk.clear_faults();
         opened().put("c", "3").expect("there is room again");

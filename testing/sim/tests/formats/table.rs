@@ -153,7 +153,8 @@ fn take_keys(reader: &mut Bytes<'_>) -> Vec<Vec<u8>> {
     keys
 }
 
-/// A separator is at least every key inside and below the next block's first, or spans both.
+/// A separator is not below any key of its block, and is below the first key of the next block,
+/// unless both blocks have versions of that key.
 fn check_separator(before: Option<&Entry>, block: &[Entry], separator: &[u8], seen: &mut Seen) {
     assert!(block.iter().all(|entry| entry.key[..] <= *separator));
     let Some(before) = before else { return };

@@ -372,7 +372,7 @@ fn a_change_that_found_no_space_comes_again() {
     let position = mirror.position();
     assert!(mirror.advance(Duration::ZERO).is_err() && mirror.position() == position);
     target.clear_faults();
-    // It finds by itself that there is space.
+    // The mirror finds by itself that there is space.
     let end = Instant::now() + Duration::from_secs(60);
     while !mirror.advance(Duration::ZERO).is_ok_and(|round| round.is_drained) {
         assert!(Instant::now() < end, "it does not go on");

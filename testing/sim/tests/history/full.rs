@@ -174,7 +174,7 @@ impl Full {
             }
             let _ = self.store.run_one_job();
         }
-        // It stopped: a sync failed.
+        // The store has stopped: a sync failed.
         self.crash();
     }
 
@@ -253,7 +253,7 @@ impl Full {
                         text.contains("space") || text.contains("failed before"),
                         "{place}: {error:?}"
                     );
-                    // It may go on, unless its store has stopped.
+                    // The mirror may go on, unless its store has stopped.
                     if text.contains("failed before") || self.random.one_in(2) {
                         self.mirror = None;
                     }

@@ -43,7 +43,7 @@ fn beside_a_load(store: &Store, what: Meanwhile, beside: impl FnOnce() + Send + 
     });
     let act = move || {
         let bytes = if what == Drops { 100_000 } else { 1 };
-        // It waits for the load, which is published first.
+        // This write waits for the load, which is published first.
         let later = thread::spawn(move || own.put("later", vec![1; bytes]));
         thread::sleep(Duration::from_millis(50));
         if what != Writes {

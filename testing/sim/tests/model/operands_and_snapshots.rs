@@ -89,7 +89,8 @@ fn write(keyspace: &Keyspace, state: &mut State, key: Vec<u8>, change: Change) {
     apply(state, &[Write { keyspace: 0, key, change }]);
 }
 
-/// All entries that a cursor shows. A value that a get made of operands would be written back.
+/// All entries that a cursor shows. Gets would not serve: the store writes the value back that a
+/// get makes of operands.
 fn content(cursor: &mut Cursor) -> State {
     let mut found = State::new();
     cursor.seek_to_first().expect("seeks");

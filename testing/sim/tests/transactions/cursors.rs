@@ -23,7 +23,7 @@ fn bounds(random: &mut Random) -> (Option<Vec<u8>>, Option<Vec<u8>>) {
     }
 }
 
-/// A random change of a transaction, and of its model.
+/// A random change to a transaction, and to its model.
 fn change(
     transaction: &mut Transaction,
     keyspace: &Keyspace,

@@ -84,7 +84,8 @@ fn a_swap_can_make_and_delete() {
     assert!(keyspace.get("k").expect("reads").is_none(), "none of none");
 }
 
-/// It once began again for ever, because a lock held the key although no write had succeeded.
+/// Once, a conditional put began again for ever, because a lock held the key although no write had
+/// succeeded.
 #[test]
 fn a_locked_key_is_waited_for_but_not_for_ever() {
     let store = crate::store();

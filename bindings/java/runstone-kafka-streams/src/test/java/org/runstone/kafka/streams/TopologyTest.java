@@ -54,7 +54,7 @@ class TopologyTest {
         return run(topology, suppliers, guarantee, format, 1);
     }
 
-    /** Before each tenth record, {@code jump} times as much time passes. */
+    /** Before each tenth record, {@code jump} times as much time passes as before the others. */
     private List<String> run(Consumer<StreamsBuilder> topology, Class<?> suppliers,
             String guarantee, String format, int jump) {
         Properties config = new Properties();

@@ -91,7 +91,7 @@ final class Topics {
             uncommitted.clear();
         }
 
-        /** Nobody sees these, and their offsets are used up. */
+        /** Nobody sees the records of an aborted transaction, and their offsets are used up. */
         @Override
         public void abortTransaction() {
             super.abortTransaction();
