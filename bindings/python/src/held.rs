@@ -1,10 +1,10 @@
 //! How the objects of Python hold parts of a store, and how they release them.
 //!
 //! A close ends everything. Otherwise cursors would hold tables, and transactions and keyspaces
-//! would hold the whole store, with its files and memory, for as long as Python keeps the objects,
-//! such as in a traceback. So the objects of a store are listed, and its close makes each release
-//! its part. An object that is in use meanwhile is dropped when that use ends. Without a close, the
-//! store is closed with its last object.
+//! would hold the whole store, with its files and memory, for as long as Python keeps the objects
+//! (for example in a traceback). So the objects of a store are listed, and its close makes each
+//! release its part. An object that is in use meanwhile is dropped when that use ends. Without a
+//! close, the store is closed with its last object.
 //!
 //! Python ends objects while it holds its own lock, in whichever thread drops the last reference:
 //!
@@ -12,8 +12,8 @@
 //!    operator. So Python's lock is released meanwhile.
 //! 2. A merge operator or filter may drop the last reference to its own store. The job that called
 //!    it would wait for itself, so another thread ends the object.
-//! 3. A fork has none of the store's threads, but their locks. There nothing is used or ended: the
-//!    memory is the fork's until it exits.
+//! 3. A fork has none of the store's threads, but it has the locks that they held. So nothing is
+//!    used or ended in a fork: the memory is the fork's until it exits.
 
 use std::mem;
 use std::ops::Deref;
@@ -169,7 +169,7 @@ pub trait LetGo: Send + Sync {
     }
 }
 
-/// The objects of a store at a later moment of it.
+/// The objects of a store at a later moment.
 pub trait Later: Sized {
     /// The object at that moment, or the reason why there is none. `None` if the object keeps its
     /// moment.

@@ -130,7 +130,7 @@ impl Steps {
 
 impl LetGo for Alone<Steps> {
     fn let_go(&self) {
-        // It fails only in a fork.
+        // The wait fails only in a fork.
         if let Ok(mut steps) = self.wait() {
             steps.close();
         }

@@ -26,8 +26,8 @@ use crate::base::{Base, Progress, key, seeded};
 use crate::codec::{decode, encode};
 use crate::error::{Error, blocking, during};
 
-/// A batch from this size on is written where it may wait: it can exceed a segment of the store's
-/// log, and is synced in the call then.
+/// A batch from this size on is written where a call may block: it can exceed a segment of the
+/// store's log, and the call itself then syncs it.
 const LARGE_BYTES: usize = 256 << 10;
 
 /// The size at which a part of the log for another node ends.
@@ -158,8 +158,8 @@ impl<C: RaftTypeConfig> LogStore<C> {
             callback.log_io_completed(Ok(()));
             return Ok(());
         }
-        // The entries can be read now. When they are durable, openraft learns from this task, and
-        // appends more meanwhile: one sync serves all that were written before it.
+        // The entries can be read now. This task tells openraft when they are durable. Meanwhile
+        // openraft appends more: one sync serves all entries that were written before it.
         tokio::spawn(async move {
             callback.log_io_completed(commit.await.map_err(io::Error::other));
         });
@@ -270,8 +270,8 @@ impl<C: RaftTypeConfig> RaftLogStorage<C> for LogStore<C> {
         self.base().read(key::VOTE).map_err(during(ErrorSubject::Vote, ErrorVerb::Read))
     }
 
-    /// Not synced: after a power loss it is that of an earlier moment, and openraft learns the rest
-    /// from the leader.
+    /// Not synced: after a power loss the saved id is that of an earlier moment, and openraft
+    /// learns the rest from the leader.
     async fn save_committed(
         &mut self,
         committed: Option<LogId<C::NodeId>>,

@@ -75,7 +75,7 @@ impl State<'_> {
     /// Stores a value.
     ///
     /// # Errors
-    /// If key or value are too long, or the transaction needs too much memory.
+    /// If the key or the value is too long, or the transaction needs too much memory.
     pub fn put(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> runstone::Result<()> {
         self.written_bytes += key.as_ref().len() + value.as_ref().len();
         self.transaction.put(self.keyspace, key, value)

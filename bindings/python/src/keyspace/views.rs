@@ -1,4 +1,4 @@
-//! What `keys`, `values` and `items` of a keyspace give: views, as those of a dict, over a range.
+//! What `keys`, `values` and `items` of a keyspace give: views, like those of a dict, over a range.
 //!
 //! A view shows the keyspace as it is when the view is used: `len`, `in`, and each `iter` begin
 //! anew. A view that was itself stepped, sought or entered is an iterator from then on, and `iter`
@@ -229,8 +229,9 @@ pub fn count(mut cursor: Cursor) -> runstone_boundary::Result<usize> {
     Ok(count)
 }
 
-/// Whether a keyspace has the entries of a mapping. It stops at the first that differs, or when it
-/// has more, so a small mapping costs little whatever the keyspace holds.
+/// Whether a keyspace has the entries of a mapping. The comparison stops at the first entry that
+/// differs or that only the keyspace has, so a small mapping costs little whatever the keyspace
+/// holds.
 pub fn equals_mapping(keyspace: &Keyspace, other: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = other.py();
     let mut left = other.len()?;
@@ -246,7 +247,7 @@ pub fn equals_mapping(keyspace: &Keyspace, other: &Bound<'_, PyAny>) -> PyResult
     Ok(left == 0)
 }
 
-/// Whether two keyspaces have the same entries. It stops at the first that differs.
+/// Whether two keyspaces have the same entries. The comparison stops at the first that differs.
 pub fn equals_keyspace(py: Python<'_>, one: &Keyspace, other: &Keyspace) -> PyResult<bool> {
     wait(py, || {
         let mut one = one.inner()?.cursor(ReadOptions::default())?;
