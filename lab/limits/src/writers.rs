@@ -29,7 +29,7 @@ struct Rate {
     on_cores: f64,
 }
 
-/// Nanoseconds until the other of two threads sees what one stored.
+/// Nanoseconds until one of two threads sees what the other stored.
 fn line_pass_ns() -> f64 {
     let line = CachePadded::new(AtomicU64::new(0));
     let answer = |to: u64| {

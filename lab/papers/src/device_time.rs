@@ -22,7 +22,7 @@ const BYTES_PER_US: u64 = 500;
 /// Bytes that a slowed writer may write in a microsecond: 16 MB/s, as in RocksDB.
 const SLOWED_BYTES_PER_US: u64 = 16;
 
-/// Memtables that wait for their flush until writers stop, as in RocksDB.
+/// Writers stop once this many memtables wait for their flush, as in RocksDB.
 const MOST_WAITING_MEMTABLES: usize = 2;
 
 /// When writers are held back, and when memtables are flushed.

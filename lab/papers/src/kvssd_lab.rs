@@ -146,7 +146,7 @@ pub(super) fn sides(lab: &Lab<'_>) -> [Side; 5] {
     [load.engine_side("LSM", OVER_PROVISION_PERCENT), nlsm, dlsm, mixed, rlsm]
 }
 
-/// These variants and lLSM, whose device is larger.
+/// The variants of [`sides`], and lLSM, whose device is larger.
 pub(super) fn all_sides(lab: &Lab<'_>) -> Vec<Side> {
     let larger = lab.load(Draw::Uniform).times(LLSM_VOLUME);
     let llsm = larger.device_side(&appending(lab.options()));

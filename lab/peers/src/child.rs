@@ -23,7 +23,7 @@ use crate::plan::{KEY_BYTES, Measured, Opened, Plan, Setup, Task};
 use crate::scenarios;
 
 const COMPARED_EVERY: u64 = 64;
-/// Stolen time is read once in this many puts, and after each put that took longest so far.
+/// Stolen time is read once in this many puts, and after each put that is the longest so far.
 const STOLEN_LOOKS: u64 = 16_384;
 /// Keys that the queue holds.
 const QUEUED: u64 = 1000;

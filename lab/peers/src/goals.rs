@@ -74,7 +74,7 @@ static SCENARIO_GOALS: &[Goal] = &[
     },
 ];
 
-/// A number of Runstone alone, or a ratio of two.
+/// A number that Runstone alone reaches, or a ratio of two such numbers.
 struct OwnGoal {
     what: &'static str,
     against: &'static str,

@@ -29,7 +29,7 @@ pub struct Comparison {
     pub goals: Vec<Judged>,
 }
 
-/// Runs all rounds in directories below `base` that do not survive.
+/// Runs all rounds in temporary directories below `base`.
 pub fn compare(
     runners: &[Runner],
     rounds: usize,
@@ -56,7 +56,7 @@ pub fn compare(
     })
 }
 
-/// Calls with a new directory below `base`, and removes it.
+/// Calls `call` with a new directory below `base`, and removes the directory.
 pub fn in_directory<T>(base: &Path, call: impl FnOnce(&Path) -> Result<T>) -> Result<T> {
     let root = base.join(format!("peers-{}", std::process::id()));
     fs::create_dir_all(base)?;

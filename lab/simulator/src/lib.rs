@@ -338,7 +338,7 @@ impl<'a> Simulator<'a> {
         Table { expiries: self.new_expiries(table.entries), ..table }
     }
 
-    /// This many entries that come at once, as one table. The number varies its bounds.
+    /// This many entries that come at once, as one table. `number` varies the bounds of the table.
     fn arriving(&mut self, written: u64, number: u64) -> Table {
         let space = self.workload.key_space.max(1);
         let (min_key, max_key, entries) = match self.workload.order {
@@ -432,7 +432,7 @@ impl<'a> Simulator<'a> {
         outputs.into_iter().map(Arc::new).collect()
     }
 
-    /// The tables into which such a cut divides a spread.
+    /// The tables into which this cut divides a spread.
     fn outputs(
         &mut self,
         cut: Cut,

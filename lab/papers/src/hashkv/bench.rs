@@ -186,14 +186,14 @@ pub(super) struct Bench {
 /// At this many runs of level 0 writers wait for compactions, as in LevelDB.
 const MOST_RUNS: usize = 12;
 
-/// One thread that does all compactions, as LevelDB's. The client and it take turns on the device:
-/// it begins the next one when the client has had the device for as long as the last one took, and
-/// the thread is done with its bytes.
+/// One thread that does all compactions, as LevelDB's. The client and this thread take turns on the
+/// device: the next compaction begins when the client has had the device for as long as the last
+/// compaction took, and the thread is done with the bytes of the last compaction.
 #[derive(Debug, Default)]
 struct Lane {
-    /// How long it has had the device.
+    /// How long the thread has had the device.
     took: Duration,
-    /// When it is done, by the time of the client alone.
+    /// When the thread is done, by the time of the client alone.
     free_at: Duration,
     /// Table bytes that the thread reads and writes in a microsecond, beside what the device takes.
     /// `None`: its own work takes no time.
@@ -205,7 +205,7 @@ struct Lane {
 }
 
 impl Lane {
-    /// What compactions with these counters took of the thread's own time.
+    /// How much of the thread's own time the compactions between these counters took.
     fn work(&self, before: &CounterValues, after: &CounterValues) -> Duration {
         let bytes = |of: &CounterValues| of.compaction_bytes_read + of.compaction_bytes_written;
         let ns = |rate: u64| (bytes(after) - bytes(before)) * 1000 / rate;
@@ -224,8 +224,8 @@ impl Bench {
         Ok(Bench::new(store, Clock::Processor(peak), workload))
     }
 
-    /// On a block SSD, with jobs between the operations. It keeps the last 64 KiB of a file back,
-    /// which would be all of a small log segment.
+    /// On a block SSD, with jobs between the operations. The SSD keeps the last 64 KiB of a file
+    /// back, which would be all of a small log segment.
     pub(super) fn on_device(
         design: &Design,
         workload: &Workload,
@@ -304,7 +304,7 @@ impl Bench {
             if after.compactions > before.compactions {
                 let (took, worked) = (self.clock.now() - begun, lane.work(&before, &after));
                 if is_stopped {
-                    // The device has done its part of the compaction before; the thread has not.
+                    // The device has done its part of the compaction already; the thread has not.
                     lane.waited += lane.free_at.saturating_sub(of_client).min(lane.worked) + worked;
                 }
                 lane.took += took;
@@ -396,7 +396,8 @@ impl Bench {
     }
 }
 
-/// How many times as much; 1 if both are equal, as when a tiny scale writes neither.
+/// How many times as large as `other` `one` is; 1 if both are equal, as when a tiny scale writes
+/// neither.
 pub(super) fn times(one: f64, other: f64) -> f64 {
     if one == other { 1.0 } else { one / other }
 }

@@ -118,8 +118,8 @@ pub(super) fn lanes(context: &Context<'_>, report: &mut PaperReport) -> Result<(
     Ok(())
 }
 
-/// With 16 threads, as everywhere. Returns what the load did, the tree, and the mean of the blocks
-/// of gets near its end.
+/// Loads a tree whose compactions have 16 threads, as in almost all loads here. Returns what the
+/// load did, the tree, and the mean number of blocks that a get reads near the end of the load.
 fn load(
     context: &Context<'_>,
     options: KeyspaceOptions,

@@ -31,8 +31,8 @@ rows! {
         "0.83" => Beside("the first one is judged");
 }
 
-/// Runs both directions under the other budgets. `judged` are the runs of the judged one: for
-/// times, and with compressed tables for writes and sizes.
+/// Runs both directions under the other budgets. `judged` has the runs under the judged budget:
+/// first those for times, then those with compressed tables, for writes and sizes.
 pub(super) fn show(
     context: &Context<'_>,
     report: &mut PaperReport,

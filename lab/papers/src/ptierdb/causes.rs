@@ -1,10 +1,10 @@
 //! The causes of three results, turned off.
 //!
-//! * Memory that holds all indexes and filters. What a get then reads are blocks of data: nothing
-//!   is left of what leveling's larger tree costs in mix C, and half of what tiering's tables cost
-//!   a get of 124 bytes.
-//! * Gets before mix E. The load leaves tables that overlap, and few of the mix's scans are charged
-//!   to them; gets are.
+//! * Memory that holds all indexes and filters. A get then reads only blocks of data: leveling's
+//!   larger tree no longer costs anything in mix C, and tiering's tables cost a get of 124 bytes
+//!   half of what they did.
+//! * Gets before mix E. The load leaves tables that overlap. Few of the mix's scans are charged to
+//!   those tables, but gets are.
 
 use runstone_kv::Result;
 use runstone_workloads::generators::ScrambledZipfian;

@@ -62,7 +62,7 @@ impl Reasons {
     }
 }
 
-/// What flushes and compactions of each reason wrote, and how much of the tree is obsolete.
+/// What flushes, and compactions for each reason, wrote, and how much of the tree is obsolete.
 pub(super) fn taken_apart(tree: &Tree, phase: &Phase, distinct: usize) -> String {
     let shape = unstable::shape(tree.store.default_keyspace());
     let entries: u64 = shape.tables().map(|(_, table)| table.entries).sum();

@@ -1,5 +1,5 @@
 //! LevelDB through its C API, as Debian builds it: Snappy is its only compression. It has one
-//! background thread, no group of settings for it, and no range deletes or merges.
+//! background thread without settings, and no range deletes or merges.
 //!
 //! Obligations of the calls across the boundary:
 //!

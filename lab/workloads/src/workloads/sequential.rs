@@ -1,6 +1,6 @@
 //! readseq, readreverse: one scan of everything, one operation per entry.
 //!
-//! Several threads scan a part of the key range each. Entries are timed one in sixteen at most: two
+//! Several threads scan a part of the key range each. At most one entry in sixteen is timed: two
 //! readings of the clock cost as much as an entry does.
 
 use std::time::Instant;

@@ -55,8 +55,8 @@ impl Clip {
         *self.lo <= *key && *key < *self.hi
     }
 
-    /// The largest key inside, if no key is longer than `most_bytes`. Policies and histograms count
-    /// in closed bounds. Policies rely on this key to find tables that do not overlap.
+    /// The largest key inside, if no key is longer than `most_bytes`. Policies and histograms use
+    /// closed bounds. Policies rely on this key to find tables that do not overlap.
     pub fn last_inside(&self, most_bytes: usize) -> Vec<u8> {
         let mut key = self.hi.to_vec();
         match key.pop() {
@@ -69,7 +69,8 @@ impl Clip {
         key
     }
 
-    /// Decodes a clip at the front of bytes, which is both lengths and both bounds, and advances.
+    /// Decodes a clip at the front of the bytes, and advances past it. A clip is encoded as both
+    /// lengths and then both bounds.
     pub(crate) fn decode(rest: &mut Rest<'_>) -> Option<Clip> {
         let (lo_len, hi_len) = (rest.u16()?, rest.u16()?);
         let lo = rest.bytes(usize::from(lo_len))?.into();

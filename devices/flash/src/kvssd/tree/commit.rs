@@ -35,7 +35,7 @@ impl Node {
     }
 }
 
-/// A page of separated values, or the pages of a large one.
+/// A page of separated values, or the pages of one large value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ValueEntry {
     /// Number of the first page.
@@ -44,8 +44,8 @@ pub struct ValueEntry {
     pub page_count: u16,
     /// Group of its keys.
     pub group: u8,
-    /// Ascending sequence numbers of the group. From each of them on, up to the next start of any
-    /// page, the values are in this page.
+    /// Ascending sequence numbers of the group. This page holds the values from each of these
+    /// numbers up to the next number at which any page of the group starts.
     pub starts: Vec<u64>,
 }
 
@@ -60,7 +60,7 @@ pub struct Values {
     pub added: Vec<ValueEntry>,
 }
 
-/// A change of the tree, as one journal page describes it.
+/// A change to the tree, as one journal page describes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Commit {
     /// Number of the transaction; each is one more than the number before.
@@ -81,6 +81,6 @@ pub struct Commit {
     pub moved: Vec<(u64, u32)>,
     /// Tables that are added.
     pub added: Vec<Node>,
-    /// Changes of separated values.
+    /// Changes to separated values.
     pub values: Values,
 }

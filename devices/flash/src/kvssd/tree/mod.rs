@@ -247,8 +247,8 @@ fn shape_table(node: &Node, max_key_bytes: usize) -> Table {
         max_key: node.fence.last_inside(max_key_bytes).into_boxed_slice(),
         bytes: scaled_bytes(node.charged_pages),
         entries: node.record_count,
-        // The device has its own rule for tables with many deletes, which knows the snapshots. A
-        // move costs it no page.
+        // For tables with many deletes the device has a rule of its own that knows the snapshots.
+        // A move costs the device no page.
         tombstones: 0,
         min_seq: node.min_seq,
         max_seq: node.max_seq,
