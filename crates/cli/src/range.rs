@@ -21,7 +21,7 @@ pub struct Entry<'a> {
     pub expires_ms: Option<u64>,
 }
 
-/// A key whose value could not be made or read. Other keys can.
+/// A key whose value could not be made or read. The values of other keys may still be readable.
 #[derive(Clone, Debug)]
 pub struct Failed<'a> {
     pub key: &'a [u8],
@@ -230,8 +230,8 @@ impl Range {
     }
 
     /// Visits the key that a failed step reached, and returns the outcome of the next step. Fails
-    /// if the step reached no key. If the walk has no position, the next step fails again; this
-    /// reports the empty key.
+    /// if the step reached no key: the walk then has no position, so the next step fails too. If
+    /// the next step succeeds, the empty key is a key that the step reached.
     fn visit_failed(
         &self,
         cursor: &mut Cursor,
@@ -247,7 +247,7 @@ impl Range {
         Ok(next)
     }
 
-    /// Does the same for any store, whose scans have only one bound.
+    /// Does the same for a store of any kind. The scans of such a store have only one bound.
     pub fn walk_store(
         &self,
         store: &dyn KvStore,

@@ -61,7 +61,8 @@ impl Database {
         let directory = Directory::read(path, dialect)?;
         let manifest = directory.manifest()?;
         let lock = directory.lock()?;
-        // It is checked again, since the owner may have changed it before the lock was taken.
+        // The directory is read again, since the owner may have changed it before the lock was
+        // taken.
         let directory = Directory::read(path, dialect)?;
         let manifest = if lock.is_some() { directory.manifest()? } else { manifest };
         let (version, manifest_bytes) = read_manifest(&manifest, dialect)?;

@@ -463,7 +463,7 @@ mod tests {
         let mut tables: Vec<Table> =
             (0..9).map(|i| table(format!("a{i}00"), format!("a{i}99"), 1 << 27)).collect();
         tables.push(table("zzzz", "zzzz", 100));
-        // These tables have as many bytes, whose places are unknown.
+        // The next tables have as many bytes as the first, but the places of the bytes are unknown.
         tables.extend((0..9).map(|i| table("a000", ["b", "zz"][i % 2], 1 << 27)));
         let axis = axis(&tables);
         let widths: Vec<f64> = tables[..9]

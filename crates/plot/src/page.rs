@@ -10,7 +10,7 @@ const WIDE: f64 = 960.0;
 const NARROW: f64 = 360.0;
 const FILE: f64 = 480.0;
 
-/// Colours of elements without a colour of their own, in the light and in the dark.
+/// Colours of elements without a colour of their own, in light and in dark mode.
 pub const STYLE: &str = "\
 .ground{fill:#fff}.text{fill:#222}.faint{fill:#595959}.grid{stroke:#ddd;fill:none}\
 .empty{fill:#e9e9e9}\

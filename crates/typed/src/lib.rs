@@ -1,8 +1,8 @@
 //! Typed keys and values for Runstone, through serde.
 //!
-//! A [`TypedKeyspace`] puts types on a [`runstone::Keyspace`], which stores bytes. The bytes of a
-//! key keep its order ([`key`]), so ranges, prefixes and scans mean what they mean of the values;
-//! those of a value are JSON, or a [`ValueFormat`] of your own.
+//! A [`TypedKeyspace`] puts types on a [`runstone::Keyspace`], which stores bytes. Encoded keys
+//! sort as the typed keys do ([`key`]), so ranges, prefixes and scans mean the same for both. A
+//! value is stored as JSON, or in a [`ValueFormat`] of your own.
 //!
 //! ```
 //! use runstone::{Batch, Options, Store, WriteOptions};

@@ -1,5 +1,5 @@
-//! Records between stores and files: directories, JSON lines, CSV and TSV; and from databases of
-//! other stores. Not the store's own formats; those are the engine's.
+//! Moves records between stores and files (directories, JSON lines, CSV and TSV), and imports
+//! databases of LevelDB and RocksDB. Not here: the store's own formats, which are the engine's.
 
 pub mod ahead;
 pub mod csv;
@@ -21,7 +21,7 @@ use clap::ValueEnum;
 
 use crate::failure::{Failure, Result};
 
-/// Some programs begin a text with it; it is not part of the first record.
+/// Some programs begin a text with this mark, which is not part of the first record.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// How records are written in files.
@@ -57,7 +57,7 @@ impl Record {
     }
 }
 
-/// An instant as it is written; nothing for never.
+/// Reads the instant at which an entry expires. An empty text means never.
 fn parse_expiry(text: &[u8]) -> std::result::Result<Option<u64>, String> {
     if text.is_empty() {
         return Ok(None);
