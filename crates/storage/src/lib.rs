@@ -114,11 +114,12 @@ pub trait Storage: Send + Sync + Debug {
     /// Creates a file for reading and writing. Fails with `AlreadyExists` if the name is taken.
     fn create(&self, name: &str, category: Category) -> Result<Arc<dyn StorageFile>>;
 
-    /// Creates a file of exactly `capacity_bytes` zero bytes with its blocks reserved, whose
-    /// `write_at` costs a memory copy where the implementation can do that safely. A full disk is
-    /// found here, not at a later write. Falls back to an ordinary preallocated file. In either
-    /// case `set_len` and `punch` fail on this handle, and concurrent writes must not overlap. The
-    /// handle need not hold a descriptor, so reads may fail once the file has lost its name.
+    /// Creates a file of exactly `capacity_bytes` zero bytes, with its blocks reserved. A
+    /// `write_at` to this file costs a memory copy where the implementation can do that safely. A
+    /// full disk is found here, not at a later write. Falls back to an ordinary preallocated file.
+    /// In either case `set_len` and `punch` fail on this handle, and concurrent writes must not
+    /// overlap. The handle need not hold a descriptor, so reads may fail once the file has lost its
+    /// name.
     fn create_mapped(
         &self,
         name: &str,

@@ -14,8 +14,8 @@
 //!    of `low..high` which is still watched is dead: it would have seen earlier writes, and later
 //!    ones have narrowed the watch.
 //! 3. *Use.* A walk jumps over the range if its sequence number is not below those of the proofs.
-//!    It looks at the range after it has its sequence number. So a write that it can see and the
-//!    proofs could not has already narrowed the range.
+//!    It looks at the range after it has its sequence number. So if the walk can see a write that
+//!    the proofs could not see, that write has already narrowed the range.
 //! 4. If a walk could not prove all that it passed, the watch begins again, over all keys. The
 //!    proved part stays proved, since it was watched all the time. The next walk proves the rest.
 //! 5. *Expiry.* A range knows when the last of its expired entries expired. A walk whose clock
@@ -66,7 +66,7 @@ pub(crate) struct Walk {
 }
 
 impl Walk {
-    /// Begins a new row of entries.
+    /// Begins a new run of hidden entries.
     #[inline]
     pub fn clear(&mut self) {
         self.entries = 0;
@@ -163,7 +163,8 @@ pub(crate) struct DeadRange {
     pub high: Vec<u8>,
     /// The largest sequence number of its proofs.
     seq: SeqNo,
-    /// When the last expired entry inside expired, in milliseconds since 1970; 0 without one.
+    /// The latest expiry of the expired entries inside, in milliseconds since 1970; 0 if there are
+    /// none.
     expired_ms: u64,
     /// The approximate number of hidden entries that walks passed inside. The range with the fewest
     /// makes room for another.

@@ -314,8 +314,8 @@ fn beneath(kind: Option<Kind>, has_expired: bool, is_hidden: bool) -> Option<Lin
     match kind? {
         _ if has_expired => None,
         Kind::Delete => Some(Link::Beneath),
-        // These do not end the chain: what applies to the operands above lies below them, or is
-        // not known here.
+        // Versions of these kinds do not end the chain: what applies to the operands above lies
+        // below them, or is not known here.
         Kind::Merge | Kind::RangeDelete | Kind::Relocate => None,
         _ if is_hidden => Some(Link::Deleted),
         Kind::Put | Kind::ValuePointer => Some(Link::Beneath),

@@ -125,7 +125,7 @@ impl Runner {
         let purge_is_due =
             !self.catalog.tables.purge.lock().is_empty() && !claims.is_single_running("purge");
         if self.env.is_out_of_space() {
-            // These come before the flushes, which fail until there is space.
+            // Jobs that free space come before the flushes, which fail until there is space.
             let freeing = purge_is_due.then_some(Job::Purge);
             if let Some(job) = freeing.or_else(|| self.freeing_job(claims)) {
                 return Some(job);
@@ -391,7 +391,7 @@ impl Runner {
             // end the state of a full disk.
             self.release_held();
         }
-        // These succeed on a full disk too.
+        // Jobs of the kinds below succeed on a full disk too.
         let shows_space = !matches!(
             job,
             Job::Free(..) | Job::Prepare(Preparation::Chunk) | Job::Purge | Job::Sync
@@ -409,7 +409,7 @@ impl Runner {
                     None => Ok(()),
                 };
                 if keyspace.view.load().version.has_seeks() {
-                    // Its look-ups may have charged tables.
+                    // The look-ups of the collection may have charged tables.
                     self.schedule.stir(keyspace.id);
                 }
                 outcome

@@ -146,7 +146,7 @@ impl Slabs {
         self.mapped_bytes.load(Relaxed)
     }
 
-    /// The part of these that is free slots in slabs with other slots in use.
+    /// Bytes of the free slots in slabs with other slots in use; part of the mapped bytes.
     pub fn free_bytes(&self) -> u64 {
         self.free_bytes.load(Relaxed)
     }

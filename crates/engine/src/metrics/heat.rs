@@ -25,7 +25,7 @@ const KEPT_BYTES: usize = 1024;
 const MOST_AGE: Duration = Duration::from_secs(600);
 /// The most keys, and the most prefixes, that are reported of a keyspace.
 const TOLD: usize = 64;
-/// The most keyspaces that are reported: those with most reads.
+/// The most keyspaces that are reported: those with the most reads.
 const TOLD_KEYSPACES: usize = 64;
 
 /// The keys of a keyspace that are read most, estimated from the reads of the last minutes that
@@ -99,8 +99,8 @@ impl Heat {
         read.key.extend_from_slice(key);
     }
 
-    /// What is hot in the keyspaces with most reads. O(samples) and a sort; the lock is held for a
-    /// copy of the samples.
+    /// What is hot in the keyspaces with the most reads. O(samples) and a sort; the lock is held
+    /// for a copy of the samples.
     pub(crate) fn told(
         &self,
         now: Instant,

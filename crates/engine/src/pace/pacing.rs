@@ -260,7 +260,7 @@ mod tests {
             // Work costs nothing, or the writes beside it are even faster.
             (160, 160, 960),
             (160, 100, 960),
-            // It costs an eighth, a third, a half, nearly all of the rate.
+            // Work costs an eighth, a third, a half, nearly all of the rate.
             (160, 180, 960),
             (160, 240, 389),
             (160, 320, 260),

@@ -1,4 +1,4 @@
-//! A standard iterator from both ends, by one cursor for each end.
+//! A standard iterator from both ends, made of two cursors, one for each end.
 
 use crate::error::Result;
 use crate::values::Value;

@@ -117,8 +117,9 @@ impl Engine {
     fn pin_flushed_state(self: &Arc<Self>) -> Result<(StoreState, Vec<Pinned>)> {
         self.env.check_writable()?;
         let _one_at_a_time = self.checkpointing.lock();
-        // No flush begins until the moment is known, and a flush that already runs takes an older
-        // memtable. A flush that finds no room blames this snapshot only if no checkpoint waits.
+        // No flush begins until the moment is known, and a flush that is already running takes an
+        // older memtable. A flush that finds no room blames this snapshot only if no checkpoint
+        // waits.
         self.schedule.set_flush_limit(0);
         let _unlimited = Unlimited(self);
         // A flush may begin a collection, which moves values and writes pointers after the moment.

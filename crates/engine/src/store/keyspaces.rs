@@ -190,7 +190,7 @@ impl Engine {
         manifest.log_start = log_start;
         self.catalog.remove_keyspace(&keyspace);
         drop(manifest);
-        // Its pressure on writers ends with it.
+        // The pressure of the keyspace on writers ends with the keyspace.
         self.pressure.refresh([&keyspace]);
         let view = keyspace.view.load_full();
         view.version.handles().for_each(|handle| handle.mark_obsolete());

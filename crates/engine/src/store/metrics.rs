@@ -65,7 +65,7 @@ impl Engine {
         }
     }
 
-    /// The keys that are read most, of the keyspaces with most reads.
+    /// The keys that are read most, of the keyspaces with the most reads.
     pub(crate) fn heat(&self, now: Instant) -> Vec<KeyspaceHeat> {
         let keyspaces = self.catalog.keyspaces.read().clone();
         let name = |id| keyspaces.get(&id).map(|keyspace| keyspace.name.clone());

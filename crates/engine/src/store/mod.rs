@@ -361,8 +361,8 @@ impl Store {
         self.inner.metrics_snapshot()
     }
 
-    /// The keys and prefixes that are read most, of the 64 keyspaces with most reads. It is an
-    /// estimate from a sample of the last minutes. Keyspaces without a sampled read are missing.
+    /// The keys and prefixes that are read most, of the 64 keyspaces with the most reads. This is
+    /// an estimate from a sample of the last minutes. Keyspaces without a sampled read are missing.
     ///
     /// ```
     /// # fn main() -> runstone::Result<()> {

@@ -290,7 +290,7 @@ impl PooledFile {
     /// Lets `with` use the open file. The file stays open meanwhile.
     fn with<T>(&self, with: impl FnOnce(&dyn StorageFile) -> Result<T>) -> Result<T> {
         let turn = self.files.list.turn.load(Relaxed);
-        // It is stored only when it changes, because readers share the cache line.
+        // The turn is stored only when it changes, because readers share the cache line.
         if self.used.load(Relaxed) != turn {
             self.used.store(turn, Relaxed);
         }

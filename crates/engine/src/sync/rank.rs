@@ -76,8 +76,8 @@ ranks! {
     SliceFailed,
     /// The slices of a compaction that are done.
     SliceDone,
-    /// Collections of a value file that write pointers, against flushes. A flush holds those of all
-    /// its keyspaces, and no other flush or collection has the claim to one of them.
+    /// Collections of a value file that write pointers, against flushes. A flush holds the locks of
+    /// all its keyspaces, and no other flush or collection has the claim to one of these keyspaces.
     Flushing true,
     /// The end of a generation of memtables.
     Turning,

@@ -366,7 +366,7 @@ impl TableBuilder {
         if let Some(step) = self.write_back.wrote(self.written_bytes, self.out.len()) {
             let Range { start, end } = step.wait_for;
             self.file.write_back(step.begin, start..end)?;
-            // It is on disk, so it can leave memory.
+            // The range is on disk, so it can leave memory.
             if start < end && self.is_cold() {
                 self.file.drop_cached(start, end - start);
             }

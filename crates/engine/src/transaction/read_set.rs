@@ -91,7 +91,7 @@ impl ReadSet {
         })
     }
 
-    /// Refuses the read that exceeds the limit. What it noted stays, which is the safe side.
+    /// Refuses the read that exceeds the limit. What it noted stays, to be on the safe side.
     fn check(&self) -> Result<()> {
         if self.bytes <= self.limit_bytes {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Manifest records: the content of one atomic change of the store, and its encoding.
+//! Manifest records: the content of one atomic change to the store, and its encoding.
 //!
 //! ```text
 //! record     := synced_to varint | (tag varint | bytes)*

@@ -283,7 +283,7 @@ impl Default for GroupEdit {
     }
 }
 
-/// An atomic change of a layout.
+/// An atomic change to a layout.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ValueEdit {
     /// The number of the value file.

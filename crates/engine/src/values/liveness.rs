@@ -324,7 +324,7 @@ impl Judge<'_> {
             let shadowed = shadowed || (!newest && seeded!(CollectionForgetsSnapshots));
             let is_dead = self.dead.contains_key(&entry.stream_offset);
             if !newest && !is_dead {
-                // Its key was updated, so the newest version is hot.
+                // The key of the entry was updated, so the newest version is hot.
                 self.kept[before..].last_mut().into_iter().for_each(|(_, cools)| *cools = false);
             }
             let is_held = self.held.contains(&entry.stream_offset);

@@ -76,7 +76,8 @@ struct Span {
 pub(crate) type Give<'a> = dyn FnMut(usize, Result<FoundValue>) + 'a;
 
 impl ValueFile {
-    /// Gives each request that `which` lists its value, read from the file, or its place.
+    /// For each request that `which` lists, gives the value, read from the file, or the value's
+    /// place.
     pub(crate) fn read_many(
         &self,
         wanted: &[ValueLookup<'_>],
@@ -143,7 +144,7 @@ impl ValueFile {
         }
     }
 
-    /// Runs step 1. Requests come by group. All groups are loaded before the cold stream, see
+    /// Runs step 1. Requests are sorted by group. All groups are loaded before the cold stream, see
     /// `find`.
     fn find_all(
         &self,

@@ -282,7 +282,7 @@ impl Separation {
             true => appender.store().name_early(syncs)?,
             false => None,
         };
-        // It syncs the file for both.
+        // The appender syncs the file for both.
         let edit = appender.finish()?;
         Ok(Some(Separated { appender, edit, early }))
     }

@@ -271,7 +271,7 @@ impl Wal {
         if self.opening.is_empty() {
             return Ok(());
         }
-        // They say nothing about durability. The buffer of the thread may be in use.
+        // These records say nothing about durability. The buffer of the thread may be in use.
         let mut head = Vec::with_capacity(HEAD_BYTES);
         [next_seq, next_seq - 1, 0].into_iter().for_each(|n| put_varint(&mut head, n));
         let mut left = std::mem::take(&mut self.opening).into_iter();

@@ -234,7 +234,7 @@ impl LogTail {
         let after = self.segment.as_ref().map_or(self.start.segment, |(number, _)| number + 1);
         for number in segments(&*self.storage, after)? {
             let mut reader = match open_segment(&*self.storage, number) {
-                // It was recycled meanwhile.
+                // The segment was recycled meanwhile.
                 Err(error) if is_gone(&error) => continue,
                 Ok(None) => continue,
                 Ok(Some(reader)) => reader,
@@ -255,7 +255,7 @@ impl LogTail {
 /// The sequence number with which a segment begins. `None` if it has no record.
 fn first_seq(storage: &dyn Storage, number: u64) -> Result<Option<SeqNo>> {
     let reader = match open_segment(storage, number) {
-        // It was recycled meanwhile.
+        // The segment was recycled meanwhile.
         Err(error) if is_gone(&error) => return Ok(None),
         opened => opened?,
     };

@@ -477,8 +477,8 @@ impl Committer {
         Ok((first_seq, views))
     }
 
-    /// Announces a batch that was logged in this segment to its memtables. The other two numbers
-    /// are the entries that were looked at for it, and the bytes that were copied.
+    /// Announces a batch that was logged in `segment` to its memtables. `entries` were looked at
+    /// for the batch, and `bytes` were copied.
     #[inline(always)]
     pub(super) fn announce(
         &self,

@@ -7,16 +7,17 @@ use crate::shape::plan::Plan;
 use crate::shape::{Run, RunSlot};
 use crate::text::format_bytes;
 
-/// At this many times the count of runs that makes it sink, a level has waited long enough.
+/// A level has waited long enough when it has this many times as many runs as make it sink.
 pub(crate) const PATIENCE: u32 = 2;
 
 /// The newest contiguous idle runs of a level, if it has [`PATIENCE`] times `trigger` of them.
 ///
-/// From its newest on, a run joins while it is at most twice what was gathered, so that a large old
-/// run is not rewritten for small new ones: a byte's run grows by half at least each time, so it is
-/// rewritten O(log) times. (If the factor were one instead of two, a flush that is a byte larger
-/// than the next would stop it.) The output takes the place and id of the newest run, which the job
-/// owns: age order stays as it was.
+/// The runs are gathered from the newest on. The next older run joins if it is at most twice as
+/// large as all gathered so far, so that a large old run is not rewritten for small new ones: each
+/// time a byte is rewritten, its run grows by half at least, so this happens O(log) times. (If the
+/// factor were one instead of two, a flush that is a byte larger than the next would end the
+/// gathering.) The output takes the place and id of the newest run, which the job owns: age order
+/// stays as it was.
 pub(crate) fn compact_newest(job: &Job<'_>, level: u32, trigger: u32) -> Option<Plan> {
     let runs = job.shape.level(level).runs();
     let is_free = |run: &Run| job.is_idle(&run.tables);

@@ -219,7 +219,7 @@ pub struct Placement {
     pub table: Arc<Table>,
 }
 
-/// An atomic change of a shape: trims first, then removals, relabels, placements, state.
+/// An atomic change to a shape: trims first, then removals, relabels, placements, state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Edit {
     /// Tables of runs that show only their keys from this one on, until they leave.

@@ -250,7 +250,7 @@ impl HistoryReader {
         // Tables may have writes that are no longer in the log.
         self.log.pass_to(seq);
         self.read.own_seq = self.read.own_seq.max(self.log.last_seq());
-        // Nobody checked which of them have values to which only the log points.
+        // Nobody checked which value files have values to which only the log points.
         let layouts = self.manifest.state.keyspaces.values().flat_map(|one| &one.values);
         self.read.value_files = layouts.map(|layout| layout.number).collect();
         self.sync_read()
@@ -398,7 +398,7 @@ impl HistoryReader {
             None => self.log.look_ahead()?,
         };
         let Some(mut ahead) = ahead else {
-            // Its segment is gone, below the floor of the log.
+            // The segment of the load is gone, below the floor of the log.
             return Ok(self.manifest.state.log_start_seq > load);
         };
         let mut has_ended = false;
@@ -457,7 +457,7 @@ impl HistoryReader {
         }
         for number in &self.read.value_files {
             match self.own.open(&values_name(*number), Category::Value) {
-                // Nothing points to it any more.
+                // Nothing points to the missing file any more.
                 Err(error) if error.is_not_found() => {}
                 file => file?.sync()?,
             }
@@ -468,7 +468,7 @@ impl HistoryReader {
         let floor = self.manifest.state.log_floor;
         for number in &self.read.segments {
             match self.own.open(&segment_name(*number), Category::Wal) {
-                // It was removed after an edit that is durable: all of it is in tables.
+                // The segment was removed after an edit that is durable: all of it is in tables.
                 Err(error) if error.is_not_found() && *number < floor => {}
                 segment => segment?.sync()?,
             }

@@ -59,7 +59,8 @@ impl StateReader {
     /// The state of `follower` as of `through`, for keys that were written after `after`.
     pub(super) fn new(follower: Follower, gap: Gap, before: Position) -> Result<StateReader> {
         let store: Store = follower.store();
-        // Those of the view: the store may have others by now, and the log will report them.
+        // The keyspaces of the view: the store may have others by now, and the log will report
+        // them.
         let keyspaces = store.inner.catalog.all().iter().map(|one| describe(one)).collect();
         let names = store.keyspaces();
         let left: Result<VecDeque<Keyspace>> =

@@ -154,7 +154,7 @@ impl Following {
 /// Copies are made in steps of this many bytes.
 const STEP_BYTES: u64 = 1 << 20;
 
-/// Copies bytes from one file to a place of another.
+/// Copies bytes from one file to a place in another.
 pub(crate) fn copy_range(
     from: &dyn StorageFile,
     (mut offset, mut bytes): (u64, u64),

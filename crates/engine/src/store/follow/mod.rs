@@ -506,7 +506,7 @@ impl Following {
         match end {
             Some(durable) if durable > self.manifest.place() => Ok(Round::Manifest),
             Some(_) => {
-                // It failed.
+                // The load failed.
                 self.ended_load = load;
                 Ok(Round::Again)
             }

@@ -30,7 +30,7 @@ use crate::metrics::{KeyspaceHeat, MetricsSnapshot};
 
 /// The file.
 pub(crate) const METRICS: &str = "metrics";
-/// Its name before it is whole.
+/// The name of this file before it is whole.
 const METRICS_NEW: &str = "metrics.new";
 /// When the store was last scrubbed.
 pub(crate) const SCRUBBED: &str = "scrubbed";

@@ -146,7 +146,8 @@ impl Repairing {
         }
         for (_, table) in whole() {
             self.report.carried_tables += 1;
-            // It may have been copied here, and what was read of it may be only in memory.
+            // The table may have been copied here, and the bytes that were read from it may be only
+            // in memory.
             storage.open(&table_name(table.id), Category::Table)?.sync()?;
         }
         for layout in &state.values {

@@ -1,7 +1,7 @@
 //! Finds the values that tables and log point to.
 //!
 //! With a layout from a manifest, a pointer leads to its record as in an open store. Every record
-//! is checked: by its checksum, and because it holds key and number of its version.
+//! is checked: by its checksum, and because it holds the key and the number of its version.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,7 +30,8 @@ const CACHE_BYTES: u64 = 64 << 20;
 pub(super) struct FoundValues {
     /// The files that a manifest describes, by number.
     pub(super) files: BTreeMap<u64, ValueFile>,
-    /// What lies in the slots of each file. Used where a layout is missing, or does not lead there.
+    /// What lies in the slots of each file. Used where a layout is missing, or does not lead to a
+    /// record.
     slots: BTreeMap<u64, Slots>,
     /// Whether the layouts are those in force.
     pub(super) is_exact: bool,
@@ -41,7 +42,7 @@ pub(super) struct FoundValues {
 }
 
 impl FoundValues {
-    /// Opens what is there.
+    /// Opens the value files that can be opened.
     pub(super) fn open(storage: &Arc<dyn Storage>, basis: &Basis) -> Result<FoundValues> {
         let cache = Arc::new(Cache::new(CACHE_BYTES));
         let context = TableContext::new(Arc::clone(storage), cache, basis.uid.unwrap_or(0));
@@ -100,7 +101,8 @@ impl FoundValues {
         slots.find(key, seq_of(trailer), is_moved, &pointer).ok_or(why)
     }
 
-    /// Whether the layouts lead from an entry that points to a value to a record. It is not read.
+    /// Whether the layouts have a record for an entry that points to a value. The record is not
+    /// read.
     pub(super) fn holds(&self, entry: &[u8]) -> bool {
         let Ok(pointer) = Pointer::of_entry(entry) else { return false };
         let file = self.files.get(&pointer.store);
