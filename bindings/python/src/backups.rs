@@ -307,7 +307,7 @@ impl Backups {
         Ok(Archiver(Own::new(Alone::new(Some(begun)))))
     }
 
-    /// Ends its use. A second call does nothing.
+    /// Ends the use of the directory. A second call does nothing.
     fn close(&self) {
         if let Ok(held) = self.held.get() {
             held.end();
@@ -367,7 +367,7 @@ impl Archiver {
         self.with(py, |archiver| Ok(Position(archiver.position())))
     }
 
-    /// A second call does nothing, and neither does one in a fork.
+    /// A second call does nothing, nor does a call in a fork do anything.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if self.0.is_foreign() {
             return Ok(());

@@ -169,7 +169,7 @@ impl Changes {
         self.with(py, |reader| Ok(Position(reader.position())))
     }
 
-    /// A second call does nothing, and neither does one in a fork.
+    /// A second call does nothing, nor does a call in a fork do anything.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if self.0.is_foreign() {
             return Ok(());

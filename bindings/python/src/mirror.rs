@@ -82,7 +82,7 @@ impl Mirror {
         self.with(py, |mirror| Ok(Position(mirror.position())))
     }
 
-    /// A second call does nothing, and neither does one in a fork.
+    /// A second call does nothing, nor does a call in a fork do anything.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if self.0.is_foreign() {
             return Ok(());

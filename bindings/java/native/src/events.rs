@@ -1,5 +1,6 @@
-//! Events of a store for a listener in Java. Threads of the store call it, which no thread of Java
-//! began: each is known to the JVM for as long as its call takes, so that it delays no exit.
+//! Events of a store for a listener in Java. The threads that call the listener are the store's,
+//! and Java did not begin them: each is known to the JVM for as long as its call takes, so that it
+//! delays no exit.
 
 use std::fmt;
 

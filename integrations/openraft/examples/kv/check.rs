@@ -67,7 +67,7 @@ pub async fn run(arguments: &Arguments) -> Result<(), String> {
     Ok(())
 }
 
-/// Writes and reads until it is over.
+/// Writes and reads until the run is over.
 async fn work(
     mut client: Client,
     number: u64,
