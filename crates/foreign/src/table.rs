@@ -67,7 +67,7 @@ impl Table {
         Ok(table)
     }
 
-    /// The name of its order of keys, if the table has it.
+    /// The name of the order of its keys, if the table records that.
     pub fn comparator(&self) -> Option<&str> {
         self.properties.comparator.as_deref()
     }

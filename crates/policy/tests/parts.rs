@@ -1,5 +1,6 @@
-//! Plans that are installed part by part: every tree between is, for each key, the one before or
-//! the one after; the last is the one that a single edit makes. Not for the engine's use of it.
+//! Plans that are installed part by part: for each key, every tree in between is either the tree
+//! before the plan or the tree after it, and the last tree is the one that a single edit makes. Not
+//! here: how the engine installs plans in parts.
 
 mod support;
 
@@ -78,7 +79,8 @@ proptest! {
         let mut bounds: Vec<u8> = bounds.into_iter().filter(|bound| *bound <= last).collect();
         bounds.push(last + 1);
         let starts = [0].into_iter().chain(bounds.iter().copied());
-        // One part leaves nothing; not the first, for which the engine waits for an output.
+        // One part has no output. This is never the first part, because the engine waits for an
+        // output before it installs that one.
         let part = |(at, (from, to)): (usize, (u8, &u8))| {
             (at == 0 || at != lost).then(|| over(100 + at as u64, from, to - 1))
         };

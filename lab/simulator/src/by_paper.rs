@@ -113,8 +113,8 @@ impl SegmentGroups {
 }
 
 /// WiscKey's circular log, as HashKV's vLog has it (section 2.2): collections read chunks at the
-/// tail until a chunk's worth of records was garbage, look each record up, and append the newest of
-/// their keys again.
+/// tail until a chunk's worth of records was garbage, look each record up, and append again those
+/// that are the newest of their keys.
 #[derive(Clone, Debug)]
 pub struct CircularLog {
     capacity_records: u64,

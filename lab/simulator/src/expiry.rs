@@ -26,7 +26,7 @@ pub(super) struct Left {
 }
 
 impl Simulator<'_> {
-    /// The same tree in which an entry expires once `ttl_bytes` were written after it.
+    /// The same tree, but an entry expires once `ttl_bytes` were written after it.
     pub fn with_expiry(self, ttl_bytes: u64) -> Self {
         let ttl_flushes = ttl_bytes.div_ceil(self.workload.flush_bytes.max(1)).max(1);
         Simulator { ttl_flushes: Some(ttl_flushes), ..self }

@@ -35,7 +35,7 @@ fn flip(file: &PathBuf, at: usize) {
     fs::write(file, bytes).expect("a file");
 }
 
-/// The lines that a damaged export wrote are right, and its missing ranges are the others.
+/// The lines that a damaged export wrote are right, and all other keys are in its missing ranges.
 fn check(lines: &str, missing: &serde_json::Value) -> usize {
     let right: BTreeMap<String, String> = (0..ENTRIES).map(|i| (key(i), line(i))).collect();
     let found: Vec<&str> = lines.split_inclusive('\n').collect();

@@ -156,7 +156,7 @@ impl Runner {
     }
 
     /// Whether compactions and collections must not begin. A pause does not count while writers are
-    /// slowed down, because they may be until one has run.
+    /// slowed down, because they may remain slow until a compaction or collection has run.
     fn is_paused(&self) -> bool {
         self.schedule.holds_compactions() && self.env.throttle.permille() == 0
     }

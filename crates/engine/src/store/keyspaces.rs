@@ -158,14 +158,15 @@ impl Engine {
         }
         self.schedule.check_not_loading(Some(keyspace.id))?;
         if !self.committer.mark_dropped(&keyspace) {
-            // Another thread drops it already.
+            // Another thread is already dropping the keyspace.
             return Err(unknown());
         }
         self.schedule.wait_for_keyspace(keyspace.id);
         reached!(KeyspaceMarked);
         let mut manifest = self.catalog.manifest.lock();
-        // The log no longer needs what only its memtables needed. A close removes the log segment
-        // by segment, and a crash in between must not leave a log that lacks its beginning.
+        // The log no longer needs what only the memtables of the keyspace needed. A close removes
+        // the log segment by segment, and a crash in between must not leave a log that lacks its
+        // beginning.
         let log_start = self.committer.log_floor_without(|other, _| other.id == keyspace.id);
         let mut append = || {
             self.env.check_not_stopped()?;

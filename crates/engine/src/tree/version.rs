@@ -368,7 +368,7 @@ mod tests {
     }
 
     /// The hit in the compacted table is older than what Q may hold, so Q is probed as well, and
-    /// counted separately; where the hit is newer than all of Q, it is not.
+    /// counted separately. If the hit is newer than all of Q, Q is not probed.
     #[test]
     fn probes_behind_a_hit_are_counted_apart() {
         let compacted: &[(&str, SeqNo)] = &[("p1", 300), ("q1", 101), ("q2", 390)];

@@ -163,8 +163,8 @@ pub struct PolicyState {
     pub last_level: u32,
     /// Flushes since the keyspace was made (stack-based policies).
     pub flush_count: u64,
-    /// The prefix rule by which tables are cut, once a table was (adaptive tiering). It never
-    /// changes after that.
+    /// The prefix rule by which tables are cut, once a table was cut by prefix (adaptive tiering).
+    /// The rule never changes after that.
     pub prefix: Option<PrefixRule>,
 }
 
@@ -179,7 +179,7 @@ pub struct Shape {
     /// inputs of a compaction that is installed part by part ([`crate::parts`]). All other numbers
     /// of such a table are those of the file, so they are bounds for what it shows.
     pub trims: BTreeMap<TableId, Box<[u8]>>,
-    /// What is left of such a plan. A hint: the tree is sound without it.
+    /// What is left of a plan that is installed part by part. A hint: the tree is sound without it.
     pub pending: Option<Arc<Plan>>,
 }
 
@@ -224,8 +224,8 @@ pub struct Placement {
 pub struct Edit {
     /// Tables of runs that show only their keys from this one on, until they leave.
     pub trim: Vec<(TableId, Box<[u8]>)>,
-    /// What is left of a plan that this edit installs in part. An edit without it that removes a
-    /// table of the plan noted before ends that plan.
+    /// What is left of a plan that this edit installs in part. If an edit notes no plan but removes
+    /// a table of the plan that was noted before, it ends that plan.
     pub pending: Option<Arc<Plan>>,
     /// Ids that leave.
     pub remove: Vec<TableId>,

@@ -1,8 +1,8 @@
 //! The interfaces through which hosts use a KVSSD: the key-value commands of NVMe, and an API in
 //! the style of SNIA's.
 //!
-//! A front is thin: it checks sizes and looks up conditions, and the device does the rest. A device
-//! is used through only one of them all its life, since the API puts a prefix before each key. A
+//! A front is thin: it checks sizes and looks up conditions, and the device does the rest. All its
+//! life a device is used through only one front, since the API puts a prefix before each key. A
 //! front holds the device, so nobody else can write between the look-up of a condition and the
 //! write.
 

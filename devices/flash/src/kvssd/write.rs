@@ -59,7 +59,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Something may be removed that was needed when a search for space failed.
+    /// Notes that something which was needed when a search for space failed may be removed now.
     pub(super) fn search_again(&mut self) {
         self.is_squeezed = false;
     }

@@ -51,7 +51,7 @@ struct Replaced {
     follower: Option<Follower>,
     mirror: Option<Mirror>,
     archiver: Option<(Archiver, PathBuf)>,
-    /// How often each of them showed what lies there.
+    /// How often each of the four readers showed what lies there.
     shown: [u32; 4],
 }
 

@@ -26,7 +26,7 @@ pub enum How {
     Zero,
 }
 
-/// One damage.
+/// What is damaged, and how.
 #[derive(Clone, Copy, Debug)]
 pub struct Damage {
     pub family: Family,

@@ -17,7 +17,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::kvssd::format::kv_page::page_room_bytes;
 use crate::kvssd::tree::ValueEntry;
 
-/// A page of values, or the pages of a large one.
+/// A page of values, or the pages of one large value.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ValuePage {
     pub(crate) group: u8,
