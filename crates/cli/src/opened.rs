@@ -81,7 +81,7 @@ pub trait Target {
     fn can_load(&self) -> bool {
         false
     }
-    /// Writes records whose keys ascend without the batch, which is empty: all or none.
+    /// Writes records with ascending keys, all or none, past the batch, which is empty.
     fn load(
         &mut self,
         _records: &mut dyn Iterator<Item = Result<(Vec<u8>, Vec<u8>)>>,

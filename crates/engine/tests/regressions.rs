@@ -477,8 +477,8 @@ fn small_values_that_are_kept_hold_no_memtable() {
     assert!(kept.iter().all(|value| *value == [1; 300]));
 }
 
-/// Large values are not copied. Each keeps its pages of a dropped memtable, which are counted, and
-/// the cache does not shrink for them. Formerly it kept the whole memtable.
+/// Large values are not copied. Each keeps its pages of a dropped memtable. The pages are counted,
+/// and the cache does not shrink for them. Formerly a value kept the whole memtable.
 #[test]
 fn large_values_that_are_kept_are_counted_beside_the_budget() {
     let store = with_small_memtables();

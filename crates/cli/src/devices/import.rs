@@ -1,5 +1,5 @@
 //! Imports into a KVSSD. It has one space of keys, so the progress of an import lies in a file
-//! beside the image, which is written after each batch.
+//! beside the image. That file is written after each batch.
 //!
 //! A kill between the two repeats a batch, which changes nothing: records are written again in the
 //! same order. A power loss of the machine may leave the file ahead of the device. The sequence

@@ -13,7 +13,7 @@
 //! 4. the layout would build the same block ([`WholeBlock::fits`]), and asks for no prefixes;
 //! 5. the open output block is empty or nearly full, or enough blocks in a row can be copied to
 //!    make one short block cheap;
-//! 6. no range delete hides an entry of it, which the caller checks.
+//! 6. no range delete hides an entry of the block: the caller checks this.
 //!
 //! All of this follows from the inputs and from the start of the output table, which is the start
 //! of a cell. So the files are the same for every number of slices.

@@ -101,7 +101,7 @@ impl Runner {
         Some((self.schedule.claim(&mut claims, job.claim()), job))
     }
 
-    /// The same in a store that has been idle, which has more to do.
+    /// The same in a store that has been idle, where more is to be done.
     pub(super) fn claim_idle(&self) -> Option<ClaimedJob> {
         let mut claims = self.schedule.lock();
         let due = self.next_job(&mut claims, true);

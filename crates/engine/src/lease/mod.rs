@@ -1,8 +1,8 @@
 //! Leases: how readers in other processes keep the files that they read.
 //!
 //! A follower reads the files of a store while another process writes to it. It holds a lease: a
-//! file `NN.lease` of the store, locked by the kernel, which says up to which edit of the manifest
-//! the follower has read. Everything that a later edit freed stays.
+//! file `NN.lease` of the store, which the kernel locks, and which says up to which edit of the
+//! manifest the follower has read. Everything that a later edit freed stays.
 //!
 //! ```text
 //! lease := magic "RunLease" | id u64 | manifest u64 | bytes u64 | checksum u64

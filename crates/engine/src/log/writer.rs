@@ -82,8 +82,8 @@ impl LogWriter {
         Ok(self.file.write_at(self.position, &ZEROS[..len])?)
     }
 
-    /// Leaves room for a record of this many bytes, which is written later or never. The next
-    /// record lies after it.
+    /// Leaves room for a record of this many bytes, to be written later or never. The next record
+    /// lies after it.
     pub fn reserve(&mut self, bytes: usize) -> Place {
         let (file, id, offset) = (Arc::clone(&self.file), self.id, self.position);
         self.position = end_of(offset, bytes);

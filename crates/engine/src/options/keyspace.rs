@@ -136,7 +136,7 @@ with_setters! {
         /// `json-merge-patch`; a program may register others.
         #[serde(skip_serializing_if = "String::is_empty")]
         pub merge_operator: String = String::new(),
-        /// Filter that compactions show entries to, which the program registers; empty for none.
+        /// Filter, registered by the program, to which compactions show entries; empty for none.
         #[serde(skip_serializing_if = "String::is_empty")]
         pub compaction_filter: String = String::new(),
         /// Seconds from a write until its entry expires, unless the write sets its own; 0 for

@@ -306,7 +306,7 @@ mod tests {
         assert_eq!(most, 6 * MOST_TURN, "no pause is longer");
     }
 
-    /// Runs a compaction for this many milliseconds, which asks every millisecond. Beside it,
+    /// For this many milliseconds, runs a compaction that asks every millisecond. Beside it,
     /// writes of 160 or 320 microseconds come, one after another. Returns how long it paused.
     fn run(pace: &Pace, start: Instant, milliseconds: u32, writes: bool) -> Duration {
         let (mut now, mut paused, end) = (start, Duration::ZERO, start + MILLI * milliseconds);

@@ -158,7 +158,7 @@ fn step(reader: &mut LogReader, number: u64, end: &mut Option<(u64, u64)>) -> Re
     Ok(next)
 }
 
-/// Counts the valid records after the end of the valid part, which are an unsynced suffix. It is
+/// Counts the valid records after the end of the valid part: they are an unsynced suffix. It is
 /// corruption if one of them says that the missing part was synced.
 fn judge(storage: &dyn Storage, recovered: &mut Recovered) -> Result<()> {
     let ((number, offset), expected) = (recovered.end, recovered.last_seq + 1);

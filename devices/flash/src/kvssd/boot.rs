@@ -276,8 +276,8 @@ fn as_found(mut options: KvSsdOptions, tree: &Tree) -> KvSsdOptions {
     options
 }
 
-/// The number of value groups: the groups of the device if it has any, which new options cannot
-/// change.
+/// The number of value groups: the groups of the device if it has any, because new options cannot
+/// change their number.
 fn group_count(options: &KvSsdOptions, tree: &Tree, geometry: &Geometry) -> Result<u8> {
     let wanted = options.group_count(geometry);
     let Some(found) = tree.group_count() else { return Ok(wanted) };

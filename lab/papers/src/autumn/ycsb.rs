@@ -25,7 +25,7 @@ const LIMITS: Limits = Limits {
     background_speed: 1,
 };
 
-/// Beside a background that is this many times as fast, no writer waits.
+/// Beside a background that is this many times as fast as the client, no writer waits.
 const FAST: u64 = 16;
 
 /// Each mix with its percentage of writes.

@@ -121,7 +121,7 @@ const UNFILTERED: &str = "without filters";
 /// The effect of a family of devices on each design.
 type Filters = fn(Design) -> Design;
 
-/// How many times as fast HashKV was, where compactions wait for nothing.
+/// How many times as fast HashKV was as leveled and vLog, where compactions wait for nothing.
 fn show_small(report: &mut PaperReport, has: &str, runs: &[Run]) {
     let [leveled, vlog, hashkv] = runs else { return };
     let updates = [leveled, vlog].map(|other| hashkv.per_second() / other.per_second());

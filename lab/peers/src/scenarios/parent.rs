@@ -36,7 +36,7 @@ pub struct StoreOutcome {
     pub rounds: Vec<Figures>,
 }
 
-/// Runs all rounds of each scenario in directories below `base` that do not survive.
+/// Runs all rounds of each scenario in temporary directories below `base`.
 pub fn compare(
     scenarios: &[&'static Scenario],
     runners: &[Runner],
