@@ -4,7 +4,8 @@
 //! * [`files`]: the repository as texts by path.
 //! * [`style`]: first lines, columns, lengths of functions, unfinished work, documents.
 //! * [`links`]: links and numbers of sections lead somewhere.
-//! * [`figures`]: figures of documents are those of the files that they come from.
+//! * [`figures`]: figures of documents are those of the files that they come from; [`scales`]: the
+//!   list of claims whose word changes with the scale is that of the results.
 //! * [`locks`]: every lock of the engine has a rank.
 //! * [`options`]: every option is explained once.
 //! * [`unsafety`]: where unsafe code may be, and how much there is.
@@ -26,5 +27,6 @@ pub mod links;
 pub mod locks;
 pub mod options;
 pub mod rooms;
+pub mod scales;
 pub mod style;
 pub mod unsafety;

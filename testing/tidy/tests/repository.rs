@@ -1,7 +1,7 @@
 //! The rules hold in this repository. The tests beside each rule show that it notices a violation.
 
 use runstone_tidy::files::{Files, places, read, root};
-use runstone_tidy::{crates, figures, links, locks, options, rooms, style, unsafety};
+use runstone_tidy::{crates, figures, links, locks, options, rooms, scales, style, unsafety};
 
 fn files() -> Files {
     let files = read(&root()).expect("the repository is readable");
@@ -38,6 +38,7 @@ fn locks_have_ranks() {
 #[test]
 fn figures_are_those_of_their_files() {
     none(figures::differing(&files()));
+    none(scales::differing(&files()));
 }
 
 #[test]
