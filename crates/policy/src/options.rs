@@ -112,8 +112,8 @@ options! {
     /// How flat the tree of `garnering` is, above 0 to 1; 1 is leveling. At least 0.001, rounded
     /// to thousandths.
     c(f64) c: Thousandths = Thousandths::from(0.8);
-    /// K: the most runs of a level above the last, for `fluid`, or the most tables that overlap
-    /// between two guards, for `guards`. At least 1.
+    /// K: for `fluid`, the most runs of a level above the last; for `guards`, the most tables that
+    /// overlap between two guards. At least 1.
     max_runs(u32) max_runs: u32 = 9;
     /// Z: the most runs of the last level, for `fluid`. At least 1.
     last_level_runs(u32) last_level_runs: u32 = 1;
