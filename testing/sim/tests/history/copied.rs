@@ -232,6 +232,21 @@ fn a_copy_of_an_open_store_without_a_log_begins_another_history() {
     assert!(matches!(found, Err(Error::HistoryForked { .. })), "{found:?}");
 }
 
+/// The copy names the same manifest with the same length, but the store was closed since.
+#[test]
+fn a_reader_at_rest_notices_a_copy_from_before_the_close() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let [path, copy] = ["store", "copy"].map(|name| dir.path().join(name));
+    let store = Store::open(&path, options_of(ValuePlacement::Inline)).expect("opens");
+    copy_files(&path, &copy);
+    let mut reader = Changes::open(&path, ChangesFrom::Now).expect("begins");
+    store.close().expect("no faults");
+    assert!(matches!(reader.next(), Ok(None)));
+    lay_over(&copy, &path);
+    let found = reader.next();
+    assert!(matches!(found, Err(Error::LeaseRevoked { .. })), "{found:?}");
+}
+
 /// An older copy is laid over the directory of a process that was killed. Its log continued the
 /// numbers of the copy. Once, the open replayed it: the store had the later writes of the log, and
 /// lacked those that had been flushed before them.
