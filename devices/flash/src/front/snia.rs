@@ -162,6 +162,10 @@ pub struct Snia<'a> {
     spaces: BTreeMap<Vec<u8>, u32>,
     /// Numbers of removed key spaces that may still have pairs.
     doomed: BTreeSet<u32>,
+    /// Numbers of both kinds.
+    used: BTreeSet<u32>,
+    /// All numbers below are used.
+    first_free: u32,
     cursors: BTreeMap<IteratorId, Cursor>,
     last_iterator: u64,
 }
@@ -177,14 +181,16 @@ impl Drop for Snia<'_> {
 impl<'a> Snia<'a> {
     /// Opens the API of a device, and finishes removals that were cut short.
     pub fn new(device: &'a mut KvSsd) -> Result<Snia<'a>> {
-        let (spaces, doomed, cursors) = Default::default();
-        let mut api = Snia { device, spaces, doomed, cursors, last_iterator: 0 };
+        let (spaces, doomed, used, cursors) = Default::default();
+        let mut api =
+            Snia { device, spaces, doomed, used, first_free: 1, cursors, last_iterator: 0 };
         for (key, number) in api.collect(&[NAME], usize::MAX)? {
             api.spaces.insert(key[1..].to_vec(), number_of(&number)?);
         }
         for (key, _) in api.collect(&[DOOMED], usize::MAX)? {
             api.doomed.insert(number_of(&key[1..])?);
         }
+        api.used = api.spaces.values().chain(&api.doomed).copied().collect();
         api.empty_doomed()?;
         Ok(api)
     }
@@ -198,11 +204,12 @@ impl<'a> Snia<'a> {
         if self.spaces.contains_key(name) {
             return Err(SniaError::KeySpaceExist);
         }
-        let used: BTreeSet<u32> = self.spaces.values().chain(&self.doomed).copied().collect();
-        let number = (1..).find(|number| !used.contains(number));
+        let number = (self.first_free..=u32::MAX).find(|number| !self.used.contains(number));
         let number = number.ok_or(SniaError::CapacityExceeded)?;
+        self.first_free = number;
         self.device.put(&[&[NAME], name].concat(), &number.to_be_bytes())?;
         self.spaces.insert(name.to_vec(), number);
+        self.used.insert(number);
         Ok(KeySpace { name: name.to_vec(), number })
     }
 
@@ -418,6 +425,8 @@ impl<'a> Snia<'a> {
             if pairs.is_empty() {
                 self.device.delete(&numbered(DOOMED, number))?;
                 self.doomed.remove(&number);
+                self.used.remove(&number);
+                self.first_free = self.first_free.min(number);
                 return Ok(());
             }
             let writes = pairs.iter().map(|(key, _)| Write::Delete { key }).collect::<Vec<_>>();
