@@ -376,9 +376,9 @@ impl KvSsdOptions {
 }
 
 /// Longest key: two keys and an entry must fit a metadata page, and a table must fit a journal
-/// page.
+/// page. Clips end a byte after a key, and their lengths are stored in 16 bits.
 pub(super) fn max_key_bytes(geometry: &Geometry) -> usize {
-    geometry.page_bytes as usize / 16
+    (geometry.page_bytes as usize / 16).min(usize::from(u16::MAX) - 1)
 }
 
 /// Longest record: its pages must fit one block.

@@ -263,3 +263,26 @@ fn compactions_of_long_keys_find_a_commit() {
         device.write_amplification();
     }
 }
+
+/// In pages of 1 MiB, a sixteenth is more than the 16 bits of a length. A key of 65,535 bytes was
+/// taken but could never be flushed, and one of 65,536 was saved with the length 0.
+#[test]
+fn the_longest_keys_of_the_largest_pages_are_kept() {
+    let geometry = Geometry { page_bytes: 1 << 20, block_count: 24, ..TINY };
+    let images = Images::new();
+    let mut device = images.create_on(geometry, &tiny());
+    let most = device.max_key_bytes();
+    device.put(&vec![1; most + 1], b"").expect_err("longer than the longest");
+    let state: State = (1..6).map(|at| (vec![at; most], vec![at])).collect();
+    for (key, value) in &state {
+        device.put(key, value).unwrap();
+    }
+    drop(device);
+    let mut device = images.open().unwrap();
+    device.flush().unwrap();
+    drop(device);
+    let mut device = images.open().unwrap();
+    device.verify().unwrap();
+    let found: State = scanned(&mut device, Direction::Forward, u64::MAX).into_iter().collect();
+    assert!(found == state);
+}
