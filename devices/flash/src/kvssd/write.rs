@@ -19,13 +19,14 @@ use crate::nand::Geometry;
 /// Takes writes.
 pub(super) struct Writer {
     pub(super) pending: Pending,
-    /// Whether nothing was removed since a search for space last failed.
-    is_squeezed: bool,
+    /// The pages that a search for space needed at least, if it failed and nothing was removed
+    /// since. Overwritten versions add to them, and another search finds the room of those.
+    squeezed_pages: Option<u64>,
 }
 
 impl Writer {
     pub(super) fn new(pending: Pending) -> Writer {
-        Writer { pending, is_squeezed: false }
+        Writer { pending, squeezed_pages: None }
     }
 
     /// Applies all writes or none.
@@ -53,7 +54,9 @@ impl Writer {
             catalog.tree.last_seq = seq;
             catalog.counters.writes += 1;
             catalog.counters.user_bytes += (key.len() + value.len()) as u64;
-            self.is_squeezed &= kind == Kind::Put;
+            if kind == Kind::Delete {
+                self.squeezed_pages = None;
+            }
             catalog.snapshots.note(record_bytes(key.len(), value.len()));
         }
         Ok(())
@@ -61,7 +64,7 @@ impl Writer {
 
     /// Notes that something which was needed when a search for space failed may be removed now.
     pub(super) fn search_again(&mut self) {
-        self.is_squeezed = false;
+        self.squeezed_pages = None;
     }
 
     /// Refuses writes that would leave a key with more versions than fit a block. Sooner or later a
@@ -121,12 +124,8 @@ impl Writer {
             return Ok(());
         }
         look_at_values(catalog, true)?;
-        if !self.is_squeezed && !self.has_room(catalog, more_pages, extra_pages) {
-            catalog.counters.squeezes += 1;
-            self.flush_memtable(catalog)?;
-            let more_pages = more_pages + most_pages;
-            squeeze(catalog, |catalog| self.has_room(catalog, more_pages, 0))?;
-            self.is_squeezed = !self.has_room(catalog, more_pages, 0);
+        if !self.has_room(catalog, more_pages, extra_pages) {
+            self.search(catalog, more_pages + most_pages)?;
         }
         if self.has_room(catalog, more_pages, extra_pages) {
             return Ok(());
@@ -136,6 +135,20 @@ impl Writer {
             true => Ok(()),
             false => Err(full(catalog)),
         }
+    }
+
+    /// Rewrites tables until there is room for this many pages, unless it is known to be in vain.
+    fn search(&mut self, catalog: &mut Catalog, more_pages: u64) -> Result<()> {
+        let limit_pages = limit_pages(catalog);
+        if self.squeezed_pages.is_some_and(|least| least + more_pages > limit_pages) {
+            return Ok(());
+        }
+        catalog.counters.squeezes += 1;
+        self.flush_memtable(catalog)?;
+        squeeze(catalog, |catalog| self.has_room(catalog, more_pages, 0))?;
+        let is_in_vain = !self.has_room(catalog, more_pages, 0);
+        self.squeezed_pages = is_in_vain.then(|| needed_pages(catalog));
+        Ok(())
     }
 
     fn has_room(&self, catalog: &Catalog, more_pages: u64, extra_pages: u64) -> bool {

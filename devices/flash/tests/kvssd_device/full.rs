@@ -59,6 +59,27 @@ fn a_full_device_refuses_puts_and_recovers_by_deletes() {
     }
 }
 
+/// A batch too large for the device makes it search for room in vain. Until something was deleted
+/// it did not search again, and refused overwrites for ever, although the versions that they hide
+/// take all the room.
+#[test]
+fn a_device_that_refused_a_large_batch_finds_room_for_overwrites() {
+    for options in [tiny(), delayed(), tiered(), apart(ValuePlacement::Log)] {
+        let mut device = Images::new().create_on(Geometry { block_count: 80, ..TINY }, &options);
+        let count = (0..).take_while(|at| {
+            device.put(&key(*at), &[1; 100]).unwrap();
+            device.live_pages() * 10 < device.limit_pages() * 7
+        });
+        let count = count.count() as u64;
+        let large: Step = (0..90).map(|at| (key(count + at), Some(vec![2; 5000]))).collect();
+        assert!(matches!(apply(&mut device, &large), Err(Error::Full { .. })));
+        for at in 0..20 * count {
+            device.put(&key(at % count), &[3; 100]).unwrap_or_else(|error| panic!("{at}: {error}"));
+        }
+        device.verify().unwrap();
+    }
+}
+
 /// The room that a table reserves for its segments is its own: fewer keys fit, and a restart finds
 /// the same budget. Under other forms nothing is reserved.
 #[test]
