@@ -261,6 +261,30 @@ fn paused_compactions_run_once_writers_would_be_slowed_down() {
 }
 
 /// The cache gives memory back, and writers stay inside what is left.
+/// A compaction at a low rate owed minutes for the bytes of flushes, and slept. A change of options
+/// or a load waited for it, and held back the flushes for which writers wait.
+#[test]
+fn who_waits_for_a_compaction_does_not_wait_for_the_rate() {
+    let storage = SimStorage::new(1);
+    let options = KeyspaceOptions::default().with_toml("compression = \"none\"").expect("possible");
+    let options = Options::default().keyspace(options);
+    let store = Store::open_on(Arc::new(storage), options).expect("it opens");
+    store.set_live("compactions", "paused").expect("possible");
+    store.set_live("background_io_bytes_per_second", "16384").expect("possible");
+    for _ in 0..store.default_keyspace().options().l0_slowdown_runs / 2 {
+        (0..500_u64).for_each(|n| store.put(n.to_be_bytes(), [7; 500]).expect("a put"));
+        store.flush().expect("a flush");
+    }
+    store.set_live("compactions", "running").expect("possible");
+    let paused_ns = || store.metrics().counters.paused_ns;
+    awaited(|| (paused_ns() > 0).then_some(()));
+    let options = store.default_keyspace().options().with_toml("restart_interval = 8");
+    store.open_keyspace("default", Some(options.expect("possible"))).expect("changed");
+    store.default_keyspace().bulk_load([("a", "loaded")]).expect("loaded");
+    let paused = Duration::from_nanos(paused_ns());
+    assert!(paused < Duration::from_secs(10), "{paused:?}, though it owed more than a minute");
+}
+
 #[test]
 fn a_smaller_budget_holds_for_what_comes() {
     let storage = SimStorage::new(22);

@@ -123,13 +123,16 @@ impl Preparer {
     }
 
     /// Compactions call this at intervals, and collections when they begin. It waits while more was
-    /// written than the rate allows. It does not wait while writers are slowed down or a flush
-    /// waits for compactions, because then they all wait for this one. Nor does it wait if the work
-    /// is not `wanted` any more.
+    /// written than the rate allows. It does not wait while writers are slowed down, a flush waits
+    /// for compactions, or a caller waits for the jobs of a keyspace whose flushes wait too,
+    /// because then they all wait for this one. Nor does it wait if the work is not `wanted` any
+    /// more.
     pub(crate) fn keep_rate(&self, wanted: impl Fn() -> bool) {
         while wanted() {
             let wait = self.env.io_rate.wait();
-            let is_pressing = self.env.throttle.permille() > 0 || self.schedule.is_flush_held_up();
+            let is_pressing = self.env.throttle.permille() > 0
+                || self.schedule.is_flush_held_up()
+                || self.schedule.is_frozen_keyspace_awaited();
             if wait.is_zero() || is_pressing || self.env.is_manual() || self.schedule.is_closing() {
                 return;
             }

@@ -136,6 +136,8 @@ pub(crate) struct Schedule {
     paused: AtomicBool,
     /// The number of flushes that wait for compactions to write their values.
     held_up: AtomicUsize,
+    /// The number of callers that wait for the jobs of a frozen keyspace.
+    awaited: AtomicUsize,
     /// The visible sequence number when [`Schedule::sees_writers`] was last called.
     last_seen: AtomicU64,
     /// See [`Schedule::flush_limit`].
@@ -221,6 +223,11 @@ impl Schedule {
     /// Whether a flush waits for compactions.
     pub(crate) fn is_flush_held_up(&self) -> bool {
         self.held_up.load(Relaxed) > 0
+    }
+
+    /// Whether a caller waits for the jobs of a keyspace, of which no flush starts meanwhile.
+    pub(crate) fn is_frozen_keyspace_awaited(&self) -> bool {
+        self.awaited.load(Relaxed) > 0
     }
 
     /// Runs the wait of a flush for compactions. Compactions that made way for the flush continue
@@ -374,9 +381,12 @@ impl<'a> Held<'a> {
     }
 
     fn wait_while(&self, claims: &mut MutexGuard<'_, Claims>, concerns: impl Fn(&Claim) -> bool) {
+        let is_frozen = usize::from(claims.frozen.contains(&self.id));
+        self.schedule.awaited.fetch_add(is_frozen, Relaxed);
         while claims.running.iter().any(|(_, claim)| concerns(claim)) {
             self.schedule.ended.wait(claims);
         }
+        self.schedule.awaited.fetch_sub(is_frozen, Relaxed);
     }
 }
 
