@@ -225,7 +225,7 @@ impl Schedule {
         self.held_up.load(Relaxed) > 0
     }
 
-    /// Whether a caller waits for the jobs of a keyspace, of which no flush starts meanwhile.
+    /// Whether a caller waits for the jobs of a keyspace whose flushes are held back meanwhile.
     pub(crate) fn is_frozen_keyspace_awaited(&self) -> bool {
         self.awaited.load(Relaxed) > 0
     }
