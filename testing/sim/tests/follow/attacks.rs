@@ -1,6 +1,6 @@
 //! Readers beside a writer where the writer frees, revokes or closes at the worst moment.
 
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
 use runstone::storage::Storage;
@@ -111,6 +111,41 @@ fn a_checkpoint_without_its_lease_is_no_store() {
         return;
     };
     assert_eq!(error.kind(), ErrorKind::LeaseRevoked, "{error}");
+}
+
+/// A writer that flushes whenever a reader looks for its manifest is always ahead of what the
+/// reader has of the log. Once, the reader gave up after some rounds: it took the tables without
+/// the writes that only the log had, or said that the log was corrupt.
+#[test]
+fn a_writer_that_always_flushes_is_followed() {
+    let mut options = plain(ValuePlacement::Inline);
+    options.keyspace.get_or_insert_default().write_buffer_bytes = 64 << 10;
+    let storage = SimStorage::new(1);
+    let store = open(&storage, &options);
+    let logged = store.open_keyspace("logged", None).expect("it is made");
+    let (other, round) = (store.clone(), Arc::new(AtomicU32::new(0)));
+    let written = Arc::clone(&round);
+    let hook = move |name: &str| {
+        if name == "CURRENT" {
+            let round = written.fetch_add(1, SeqCst) as u8;
+            logged.put("round", [round]).expect("it is logged");
+            fill(&other, 0..40, round, 2000);
+            while other.run_one_job().expect("it flushes") {}
+        }
+    };
+    let source = Hooked::new(&storage, Box::new(hook));
+    let follower = Store::follow_on(source.clone(), options.clone()).expect("it follows");
+    for _ in 0..3 {
+        let before = round.load(SeqCst);
+        follower.refresh().expect("it is readable");
+        let view = follower.store();
+        let flushed = view.get(key(0)).expect("it reads").expect("it is there")[0];
+        let logged = view.keyspace("logged").expect("it is there");
+        let logged = logged.get("round").expect("it reads").expect("it is there")[0];
+        assert!(logged >= flushed && u32::from(flushed) + 1 >= before, "{logged}, {flushed}");
+        let backups = Backups::open_on(Arc::new(SimStorage::new(2))).expect("it opens");
+        backups.create_on(source.clone()).expect("it is made");
+    }
 }
 
 /// The writer closes while a backup copies. The lease keeps the log.

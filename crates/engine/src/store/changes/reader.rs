@@ -29,7 +29,7 @@ use crate::wal::tail::{Flow, LogRecord, LogTail, Says};
 
 /// About how many bytes of changes are read ahead.
 const AHEAD_BYTES: usize = 1 << 20;
-/// How often one read looks at the manifest until log and manifest agree.
+/// How often one read looks at the manifest, without reading more of the log, until the two agree.
 const MOST_ROUNDS: usize = 16;
 
 /// Reads the committed changes, in order.
@@ -326,6 +326,7 @@ impl HistoryReader {
         self.read.bytes = 0;
         let mut rounds = 0;
         loop {
+            let place = self.log.place();
             match self.read_records()? {
                 Asked::Load(seq) if !self.has_ended(seq)? => break,
                 Asked::Load(seq) => {
@@ -342,7 +343,8 @@ impl HistoryReader {
                     if is_full || (asked == Asked::Nothing && !is_missing) {
                         break;
                     }
-                    rounds += 1;
+                    // A busy writer may log one edit after the other.
+                    rounds = if self.log.place() == place { rounds + 1 } else { 0 };
                     if rounds == MOST_ROUNDS {
                         return Err(self.gone());
                     }

@@ -326,7 +326,7 @@ impl Following {
     fn read_until_whole(&mut self) -> Result<()> {
         for round in 0..MOST_ROUNDS {
             // Some writers drop keyspaces all the time, so the later rounds do not heed drops.
-            if self.read_round(round < MOST_ROUNDS / 2)? {
+            if self.read_round(round == 0, round < MOST_ROUNDS / 2)? {
                 return Ok(());
             }
         }
@@ -346,18 +346,27 @@ impl Following {
         self.lease.iter().fold(error, |error, lease| lease.explain(error))
     }
 
-    /// Reads the log and the manifest once. Returns whether the two agree. The log may hold unread
-    /// writes to a keyspace that the manifest has dropped, and a reader of the changes after this
-    /// view would not know that keyspace. With `heeds_drops`, a drop requires another round.
-    fn read_round(&mut self, heeds_drops: bool) -> Result<bool> {
-        let round = self.read_log()?;
+    /// Reads the log, the manifest, and then the log as far as the manifest needs it. Returns
+    /// whether the two agree. The log may hold unread writes to a keyspace that the manifest has
+    /// dropped, and a reader of the changes after this view would not know that keyspace. With
+    /// `heeds_drops`, a drop requires another round.
+    fn read_round(&mut self, is_first: bool, heeds_drops: bool) -> Result<bool> {
+        let asked = self.read_log(SeqNo::MAX)?;
         self.has_dropped = false;
-        let is_same_log = !self.read_manifest()?;
+        let is_same_history = !self.read_manifest()?;
         self.log.forget_below(self.manifest.state.log_floor);
         // A collection syncs the pointers that it moved before an edit frees the old places.
         self.needed_seq = self.needed_seq.max(self.manifest.state.log_synced_seq);
-        let is_whole = round == Round::Done && self.log.last_seq() >= self.needed_seq;
-        Ok(is_same_log && is_whole && !(self.has_dropped && heeds_drops))
+        // A record that asks for a newer edit was logged after that edit. So in later rounds it was
+        // logged after the refresh began, and the view may end before it.
+        let mut is_whole = asked == Round::Done || (asked == Round::Manifest && !is_first);
+        if self.log.last_seq() < self.needed_seq {
+            // These records were logged before the edit that needs them, and so they need no later
+            // edit. Without this step, a writer that always flushes would always be ahead.
+            is_whole &= self.read_log(self.needed_seq)? == Round::Done;
+        }
+        is_whole &= self.log.last_seq() >= self.needed_seq;
+        Ok(is_same_history && is_whole && !(self.has_dropped && heeds_drops))
     }
 
     fn behind(&self) -> Error {
@@ -369,8 +378,9 @@ impl Following {
         Error::corruption("the log", 0, what)
     }
 
-    /// Reads more of the manifest. Returns whether the log must be read again from its floor,
-    /// because some of it was flushed unseen.
+    /// Reads more of the manifest. The log begins again at its floor if some of it was flushed
+    /// unseen, or if another history has begun. Returns whether one has: then nobody knows how much
+    /// of its log was there when the refresh began.
     fn read_manifest(&mut self) -> Result<bool> {
         let history = self.manifest.state.history.id;
         match self.manifest.advance()? {
@@ -392,12 +402,11 @@ impl Following {
         // The last records that were read from the log may belong to the end of the history before,
         // or to a record that the next writer logged before the manifest was read: no number tells
         // which.
-        let is_behind = self.is_other_history(history)
-            || self.manifest.state.log_start_seq > self.log.last_seq() + 1;
-        if is_behind {
+        let is_other = self.is_other_history(history);
+        if is_other || self.manifest.state.log_start_seq > self.log.last_seq() + 1 {
             self.begin_log();
         }
-        Ok(is_behind)
+        Ok(is_other)
     }
 
     fn is_other_history(&self, id: u64) -> bool {
@@ -439,10 +448,10 @@ impl Following {
         }
     }
 
-    /// Reads the log until it needs something.
-    fn read_log(&mut self) -> Result<Round> {
+    /// Reads the log up to a sequence number, or until it needs something.
+    fn read_log(&mut self, through: SeqNo) -> Result<Round> {
         loop {
-            match self.read_records()? {
+            match self.read_records(through)? {
                 Round::Again => {}
                 Round::Log => {
                     self.begin_log();
@@ -453,11 +462,14 @@ impl Following {
         }
     }
 
-    fn read_records(&mut self) -> Result<Round> {
+    fn read_records(&mut self, through: SeqNo) -> Result<Round> {
         let Following { manifest, log, recent, written, needed_seq, ended_load, .. } = self;
         let (state, read_to) = (&manifest.state, manifest.place());
         let (mut asked, mut load) = (Round::Done, None);
         log.read(|record| {
+            if record.before() >= through {
+                return Ok(Flow::Hold);
+            }
             match record.says()? {
                 Says::Edits(durable, _) if durable > read_to => asked = Round::Manifest,
                 Says::Edits(..) => return Ok(Flow::Next),
