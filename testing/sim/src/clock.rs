@@ -22,7 +22,7 @@ pub const LASTING: Duration = Duration::from_secs(1 << 40);
 /// The time to live of entries that have expired once the clock moved on.
 pub const PASSING: Duration = Duration::from_millis(1);
 
-/// One clock for all stores of a thread. Threads that a store starts read [`START_MS`], so for them
+/// One clock for all stores of a thread. Threads that a store starts read `START_MS`, so for them
 /// the store uses the latest time that it has seen.
 #[derive(Debug)]
 pub struct WorkloadClock;
