@@ -282,7 +282,7 @@ fn options_that_the_resources_set_do_not_count_in_a_store() {
     let options = Options::default().background(Background::Threads(9));
     let store = resources.open(dir.path().join("a"), options).expect("a store");
     assert_eq!((threads(1), store.metrics().memory.budget_bytes), (1, 8 << 20));
-    // Jobs can be run by hand in a store that has resources, too.
+    // A store that shares resources can have its jobs run by hand, too.
     let options = Options::default().background(Background::Manual);
     let manual = resources.open(dir.path().join("b"), options).expect("a store");
     manual.put("k", "v").expect("a put");

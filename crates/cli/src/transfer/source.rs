@@ -311,8 +311,8 @@ impl FileSource {
         Ok(source)
     }
 
-    /// Jsonl: reads the first line and goes back. If that line does not have the fields, this is an
-    /// error. Otherwise every line would be reported as malformed, one by one.
+    /// For jsonl, reads the first line and returns to it. A first line without the fields is an
+    /// error: otherwise every line would be reported as malformed, one by one.
     fn check_first_line(&mut self) -> Result<()> {
         let start = self.lines.at;
         self.lines.mark();

@@ -20,7 +20,7 @@ const KEYS: u64 = 1_310_720;
 const PAPER_KEYS: u64 = 41_943_040;
 /// The paper's write cache, and the records that a collection of the log frees at once.
 const PAPER_CACHE_RECORDS: u64 = 65_536;
-/// The records in a log segment of the paper, 1 MiB.
+/// The number of records in a log segment of 1 MiB, as the paper has them.
 const PAPER_SEGMENT_RECORDS: u64 = 1024;
 const LEAST_SEGMENT_RECORDS: u64 = 8;
 const GROUPS: u32 = 640;
