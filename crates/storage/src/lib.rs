@@ -146,6 +146,13 @@ pub trait Storage: Send + Sync + Debug {
     /// All files, sorted by name. Subdirectories are not listed.
     fn list(&self) -> Result<Vec<FileInfo>>;
 
+    /// The names of the files with this extension, sorted. A directory lists names alone several
+    /// times as fast as names and lengths.
+    fn names(&self, extension: &str) -> Result<Vec<String>> {
+        let names = self.list()?.into_iter().map(|file| file.name);
+        Ok(names.filter(|name| names::has_extension(name, extension)).collect())
+    }
+
     /// A number of a file that stays when its directory is moved, and that a copy of the file does
     /// not have. 0 if there is no such file, or where files have no such number.
     fn file_number(&self, name: &str) -> u64 {

@@ -17,6 +17,11 @@ pub fn check_name(operation: Operation, name: &str) -> Result<()> {
     Ok(())
 }
 
+/// Whether a name ends with a dot and this extension.
+pub fn has_extension(name: &str, extension: &str) -> bool {
+    name.strip_suffix(extension).is_some_and(|stem| stem.ends_with('.'))
+}
+
 /// The end of a range, or an error if it exceeds `limit_bytes` or the largest number.
 pub fn checked_end(offset: u64, len_bytes: usize, limit_bytes: u64) -> io::Result<u64> {
     match offset.checked_add(len_bytes as u64) {

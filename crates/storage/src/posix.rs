@@ -17,7 +17,7 @@ use crate::fork::{OwnLock, Process};
 use crate::full;
 use crate::handle::Handle;
 use crate::mapped::{self, Made};
-use crate::names::check_name;
+use crate::names::{check_name, has_extension};
 use crate::posix_file::{PosixFile, PosixMappedFile};
 use crate::uring::Rings;
 use crate::{
@@ -205,6 +205,11 @@ impl Storage for PosixStorage {
 
     fn list(&self) -> Result<Vec<FileInfo>> {
         list_files(&self.directory).map_err(|source| self.failed(Operation::List, "", source))
+    }
+
+    fn names(&self, extension: &str) -> Result<Vec<String>> {
+        let named = list_names(&self.directory, extension);
+        named.map_err(|source| self.failed(Operation::List, "", source))
     }
 
     fn file_number(&self, name: &str) -> u64 {
@@ -456,6 +461,26 @@ fn list_files(directory: &Path) -> io::Result<Vec<FileInfo>> {
     }
     files.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(files)
+}
+
+/// The same without lengths. The system tells the type of a file with its name.
+fn list_names(directory: &Path, extension: &str) -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let Ok(name) = entry.file_name().into_string() else { continue };
+        if !has_extension(&name, extension) {
+            continue;
+        }
+        match entry.file_type() {
+            Ok(kind) if kind.is_file() => names.push(name),
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    names.sort();
+    Ok(names)
 }
 
 #[cfg(test)]

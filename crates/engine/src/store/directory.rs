@@ -116,6 +116,10 @@ impl Storage for SharedDirectory {
         self.storage.list()
     }
 
+    fn names(&self, extension: &str) -> Result<Vec<String>> {
+        self.storage.names(extension)
+    }
+
     fn file_number(&self, name: &str) -> u64 {
         self.storage.file_number(name)
     }

@@ -59,8 +59,8 @@ pub(crate) struct Head {
 
 /// Numbers of the segments that are present, from `floor` on, ascending.
 pub fn segments(storage: &dyn Storage, floor: u64) -> Result<Vec<u64>> {
-    let files = storage.list()?;
-    let numbers = files.iter().filter_map(|file| number_in(&file.name, "wal"));
+    let names = storage.names("wal")?;
+    let numbers = names.iter().filter_map(|name| number_in(name, "wal"));
     let mut numbers: Vec<u64> = numbers.filter(|number| *number >= floor).collect();
     numbers.sort_unstable();
     Ok(numbers)

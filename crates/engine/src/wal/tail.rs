@@ -9,6 +9,7 @@
 //!    still being written there would have taken sequence numbers of its own.
 //! 3. Segments that were recycled do not verify, because checksums depend on the use of the file.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use runstone_storage::Storage;
@@ -33,6 +34,9 @@ pub struct LogTail {
     ended: Vec<(u64, u64)>,
     /// The segment being read, if one was found.
     segment: Option<(u64, LogReader)>,
+    /// Later segments, as the directory was listed last. Segments are used in order of their
+    /// numbers, so a list that is old lacks only segments after these.
+    listed: VecDeque<u64>,
     last_seq: SeqNo,
 }
 
@@ -117,8 +121,14 @@ impl LogRecord<'_> {
 impl LogTail {
     /// The beginning of the log.
     pub fn new(storage: &Arc<dyn Storage>, start: LogStart) -> LogTail {
-        let storage = Arc::clone(storage);
-        LogTail { storage, start, ended: Vec::new(), segment: None, last_seq: start.seq - 1 }
+        LogTail {
+            storage: Arc::clone(storage),
+            start,
+            ended: Vec::new(),
+            segment: None,
+            listed: VecDeque::new(),
+            last_seq: start.seq - 1,
+        }
     }
 
     /// The place after a sequence number, or the end of the log if it comes earlier. `None` if no
@@ -182,7 +192,7 @@ impl LogTail {
     }
 
     /// Shows records, until one is held or none is left. O(bytes read), and one listing of the
-    /// directory where a segment seems to end.
+    /// directory where the log seems to end.
     pub fn read(&mut self, mut see: impl FnMut(&LogRecord<'_>) -> Result<Flow>) -> Result<()> {
         loop {
             if self.read_segment(&mut see)? == Flow::Hold {
@@ -229,26 +239,47 @@ impl LogTail {
         Ok(Some(other))
     }
 
-    /// The next segment whose first record continues the sequence numbers.
-    fn next_segment(&self) -> Result<Option<(u64, LogReader)>> {
+    /// The next segment whose first record continues the sequence numbers. The directory is listed
+    /// only if the last list has none: a log of n segments would cost n listings.
+    fn next_segment(&mut self) -> Result<Option<(u64, LogReader)>> {
         let after = self.segment.as_ref().map_or(self.start.segment, |(number, _)| number + 1);
-        for number in segments(&*self.storage, after)? {
-            let mut reader = match open_segment(&*self.storage, number) {
-                // The segment was recycled meanwhile.
-                Err(error) if is_gone(&error) => continue,
-                Ok(None) => continue,
-                Ok(Some(reader)) => reader,
-                Err(error) => return Err(error),
-            };
-            let begin = reader.position();
-            let Next::Record { offset, bytes } = reader.next()? else { continue };
-            let (head, _) = decode_head(&bytes, number, offset)?;
-            if head.first_seq == self.last_seq + 1 {
-                reader.rewind(begin)?;
+        if let Some(found) = self.next_listed(after)? {
+            return Ok(Some(found));
+        }
+        self.listed = segments(&*self.storage, after)?.into();
+        self.next_listed(after)
+    }
+
+    /// The same, in the list. The list keeps the segment that is found and those behind it.
+    fn next_listed(&mut self, after: u64) -> Result<Option<(u64, LogReader)>> {
+        while let Some(&number) = self.listed.front() {
+            if number >= after
+                && let Some(reader) = self.continued_by(number)?
+            {
                 return Ok(Some((number, reader)));
             }
+            self.listed.pop_front();
         }
         Ok(None)
+    }
+
+    /// A segment, if its first record continues the sequence numbers.
+    fn continued_by(&self, number: u64) -> Result<Option<LogReader>> {
+        let mut reader = match open_segment(&*self.storage, number) {
+            // The segment was recycled meanwhile.
+            Err(error) if is_gone(&error) => return Ok(None),
+            Ok(None) => return Ok(None),
+            Ok(Some(reader)) => reader,
+            Err(error) => return Err(error),
+        };
+        let begin = reader.position();
+        let Next::Record { offset, bytes } = reader.next()? else { return Ok(None) };
+        let (head, _) = decode_head(&bytes, number, offset)?;
+        if head.first_seq != self.last_seq + 1 {
+            return Ok(None);
+        }
+        reader.rewind(begin)?;
+        Ok(Some(reader))
     }
 }
 

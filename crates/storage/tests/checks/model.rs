@@ -238,6 +238,11 @@ impl Run<'_> {
         let len = |(name, id): (&String, &usize)| (name.clone(), self.contents[*id].len() as u64);
         let expected: Vec<_> = self.names.iter().map(len).collect();
         assert_eq!(listed, expected, "{at}");
+        for extension in ["wal", "able"] {
+            let is_of = |name: &&String| name.ends_with(&format!(".{extension}"));
+            let expected: Vec<_> = self.names.keys().filter(is_of).cloned().collect();
+            assert_eq!(self.storage.names(extension).expect(at), expected, "{at}: .{extension}");
+        }
     }
 
     fn with_handle(&mut self, at: &str, step: fn(&mut Self, &Handle, &str)) {

@@ -8,6 +8,7 @@
 
 mod features;
 mod full;
+mod log_readers;
 
 use std::sync::Arc;
 
