@@ -21,7 +21,9 @@ use runstone_kv::Result;
 use runstone_plot::Axis;
 
 use super::context::{Context, Part};
-use super::kvssd_lab::{LLSM_VOLUME, Lab, Run, all_sides, draw_thresholds, judge_writes, sides};
+use super::kvssd_lab::{
+    LLSM_VOLUME, Lab, Run, all_sides, draw_thresholds, judge_if_it_fits, judge_writes, sides,
+};
 use super::kvssd_reckoned;
 use super::kvssd_runs::{
     Draw, Load, OVER_PROVISION_PERCENT, Outcome, appending, delaying, try_device,
@@ -227,10 +229,11 @@ fn threshold_rows(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
 fn provision_rows(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
     report.compare(&all_sides(lab), &["blocks"])?;
     let first = lab.runs([Run::Split, Run::Rlsm, Run::Dlsm, Run::Llsm])?;
-    let [mut lsm, mut rlsm, mut dlsm, mut llsm] = first.map(|run| vec![run.gc]);
+    let [lsm, mut rlsm, mut dlsm, mut llsm] = first.map(|run| vec![run.gc]);
     let load = lab.load(Draw::Uniform);
+    let more = [10, 15].map(|percent| Ok(lab.engine(&load, GcFrontier::Split, percent)?.gc));
+    let lsm = judge_if_it_fits(report, PROVISION_LSM, lsm[0], more.into_iter().collect())?;
     for percent in [10, 15] {
-        lsm.push(lab.engine(&load, GcFrontier::Split, percent)?.gc);
         let options = KvSsdOptions { over_provision_percent: percent, ..lab.options() };
         rlsm.push(lab.device(&load, options.clone())?.gc);
         dlsm.push(lab.device(&load, delaying(options.clone()))?.gc);
@@ -238,7 +241,6 @@ fn provision_rows(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
         let larger = load.times(larger / f64::from(100 - percent));
         llsm.push(lab.device(&larger, appending(options))?.gc);
     }
-    report.judge(PROVISION_LSM, strokes(&lsm, 2), &lsm);
     report.judge(PROVISION_RLSM, strokes(&rlsm, 3), &rlsm);
     report.show(PROVISION_DLSM, strokes(&dlsm, 3));
     report.show(PROVISION_LLSM, strokes(&llsm, 3));

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use runstone_flash::ftl::GcFrontier;
 use runstone_flash::kvssd::{KvSsdOptions, Placement};
-use runstone_kv::Result;
+use runstone_kv::{Error, Result};
 use runstone_plot::Axis;
 
 use super::context::Context;
@@ -14,9 +14,10 @@ use super::kvssd_runs::{
     Draw, Load, OVER_PROVISION_PERCENT, Outcome, appending, delaying, rewriting, run_device,
     run_engine,
 };
-use super::numbers::ratio;
+use super::numbers::{ratio, strokes};
 use super::report::{PaperReport, Row, line};
 use super::sides::Side;
+use super::verdict::Rule::NotComparable;
 
 /// The size of lLSM's device in blocks of the others: 30% more, as in the paper.
 pub(super) const LLSM_VOLUME: f64 = 1.3;
@@ -151,6 +152,37 @@ pub(super) fn all_sides(lab: &Lab<'_>) -> Vec<Side> {
     let larger = lab.load(Draw::Uniform).times(LLSM_VOLUME);
     let llsm = larger.device_side(&appending(lab.options()));
     sides(lab).into_iter().chain([llsm]).collect()
+}
+
+/// The collections of a tree of files as more is set aside. A file takes whole blocks, and a larger
+/// tree needs more room to compact, so at other scales its files may not fit.
+pub(super) fn judge_if_it_fits(
+    report: &mut PaperReport,
+    row: Row,
+    first: f64,
+    more: Result<Vec<f64>>,
+) -> Result<Vec<f64>> {
+    Ok(match more {
+        Ok(more) => {
+            let collection = [&[first], &more[..]].concat();
+            report.judge(row, strokes(&collection, 2), &collection);
+            collection
+        }
+        Err(error) if is_full(&error) => {
+            report.show(row.by(NotComparable("too few blocks")), error.to_string());
+            vec![first]
+        }
+        Err(error) => return Err(error),
+    })
+}
+
+/// Whether a device, or the model of one, had no room.
+fn is_full(error: &Error) -> bool {
+    match error {
+        Error::Store(error) => error.is_no_space(),
+        // The model fails in no other way.
+        _ => true,
+    }
 }
 
 /// All writes of a device divided by the engine's on each block SSD; the better one counts.

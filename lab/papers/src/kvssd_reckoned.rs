@@ -6,7 +6,7 @@ use runstone_kv::{Error, Result};
 use runstone_policy::registry;
 use runstone_simulator::flash::{FlashDesign, FlashError, FlashSimulator};
 
-use super::kvssd_lab::{Lab, Run, draw_thresholds, judge_writes, sides};
+use super::kvssd_lab::{Lab, Run, draw_thresholds, judge_if_it_fits, judge_writes, sides};
 use super::kvssd_runs::{Draw, Load, OVER_PROVISION_PERCENT};
 use super::numbers::{ratio, strokes};
 use super::report::{PaperReport, bars_beside, rows};
@@ -138,25 +138,18 @@ fn at_15_gb(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
     report.draw_bars("figure-5b-15-gb", titles, names, bars.collect());
     fuller(lab, &load, report)?;
     thresholds(lab, &load, rlsm, report)?;
-    provision(lab, &load, split, report);
-    Ok(())
+    provision(lab, &load, split, report)
 }
 
-/// How much is set aside. A file takes whole blocks, so at small scales the files of the tree may
-/// not fit into a device with so few blocks.
-fn provision(lab: &Lab<'_>, load: &Load, split: Layers, report: &mut PaperReport) {
+/// How much is set aside.
+fn provision(lab: &Lab<'_>, load: &Load, split: Layers, report: &mut PaperReport) -> Result<()> {
     let more = [10, 15].map(|percent| {
         lab.context.say(&format!("15 GB by counts: LSM (split), {percent} percent set aside"));
         count(load, FlashDesign::Lsm { is_split: true }, percent).map(|layers| layers[2])
     });
-    let row = PROVISION_LSM.uncounted();
-    match more.into_iter().collect::<Result<Vec<f64>>>() {
-        Ok(more) => {
-            let collection = [&[split[2]], &more[..]].concat();
-            report.judge(row, strokes(&collection, 2), &collection);
-        }
-        Err(error) => report.show(row.by(NotComparable("too few blocks")), error.to_string()),
-    }
+    let more: Result<Vec<f64>> = more.into_iter().collect();
+    judge_if_it_fits(report, PROVISION_LSM.uncounted(), split[2], more)?;
+    Ok(())
 }
 
 /// The gain from separating hot and cold data if there is less room.
