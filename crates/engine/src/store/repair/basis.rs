@@ -45,6 +45,8 @@ pub(super) struct Basis {
     pub(super) uid: Option<u64>,
     pub(super) keyspaces: BTreeMap<KeyspaceId, KnownKeyspace>,
     pub(super) tables: BTreeMap<u64, KnownTable>,
+    /// The ids of the same tables by keyspace: there may be 100,000 of both.
+    own: BTreeMap<KeyspaceId, BTreeSet<u64>>,
     /// Tables that have left the tree.
     pub(super) gone: BTreeSet<u64>,
     /// Every keyspace that was ever made has a smaller id; 0 if that is not known.
@@ -194,9 +196,10 @@ impl Basis {
             }
             Change::Dropped { id } => {
                 self.keyspaces.remove(id);
-                let own = self.tables.iter().filter(|(_, table)| table.keyspace == *id);
-                self.gone.extend(own.map(|(id, _)| *id));
-                self.tables.retain(|_, table| table.keyspace != *id);
+                for table in self.own.remove(id).unwrap_or_default() {
+                    self.tables.remove(&table);
+                    self.gone.insert(table);
+                }
             }
             Change::Edit { id, flushed_seq, edit } => {
                 let keyspace = self.keyspace(*id);
@@ -235,7 +238,7 @@ impl Basis {
             }
         }
         for id in &edit.remove {
-            self.tables.remove(id);
+            self.take(*id);
             self.gone.insert(*id);
         }
         edit.place.iter().for_each(|placement| self.place(keyspace, &placement.table));
@@ -247,7 +250,22 @@ impl Basis {
 
     fn place(&mut self, keyspace: KeyspaceId, table: &Arc<Table>) {
         self.gone.remove(&table.id);
+        self.take(table.id);
         self.tables.insert(table.id, KnownTable { keyspace, meta: Arc::clone(table) });
+        self.own.entry(keyspace).or_default().insert(table.id);
+    }
+
+    fn take(&mut self, id: u64) {
+        let Some(known) = self.tables.remove(&id) else { return };
+        if let Some(own) = self.own.get_mut(&known.keyspace) {
+            own.remove(&id);
+        }
+    }
+
+    /// The tables of a keyspace.
+    pub(super) fn tables_of(&self, keyspace: KeyspaceId) -> impl Iterator<Item = &KnownTable> {
+        let own = self.own.get(&keyspace).into_iter().flatten();
+        own.filter_map(|id| self.tables.get(id))
     }
 }
 

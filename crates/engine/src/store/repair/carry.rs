@@ -239,9 +239,8 @@ impl Repairing {
 /// Whether the tables and value files of a tree are those that were found by the flat basis.
 fn is_tree_known(state: &KeyspaceState, basis: &Basis, id: KeyspaceId) -> bool {
     let Some(known) = basis.keyspaces.get(&id) else { return false };
-    let own = basis.tables.values().filter(|table| table.keyspace == id);
     let of_basis: BTreeMap<TableId, &Table> =
-        own.map(|table| (table.meta.id, &*table.meta)).collect();
+        basis.tables_of(id).map(|table| (table.meta.id, &*table.meta)).collect();
     let of_tree: BTreeMap<TableId, &Table> =
         state.shape.tables().map(|(_, table)| (table.id, &**table)).collect();
     let mut layouts: Vec<&Layout> = known.values.iter().collect();

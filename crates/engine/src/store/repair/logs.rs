@@ -45,7 +45,7 @@ pub(super) struct FoundLog {
     /// Whether the first record comes later than the manifest says.
     pub(super) begins_late: bool,
     /// Keyspaces that occur.
-    pub(super) keyspaces: Vec<KeyspaceId>,
+    pub(super) keyspaces: BTreeSet<KeyspaceId>,
     /// Damage by file.
     pub(super) lost: Vec<(String, String)>,
     /// The first number that could be missing before the records, for a log kept aside.
@@ -212,9 +212,7 @@ impl<'a> LogScan<'a> {
             // A write to one that was made by an edit that the manifest lacks.
             None => self.found.has_new_keyspace = true,
         }
-        if !self.found.keyspaces.contains(&keyspace) {
-            self.found.keyspaces.push(keyspace);
-        }
+        self.found.keyspaces.insert(keyspace);
         let (key, mut kind, mut value) = (operation.key, operation.kind, operation.value.to_vec());
         if kind == Kind::RangeDelete {
             let range = range_delete(key, seq, operation.value);

@@ -149,14 +149,17 @@ impl Sources {
 struct Repairing {
     values: FoundValues,
     report: RepairReport,
+    /// What the report says is lost, file and reason.
+    told: BTreeSet<(String, String)>,
     last_seq: SeqNo,
 }
 
 impl Repairing {
+    /// Reports damage, unless it was reported before. All of 100,000 tables may be lost.
     fn lose(&mut self, file: &str, what: impl Into<String>) {
-        let damage = Damage::new(file, what);
-        if !self.report.lost.contains(&damage) {
-            self.report.lost.push(damage);
+        let what = what.into();
+        if self.told.insert((file.to_string(), what.clone())) {
+            self.report.lost.push(Damage::new(file, what));
         }
     }
 
@@ -292,8 +295,8 @@ fn rebuild(
         false => FoundLog::default(),
     };
     settle_basis(&mut basis, &log);
-    let mut repairing =
-        Repairing { values, report: RepairReport::default(), last_seq: log.last_seq };
+    let (report, told) = (RepairReport::default(), BTreeSet::new());
+    let mut repairing = Repairing { values, report, told, last_seq: log.last_seq };
     repairing.report.basis = basis.kind;
     repairing.note_basis(&basis, &log, &lost);
     let tables = tables::find(&mut repairing, source, &basis)?;
@@ -422,9 +425,12 @@ impl Repairing {
         log: &FoundLog,
         tables: &BTreeMap<KeyspaceId, FoundTables>,
     ) {
+        let is_whole = basis.kind == RepairBasis::Manifest;
+        // Not sorted again for each gap: there may be many gaps and 100,000 tables.
+        let inputs = tables.values().flat_map(|found| &found.inputs).filter(|_| !is_whole);
+        let covered = covered(inputs.map(|input| input.numbers).collect());
         for (first, last) in log.gaps.iter().copied() {
-            let is_whole = basis.kind == RepairBasis::Manifest;
-            if !is_whole && is_covered((first, last), tables) {
+            if is_covered((first, last), &covered) {
                 continue;
             }
             let what = format!("the log lacks the writes {first} to {last}");
@@ -532,19 +538,25 @@ impl Repairing {
     }
 }
 
-/// Whether tables have writes around all of these numbers: then flushes have moved the beginning of
-/// the log since the manifest's last readable edit.
-fn is_covered((first, last): (SeqNo, SeqNo), tables: &BTreeMap<KeyspaceId, FoundTables>) -> bool {
-    let all = tables.values().flat_map(|found| &found.inputs);
-    let mut numbers: Vec<(SeqNo, SeqNo)> = all.map(|input| input.numbers).collect();
+/// The stretches of numbers, first and last, around which tables with these numbers have writes, in
+/// order. Stretches that meet are one.
+fn covered(mut numbers: Vec<(SeqNo, SeqNo)>) -> Vec<(SeqNo, SeqNo)> {
     numbers.sort_unstable();
-    let mut next = first;
+    let mut covered: Vec<(SeqNo, SeqNo)> = Vec::new();
     for (from, to) in numbers {
-        if from <= next {
-            next = next.max(to.saturating_add(1));
+        match covered.last_mut() {
+            Some(last) if from <= last.1.saturating_add(1) => last.1 = last.1.max(to),
+            _ => covered.push((from, to)),
         }
     }
-    next > last
+    covered
+}
+
+/// Whether tables have writes around all of these numbers: then flushes have moved the beginning of
+/// the log since the manifest's last readable edit.
+fn is_covered((first, last): (SeqNo, SeqNo), covered: &[(SeqNo, SeqNo)]) -> bool {
+    let at = covered.partition_point(|(from, _)| *from <= first);
+    at > 0 && last <= covered[at - 1].1
 }
 
 impl Basis {
@@ -556,5 +568,20 @@ impl Basis {
             None if id == 0 => DEFAULT_KEYSPACE.to_string(),
             None => format!("keyspace-{id}"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stretches_that_meet_cover_what_lies_across_them() {
+        let covered = covered(vec![(20, 25), (1, 4), (3, 9), (10, 12), (21, 22)]);
+        assert_eq!(covered, [(1, 12), (20, 25)]);
+        let of = |first, last| is_covered((first, last), &covered);
+        assert!(of(1, 12) && of(9, 10) && of(20, 20) && of(22, 25));
+        assert!(!of(12, 13) && !of(13, 19) && !of(9, 21) && !of(19, 20) && !of(25, 26));
+        assert!(!is_covered((1, 1), &[]));
     }
 }
