@@ -119,9 +119,9 @@ struct State {
     /// No reader needs anything that an edit up to here freed.
     free_to: EditPlace,
     /// In order of the edits.
-    held: VecDeque<Held<HeldFile>>,
+    held: HeldList<HeldFile>,
     /// Log segments, and whether their files can be used again.
-    segments: VecDeque<Held<(u64, bool)>>,
+    segments: HeldList<(u64, bool)>,
     /// Bytes of freed places inside value files.
     slot_bytes: u64,
     /// The leases found by the last look.
@@ -137,7 +137,49 @@ struct Held<File> {
     left_at: EditPlace,
     file: File,
     bytes: u64,
+    /// The bytes of all that was held before it.
+    before: u64,
     since: Instant,
+}
+
+/// What is held, in order of the edits. Each edit asks for its bytes, and a slow reader may hold
+/// 100,000 files, so nothing here looks at each of them.
+#[derive(Debug)]
+struct HeldList<File> {
+    queue: VecDeque<Held<File>>,
+    /// The bytes of all that was ever added.
+    added: u64,
+}
+
+impl<File> Default for HeldList<File> {
+    fn default() -> HeldList<File> {
+        HeldList { queue: VecDeque::new(), added: 0 }
+    }
+}
+
+impl<File> HeldList<File> {
+    fn add(&mut self, left_at: EditPlace, file: File, bytes: u64) {
+        let (before, since) = (self.added, Instant::now());
+        self.queue.push_back(Held { left_at, file, bytes, before, since });
+        self.added += bytes;
+    }
+
+    /// How many of the oldest left with edits up to this place.
+    fn count_to(&self, free_to: EditPlace) -> usize {
+        self.queue.partition_point(|held| held.left_at <= free_to)
+    }
+
+    /// The bytes of files that edits after `free_to` made obsolete, and since when they are held.
+    fn kept(&self, free_to: EditPlace) -> (u64, Option<Instant>) {
+        let oldest = self.queue.get(self.count_to(free_to));
+        (oldest.map_or(0, |oldest| self.added - oldest.before), oldest.map(|oldest| oldest.since))
+    }
+
+    /// Takes those out that nobody needs any more.
+    fn release(&mut self, free_to: EditPlace) -> impl Iterator<Item = Held<File>> {
+        let count = self.count_to(free_to);
+        self.queue.drain(..count)
+    }
 }
 
 /// The files and slots that a store keeps for followers in other processes.
@@ -198,8 +240,8 @@ impl Leases {
     /// Whether the held files exceed the limits.
     fn is_too_much(&self, state: &State) -> bool {
         let is_old = |since: Option<Instant>| since.is_some_and(|s| s.elapsed() > self.limits.time);
-        let (file_bytes, files_since) = kept(&state.held, state.free_to);
-        let (segment_bytes, segments_since) = kept(&state.segments, state.free_to);
+        let (file_bytes, files_since) = state.held.kept(state.free_to);
+        let (segment_bytes, segments_since) = state.segments.kept(state.free_to);
         let bytes = file_bytes + segment_bytes + state.slot_bytes;
         bytes > self.limits.bytes || is_old(files_since) || is_old(segments_since)
     }
@@ -294,38 +336,37 @@ impl Leases {
     pub(crate) fn hold(&self, file: HeldFile, bytes: u64) {
         let mut state = self.state.lock();
         let left_at = state.last;
-        state.held.push_back(Held { left_at, file, bytes, since: Instant::now() });
+        state.held.add(left_at, file, bytes);
     }
 
     /// Keeps a log segment, until [`Leases::release_segments`] returns it. `segment` is its number,
     /// and whether its file can be used again.
     pub(crate) fn hold_segment(&self, segment: (u64, bool), bytes: u64) {
         let mut state = self.state.lock();
-        let (left_at, since) = (state.last, Instant::now());
-        state.segments.push_back(Held { left_at, file: segment, bytes, since });
+        let left_at = state.last;
+        state.segments.add(left_at, segment, bytes);
     }
 
     /// The files that nobody needs any more.
     pub(crate) fn release(&self) -> Vec<HeldFile> {
         let mut state = self.state.lock();
         let free_to = state.free_to;
-        let count = state.held.partition_point(|held| held.left_at <= free_to);
-        state.held.drain(..count).map(|held| held.file).collect()
+        state.held.release(free_to).map(|held| held.file).collect()
     }
 
     /// The log segments that nobody needs any more, and their bytes.
     pub(crate) fn release_segments(&self) -> Vec<((u64, bool), u64)> {
         let mut state = self.state.lock();
         let free_to = state.free_to;
-        let count = state.segments.partition_point(|held| held.left_at <= free_to);
-        state.segments.drain(..count).map(|held| (held.file, held.bytes)).collect()
+        state.segments.release(free_to).map(|held| (held.file, held.bytes)).collect()
     }
 
     /// Looks for leases again if something is held. Called now and then, even if nobody writes.
     pub(crate) fn look_again(&self) {
         let holds_any = {
             let state = self.state.lock();
-            !state.held.is_empty() || !state.segments.is_empty() || state.slot_bytes > 0
+            let is_empty = state.held.queue.is_empty() && state.segments.queue.is_empty();
+            !is_empty || state.slot_bytes > 0
         };
         if holds_any {
             self.look();
@@ -341,14 +382,34 @@ impl Leases {
     /// The held files and bytes, and the number of leases.
     pub(crate) fn usage(&self) -> LeaseUse {
         let state = self.state.lock();
-        let files = kept(&state.held, state.free_to).0 + kept(&state.segments, state.free_to).0;
+        let (held, segments) = (&state.held, &state.segments);
+        let files = held.kept(state.free_to).0 + segments.kept(state.free_to).0;
         let bytes = if state.live > 0 { files + state.slot_bytes } else { files };
         LeaseUse { leases: state.live, bytes, revoked: state.revoked }
     }
 }
 
-/// The bytes of files that edits after `free_to` made obsolete, and since when they are held.
-fn kept<File>(held: &VecDeque<Held<File>>, free_to: EditPlace) -> (u64, Option<Instant>) {
-    let kept = held.iter().filter(|held| held.left_at > free_to);
-    (kept.clone().map(|held| held.bytes).sum(), kept.map(|held| held.since).next())
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The sums are those of a look at each file, whatever was released before.
+    #[test]
+    fn what_is_held_is_counted_without_looking_at_each_file() {
+        let place = |bytes| EditPlace { manifest: 1, bytes };
+        let mut list = HeldList::default();
+        for number in 0..100 {
+            list.add(place(number / 3), number, number + 1);
+            if number % 10 == 9 {
+                let free_to = place(number / 6);
+                list.release(free_to).for_each(|held| assert!(held.left_at <= free_to));
+            }
+            for free_to in [0, number / 4, number / 3, number].map(place) {
+                let kept = list.queue.iter().filter(|held| held.left_at > free_to);
+                let since = kept.clone().map(|held| held.since).next();
+                let sum = kept.map(|held| held.bytes).sum();
+                assert_eq!(list.kept(free_to), (sum, since), "{number}, {free_to:?}");
+            }
+        }
+    }
 }

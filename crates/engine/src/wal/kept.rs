@@ -28,7 +28,14 @@ impl LogRetention {
 #[derive(Debug)]
 pub struct KeptSegments {
     retention: LogRetention,
-    kept: Mutex<rank::KeptLog, VecDeque<Kept>>,
+    kept: Mutex<rank::KeptLog, List>,
+}
+
+/// The oldest segment is first. The sum of their bytes is kept with them: there may be many.
+#[derive(Debug, Default)]
+struct List {
+    segments: VecDeque<Kept>,
+    bytes: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -54,34 +61,35 @@ impl KeptSegments {
     /// be used again.
     pub fn add(&self, (number, recyclable): (u64, bool), bytes: u64) {
         let since = Instant::now();
-        self.kept.lock().push_back(Kept { number, recyclable, bytes, since });
+        let mut kept = self.kept.lock();
+        kept.segments.push_back(Kept { number, recyclable, bytes, since });
+        kept.bytes += bytes;
     }
 
     /// Removes segments from the list that exceed the size or age allowed, or removes all.
     pub fn take(&self, everything: bool) -> Vec<(u64, bool)> {
         let mut kept = self.kept.lock();
-        let mut bytes: u64 = kept.iter().map(|one| one.bytes).sum();
         let mut taken = Vec::new();
-        while let Some(oldest) = kept.front() {
+        while let Some(oldest) = kept.segments.front().copied() {
             let is_old = self.retention.time.is_some_and(|most| oldest.since.elapsed() > most);
-            if !everything && !is_old && bytes <= self.retention.bytes {
+            if !everything && !is_old && kept.bytes <= self.retention.bytes {
                 break;
             }
-            bytes -= oldest.bytes;
+            kept.bytes -= oldest.bytes;
             taken.push((oldest.number, oldest.recyclable));
-            kept.pop_front();
+            kept.segments.pop_front();
         }
         taken
     }
 
     /// The size of the kept segments, in bytes.
     pub fn bytes(&self) -> u64 {
-        self.kept.lock().iter().map(|one| one.bytes).sum()
+        self.kept.lock().bytes
     }
 
     /// Whether a segment is kept.
     pub fn holds(&self, number: u64) -> bool {
-        self.kept.lock().iter().any(|one| one.number == number)
+        self.kept.lock().segments.binary_search_by_key(&number, |one| one.number).is_ok()
     }
 }
 
