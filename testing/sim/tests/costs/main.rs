@@ -6,6 +6,7 @@
 //! loop over existing data allocates nothing and is not counted; the tests of range deletes,
 //! operands and dead ranges count the steps of such loops.
 
+mod copies;
 mod features;
 mod full;
 mod log_readers;

@@ -248,23 +248,28 @@ impl Chain {
     }
 }
 
-/// The beginning of a file of an archive: a reader of the rest, and the begin record. `None` if a
-/// crash left the last file without it.
-fn open(
-    storage: &dyn Storage,
-    number: u64,
-    is_last: bool,
-) -> Result<Option<(LogReader, History, SeqNo)>> {
+/// A file of an archive, and its begin record.
+struct Opened {
+    /// A reader of the rest.
+    reader: LogReader,
+    history: History,
+    from: SeqNo,
+    /// Its length.
+    bytes: u64,
+}
+
+/// Opens a file of an archive. `None` if a crash left the last file without its begin record.
+fn open(storage: &dyn Storage, number: u64, is_last: bool) -> Result<Option<Opened>> {
     let name = archive_name(number);
     let file = storage.open(&name, Category::Other)?;
-    let mut bytes = [0; HEADER_BYTES as usize];
-    let len = file.len()?;
-    if len >= HEADER_BYTES {
-        file.read_at(0, &mut bytes)?;
+    let mut head = [0; HEADER_BYTES as usize];
+    let bytes = file.len()?;
+    if bytes >= HEADER_BYTES {
+        file.read_at(0, &mut head)?;
     }
     // The begin is durable before anything follows it.
-    let is_last = is_last && len < FRAME_BYTES;
-    let header = match LogHeader::decode(&bytes, LogKind::Archive) {
+    let is_last = is_last && bytes < FRAME_BYTES;
+    let header = match LogHeader::decode(&head, LogKind::Archive) {
         Err(BadHeader::Invalid) if is_last => return Ok(None),
         header => header.map_err(|bad| bad.in_file(&name))?,
     };
@@ -272,8 +277,8 @@ fn open(
     match reader.next()? {
         Next::End { .. } if is_last => Ok(None),
         Next::End { offset } => Err(Error::corruption(name, offset, "the first record is damaged")),
-        Next::Record { offset, bytes } => match Archived::decode(&bytes) {
-            Ok(Archived::Begin(history, seq)) => Ok(Some((reader, history, seq))),
+        Next::Record { offset, bytes: record } => match Archived::decode(&record) {
+            Ok(Archived::Begin(history, from)) => Ok(Some(Opened { reader, history, from, bytes })),
             _ => Err(Error::corruption(name, offset, "the first record does not decode")),
         },
     }
@@ -283,10 +288,20 @@ fn open(
 pub(super) fn each(
     storage: &dyn Storage,
     number: u64,
-    mut see: impl FnMut(Archived) -> Result<bool>,
+    see: impl FnMut(Archived) -> Result<bool>,
 ) -> Result<()> {
     // The caller has checked whether the file may lack its begin record.
-    let Some((mut reader, ..)) = open(storage, number, true)? else { return Ok(()) };
+    match open(storage, number, true)? {
+        Some(opened) => each_of(opened.reader, number, see),
+        None => Ok(()),
+    }
+}
+
+fn each_of(
+    mut reader: LogReader,
+    number: u64,
+    mut see: impl FnMut(Archived) -> Result<bool>,
+) -> Result<()> {
     while let Next::Record { offset, bytes } = reader.next()? {
         let record = Archived::decode(&bytes).map_err(|_| {
             Error::corruption(archive_name(number), offset, "a record does not decode")
@@ -319,6 +334,7 @@ pub(super) fn verify(storage: &dyn Storage) -> Result<Vec<Damage>> {
             Err(Error::Corruption { file, offset, what }) => {
                 damage.push(Damage::new(file, format!("byte {offset}: {what}")));
             }
+            Err(error) if is_pruned(&error) => {}
             Err(error) => return Err(error),
         }
     }
@@ -326,7 +342,7 @@ pub(super) fn verify(storage: &dyn Storage) -> Result<Vec<Damage>> {
 }
 
 fn verify_file(storage: &dyn Storage, number: u64, is_last: bool) -> Result<Option<String>> {
-    let Some((mut reader, ..)) = open(storage, number, is_last)? else { return Ok(None) };
+    let Some(Opened { mut reader, .. }) = open(storage, number, is_last)? else { return Ok(None) };
     loop {
         match reader.next()? {
             Next::Record { offset, bytes } => {
@@ -381,12 +397,17 @@ pub(super) fn chains(storage: &dyn Storage) -> Result<Vec<Chain>> {
     let numbers = archives(storage)?;
     for number in &numbers {
         let (number, is_last) = (*number, numbers.last() == Some(number));
-        let Some((_, history, from)) = open(storage, number, is_last)? else { continue };
+        let opened = match open(storage, number, is_last) {
+            Err(error) if is_pruned(&error) => continue,
+            opened => opened?,
+        };
+        let Some(Opened { reader, history, from, bytes }) = opened else { continue };
         if !chains.last_mut().is_some_and(|chain| chain.goes_on(number, &history, from)) {
             chains.push(Chain::begin(number, history, from));
         }
         let Some(chain) = chains.last_mut() else { continue };
-        read_into(storage, number, chain)?;
+        read_into(reader, number, chain)?;
+        chain.bytes += bytes;
     }
     Ok(chains)
 }
@@ -396,18 +417,23 @@ pub(super) fn end(storage: &dyn Storage) -> Result<Option<Position>> {
     let numbers = archives(storage)?;
     for number in numbers.iter().rev() {
         let is_last = numbers.last() == Some(number);
-        if let Some((_, history, from)) = open(storage, *number, is_last)? {
+        if let Some(Opened { reader, history, from, .. }) = open(storage, *number, is_last)? {
             let mut chain = Chain::begin(*number, history, from);
-            read_into(storage, *number, &mut chain)?;
+            read_into(reader, *number, &mut chain)?;
             return Ok(Some(chain.through));
         }
     }
     Ok(None)
 }
 
-fn read_into(storage: &dyn Storage, number: u64, chain: &mut Chain) -> Result<()> {
+/// Whether a prune in another process removed the file since the directory was listed.
+fn is_pruned(error: &Error) -> bool {
+    matches!(error, Error::Storage(error) if error.is_not_found())
+}
+
+fn read_into(reader: LogReader, number: u64, chain: &mut Chain) -> Result<()> {
     let mut load = None;
-    each(storage, number, |record| {
+    each_of(reader, number, |record| {
         let position = match record {
             Archived::Begin(..) | Archived::Entries(_) => return Ok(true),
             Archived::Load(position, _) => {
@@ -431,9 +457,7 @@ fn read_into(storage: &dyn Storage, number: u64, chain: &mut Chain) -> Result<()
             chain.through = position;
         }
         Ok(true)
-    })?;
-    chain.bytes += storage.open(&archive_name(number), Category::Other)?.len()?;
-    Ok(())
+    })
 }
 
 #[cfg(test)]

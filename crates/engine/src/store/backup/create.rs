@@ -1,23 +1,24 @@
 //! Makes a backup: steps 1 to 4 of [`super`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use runstone_storage::{Category, Storage, StorageFile};
+use runstone_storage::{Category, FileInfo, Storage, StorageFile};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::format::{Content, Description, SegmentName, TableFile, put_marker};
-use super::{BackupInfo, Backups, MARKER, backup_name, pack_name};
+use super::{BackupInfo, Backups, MARKER, backup_name, numbers, pack_name};
 use crate::error::{Error, Result};
-use crate::log::number_in;
 use crate::store::follow::cut::{self, Cut, Piece, copy_range, piece_of};
 use crate::table::{FOOTER_BYTES, table_name};
 use crate::values::file::values_name;
 use crate::wal::segments::segment_name;
 
+/// A file that is there while the directory changes. Earlier releases remove it, too.
+pub(super) const CHANGING: &str = "BACKUPS.part";
 /// How many bytes at the end of a segment must equal those of an earlier copy.
 const END_BYTES: u64 = 4096;
 
@@ -50,22 +51,62 @@ impl Backups {
         let cut = Cut::take(store, leases)?;
         // The copy may take hours, and shows this moment.
         let time_ms = now_ms();
+        let files = self.storage.list()?;
+        let mut was_cut_short = self.remove_parts(&files)?;
         self.mark(cut.state.uid)?;
-        self.remove_unneeded_parts()?;
-        let earlier = self.descriptions()?;
-        let number = self.highest_number()? + 1;
+        let number = numbers(&files, "backup").last().map_or(1, |last| last + 1);
+        was_cut_short |= numbers(&files, "pack").last().is_some_and(|last| *last >= number);
+        let earlier = self.earlier(&cut, &files)?;
+        self.begin_change()?;
         let made = cut.judge(self.copy(&cut, (number, time_ms), &earlier))?;
         self.write_whole(&backup_name(number), &made.encode())?;
         // Files of interrupted backups that this backup does not need either.
-        self.remove_unneeded()?;
+        if !was_cut_short || self.remove_unneeded()? {
+            self.end_change()?;
+        }
         Ok(made.info())
     }
 
-    /// The largest number of a backup, whole or damaged.
-    fn highest_number(&self) -> Result<u64> {
-        let files = self.storage.list()?;
-        let numbers = files.iter().filter_map(|file| number_in(&file.name, "backup"));
-        Ok(numbers.max().unwrap_or(0))
+    /// Says that files may be left which no backup needs, if this change is cut short.
+    pub(super) fn begin_change(&self) -> Result<()> {
+        match self.storage.open(CHANGING, Category::Other) {
+            Err(error) if error.is_not_found() => {
+                self.storage.create(CHANGING, Category::Other)?;
+                Ok(self.storage.sync_dir()?)
+            }
+            there => Ok(there.map(drop)?),
+        }
+    }
+
+    /// The change has left no such files.
+    pub(super) fn end_change(&self) -> Result<()> {
+        self.remove_part(CHANGING)
+    }
+
+    /// What earlier backups have that this one may need. Of a store with one history, that is what
+    /// the newest backup has: a file that left the store does not come back. Where histories have
+    /// forked, it is what the backups have back to one from before the forks. Older backups count
+    /// only for the tables in the directory of which these say nothing.
+    fn earlier(&self, cut: &Cut, files: &[FileInfo]) -> Result<Earlier> {
+        let there: BTreeSet<u64> = numbers(files, "table").into_iter().collect();
+        let mut unknown: BTreeSet<u64> =
+            cut.tables().map(|(id, _)| id).filter(|id| there.contains(id)).collect();
+        let (mut earlier, mut is_enough) = (Earlier::default(), false);
+        self.each(numbers(files, "backup").into_iter().rev(), |one| {
+            for table in &one.tables {
+                unknown.remove(&table.id);
+                earlier.tables.entry(table.id).or_insert(*table);
+            }
+            let is_ours = shares_history(cut, &one);
+            if !is_enough {
+                for (name, content) in &one.segments {
+                    earlier.segments.entry(*name).or_insert((*content, is_ours));
+                }
+            }
+            is_enough |= is_ours;
+            Ok(!is_enough || !unknown.is_empty())
+        })?;
+        Ok(earlier)
     }
 
     /// Waits until the bytes copied or read so far are within the requested rate.
@@ -82,14 +123,12 @@ impl Backups {
         &self,
         cut: &Cut,
         (number, time_ms): (u64, u64),
-        earlier: &BTreeMap<u64, Description>,
+        earlier: &Earlier,
     ) -> Result<Description> {
-        let known: BTreeMap<u64, TableFile> =
-            earlier.values().flat_map(|one| &one.tables).map(|table| (table.id, *table)).collect();
         let mut added_bytes = 0;
         let mut tables = Vec::new();
         for (id, bytes) in cut.tables() {
-            tables.push(match known.get(&id) {
+            tables.push(match earlier.tables.get(&id) {
                 Some(table) => {
                     self.check_same(cut, table)?;
                     *table
@@ -168,12 +207,16 @@ impl Backups {
         }
     }
 
-    /// Removes what a backup that was cut short left incomplete.
-    fn remove_unneeded_parts(&self) -> Result<()> {
-        for file in self.storage.list()?.iter().filter(|file| file.name.ends_with(".part")) {
-            self.storage.remove(&file.name)?;
+    /// Removes what a change that was cut short left incomplete. Returns whether there was one.
+    fn remove_parts(&self, files: &[FileInfo]) -> Result<bool> {
+        let mut was_cut_short = false;
+        for file in files.iter().filter(|file| file.name.ends_with(".part")) {
+            was_cut_short = true;
+            if file.name != CHANGING {
+                self.storage.remove(&file.name)?;
+            }
         }
-        Ok(())
+        Ok(was_cut_short)
     }
 
     pub(super) fn hash_of(
@@ -221,6 +264,14 @@ impl Backups {
     }
 }
 
+/// What earlier backups have.
+#[derive(Debug, Default)]
+struct Earlier {
+    tables: BTreeMap<u64, TableFile>,
+    /// Segments of values, and whether the backup is of the history of the cut.
+    segments: BTreeMap<SegmentName, (Content, bool)>,
+}
+
 /// The pack of a backup, while it is written.
 struct Pack<'a> {
     backups: &'a Backups,
@@ -254,30 +305,23 @@ impl<'a> Pack<'a> {
 fn add_segments(
     cut: &Cut,
     backups: &Backups,
-    earlier: &BTreeMap<u64, Description>,
+    earlier: &Earlier,
     pack: &mut Pack<'_>,
 ) -> Result<Vec<(SegmentName, Content)>> {
-    let known: BTreeMap<SegmentName, (Content, bool)> = earlier
-        .values()
-        .flat_map(|one| {
-            let is_ours = shares_history(cut, one);
-            one.segments.iter().map(move |(name, content)| (*name, (*content, is_ours)))
-        })
-        .collect();
     let mut all = Vec::new();
     for layout in cut.layouts() {
         let from = cut.storage.open(&values_name(layout.number), Category::Value)?;
         for segment in layout.groups.iter().flat_map(|group| group.segments.iter()) {
             let piece = piece_of(layout, segment);
             let name = SegmentName::of(&piece, segment);
-            let old = known.get(&name).filter(|_| name.is_named());
+            let old = earlier.segments.get(&name).filter(|_| name.is_named());
             let content = match old {
                 Some((old, is_ours)) if is_same(&*from, &piece, backups, (old, *is_ours))? => *old,
                 _ => pack.add(&*from, piece.offset, piece.bytes)?,
             };
             all.push((name, content));
         }
-        for piece in cut.early.iter().filter(|piece| piece.file == layout.number) {
+        for piece in cut.early_in(layout.number) {
             let content = pack.add(&*from, piece.offset, piece.bytes)?;
             all.push((SegmentName::of_early(piece), content));
         }

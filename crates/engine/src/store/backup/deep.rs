@@ -111,8 +111,9 @@ impl Backups {
             overlay.add(name, bytes, vec![Part { at: 0, bytes, from, offset: 0 }]);
         }
         let layouts = backup.state.keyspaces.values().flat_map(|keyspace| &keyspace.values);
+        let segments = backup.segments_by_file();
         for layout in layouts {
-            let own = backup.segments.iter().filter(|(name, _)| name.file == layout.number);
+            let own = segments.get(&layout.number).into_iter().flatten();
             let parts = own.map(|(name, content)| self.part(name.offset, content));
             let parts: Vec<Part> = parts.collect::<Result<_>>()?;
             let head = header(layout.slot_bytes, file_uid(backup.state.uid, layout.number));

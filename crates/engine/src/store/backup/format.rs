@@ -14,6 +14,8 @@
 //! A hash is xxh3 of the content. `place` and `stored` are the description of a segment of values:
 //! offset in its file, generation, stream offset, bytes of records, records, tags.
 
+use std::collections::BTreeMap;
+
 use super::BackupInfo;
 use crate::keys::SeqNo;
 use crate::keys::codec::{Reader, put_varint, u32_at, u64_at};
@@ -129,6 +131,15 @@ impl Description {
     pub(super) fn pack_numbers(&self) -> impl Iterator<Item = u64> {
         let segments = self.segments.iter().map(|(_, content)| content.pack);
         segments.chain(self.log.iter().map(|(_, content)| content.pack))
+    }
+
+    /// The segments of each value file. There may be 100,000 files and as many segments.
+    pub(super) fn segments_by_file(&self) -> BTreeMap<u64, Vec<&(SegmentName, Content)>> {
+        let mut by_file: BTreeMap<u64, Vec<_>> = BTreeMap::new();
+        for one in &self.segments {
+            by_file.entry(one.0.file).or_default().push(one);
+        }
+        by_file
     }
 
     pub(super) fn encode(&self) -> Vec<u8> {

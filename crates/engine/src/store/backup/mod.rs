@@ -17,6 +17,10 @@
 //!    file does. A crash leaves earlier backups as they were, and the next backup uses the files
 //!    that it finds.
 //!
+//! A change of the directory begins with a file `BACKUPS.part` and ends with its removal. Where it
+//! stays, something was cut short, and the next change looks for files that no backup needs. So a
+//! backup reads those before it only as far as it may use their files, however many there are.
+//!
 //! A table is that of an earlier backup if its number and its footer are, because the footer has a
 //! hash of all of it. Segments of values grow, and slots are used again: a segment is the same as
 //! an earlier one if its description and its last bytes are equal. Segments of a backup of another
@@ -32,11 +36,10 @@ mod prune;
 mod restore;
 pub(crate) mod restore_to;
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use runstone_storage::{Access, Category, LockMode, PosixStorage, Storage, StorageLock};
+use runstone_storage::{Access, Category, FileInfo, LockMode, PosixStorage, Storage, StorageLock};
 
 use crate::error::{Error, Result};
 use crate::keys::SeqNo;
@@ -57,9 +60,6 @@ fn backup_name(number: u64) -> String {
 fn pack_name(number: u64) -> String {
     format!("{number:06}.pack")
 }
-
-/// The backups whose description is whole, and those whose description is damaged.
-type Descriptions = (BTreeMap<u64, Description>, Vec<(u64, String)>);
 
 /// A directory of backups of one store.
 ///
@@ -187,7 +187,12 @@ impl Backups {
     /// # Errors
     /// A storage error.
     pub fn list(&self) -> Result<Vec<BackupInfo>> {
-        Ok(self.descriptions()?.values().map(Description::info).collect())
+        let mut all = Vec::new();
+        self.each(self.numbers()?, |one| {
+            all.push(one.info());
+            Ok(true)
+        })?;
+        Ok(all)
     }
 
     /// The backups whose description is damaged, which cannot be restored, and what is wrong. While
@@ -196,7 +201,7 @@ impl Backups {
     /// # Errors
     /// A storage error.
     pub fn damaged(&self) -> Result<Vec<(u64, String)>> {
-        Ok(self.all_descriptions()?.1)
+        self.each(self.numbers()?, |_| Ok(true))
     }
 
     /// The parts of the archive without a gap, the oldest first. O(its bytes).
@@ -235,38 +240,64 @@ impl Backups {
         uid.map(Some).ok_or_else(|| Error::corruption(MARKER, 0, "it does not verify"))
     }
 
-    fn descriptions(&self) -> Result<BTreeMap<u64, Description>> {
-        Ok(self.all_descriptions()?.0)
+    /// The numbers of all backups, whole or damaged, ascending.
+    fn numbers(&self) -> Result<Vec<u64>> {
+        Ok(numbers(&self.storage.list()?, "backup"))
     }
 
-    /// The whole backups, and the damaged ones.
-    fn all_descriptions(&self) -> Result<Descriptions> {
-        let (mut whole, mut damaged) = (BTreeMap::new(), Vec::new());
-        for file in self.storage.list()? {
-            let Some(number) = number_in(&file.name, "backup") else { continue };
-            match self.description(number) {
-                Ok(one) => drop(whole.insert(number, one)),
+    /// Shows the backups whose description is whole, one after another, until `see` returns
+    /// `false`. Returns those that are damaged. There may be 10,000, and each describes a whole
+    /// store, so they are never in memory together.
+    fn each(
+        &self,
+        numbers: impl IntoIterator<Item = u64>,
+        mut see: impl FnMut(Description) -> Result<bool>,
+    ) -> Result<Vec<(u64, String)>> {
+        let mut damaged = Vec::new();
+        for number in numbers {
+            match self.find_description(number) {
+                Ok(Some(one)) => {
+                    if !see(one)? {
+                        break;
+                    }
+                }
+                // It was pruned since the directory was listed.
+                Ok(None) => {}
                 Err(Error::Corruption { what, .. }) => damaged.push((number, what)),
                 Err(error) => return Err(error),
             }
         }
-        Ok((whole, damaged))
+        Ok(damaged)
     }
 
     fn description(&self, number: u64) -> Result<Description> {
-        let name = backup_name(number);
-        let file = self.storage.open(&name, Category::Other).map_err(|error| {
-            if error.is_not_found() {
-                return Error::invalid(
-                    format!("there is no backup {number}"),
-                    "list the backups to see which there are",
-                );
-            }
-            error.into()
-        })?;
-        let bytes = file.read_vec(0, usize::try_from(file.len()?).unwrap_or(usize::MAX))?;
-        Description::decode(number, &bytes).map_err(|what| Error::corruption(name, 0, what))
+        self.find_description(number)?.ok_or_else(|| {
+            Error::invalid(
+                format!("there is no backup {number}"),
+                "list the backups to see which there are",
+            )
+        })
     }
+
+    /// The description of a backup; `None` if there is no such backup.
+    fn find_description(&self, number: u64) -> Result<Option<Description>> {
+        let name = backup_name(number);
+        let file = match self.storage.open(&name, Category::Other) {
+            Err(error) if error.is_not_found() => return Ok(None),
+            file => file?,
+        };
+        let bytes = file.read_vec(0, usize::try_from(file.len()?).unwrap_or(usize::MAX))?;
+        let described = Description::decode(number, &bytes);
+        described.map(Some).map_err(|what| Error::corruption(name, 0, what))
+    }
+}
+
+/// The numbers in the names of files of one kind, ascending.
+fn numbers(files: &[FileInfo], kind: &str) -> Vec<u64> {
+    let numbers = files.iter().filter_map(|file| number_in(&file.name, kind));
+    let mut numbers: Vec<u64> = numbers.collect();
+    numbers.sort_unstable();
+    numbers
 }
 
 /// The lock of the process that changes the directory.

@@ -3,9 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::create::now_ms;
-use super::format::Description;
-use super::{Backups, archived, backup_name};
+use super::create::{CHANGING, now_ms};
+use super::{Backups, archived, backup_name, numbers};
 use crate::error::{Error, Result};
 use crate::log::number_in;
 
@@ -38,28 +37,34 @@ impl Backups {
             ));
         }
         let _lock = self.lock()?;
-        let all: Vec<Description> = self.descriptions()?.into_values().collect();
+        let all = self.list()?;
         let is_archived = !archived::archives(&*self.storage)?.is_empty();
         let times: Vec<u64> = all.iter().map(|one| one.time_ms).collect();
         let count = gone(&times, keep, age.map(|age| (age, now_ms())), is_archived);
         let oldest_kept = all.get(count).map_or(0, |one| one.number);
         let damaged = self.damaged()?.into_iter().map(|(number, _)| number);
         let damaged = damaged.filter(|number| *number < oldest_kept);
+        self.begin_change()?;
         for number in all[..count].iter().map(|one| one.number).chain(damaged) {
             self.storage.remove(&backup_name(number))?;
         }
         // Otherwise a crash could leave a backup without its files.
         self.storage.sync_dir()?;
         self.remove_archives()?;
-        self.remove_unneeded()?;
+        if self.remove_unneeded()? {
+            self.end_change()?;
+        }
         Ok(count as u64)
     }
 
     /// Removes the files of the archive that end before the oldest backup.
     fn remove_archives(&self) -> Result<()> {
-        let (all, damaged) = self.all_descriptions()?;
-        let oldest = all.into_values().next().filter(|_| damaged.is_empty());
-        let Some(oldest) = oldest else { return Ok(()) };
+        let mut oldest = None;
+        let damaged = self.each(self.numbers()?, |one| {
+            oldest.get_or_insert(one);
+            Ok(true)
+        })?;
+        let Some(oldest) = oldest.filter(|_| damaged.is_empty()) else { return Ok(()) };
         let chains = archived::chains(&*self.storage)?;
         let own = chains.iter().rev().find(|one| one.holds(&oldest.state.history, oldest.last_seq));
         let begins = own.iter().flat_map(|chain| &chain.files);
@@ -72,26 +77,31 @@ impl Backups {
         Ok(())
     }
 
-    /// Removes files that no backup needs.
-    pub(super) fn remove_unneeded(&self) -> Result<()> {
-        let (all, damaged) = self.all_descriptions()?;
+    /// Removes files that no backup needs. Returns `false` if that is not known.
+    pub(super) fn remove_unneeded(&self) -> Result<bool> {
+        let (mut tables, mut packs) = (BTreeSet::new(), BTreeSet::new());
+        let files = self.storage.list()?;
+        let damaged = self.each(numbers(&files, "backup"), |one| {
+            tables.extend(one.table_ids());
+            packs.extend(one.pack_numbers());
+            Ok(true)
+        })?;
         if !damaged.is_empty() {
             // It is not known which files a damaged backup needs.
-            return Ok(());
+            return Ok(false);
         }
-        let tables: BTreeSet<u64> = all.values().flat_map(Description::table_ids).collect();
-        let packs: BTreeSet<u64> = all.values().flat_map(Description::pack_numbers).collect();
-        for file in self.storage.list()? {
+        for file in files {
             let needed = match (number_in(&file.name, "table"), number_in(&file.name, "pack")) {
                 (Some(id), _) => tables.contains(&id),
                 (_, Some(number)) => packs.contains(&number),
-                _ => !file.name.ends_with(".part"),
+                _ => !file.name.ends_with(".part") || file.name == CHANGING,
             };
             if !needed {
                 self.storage.remove(&file.name)?;
             }
         }
-        Ok(self.storage.sync_dir()?)
+        self.storage.sync_dir()?;
+        Ok(true)
     }
 }
 

@@ -65,12 +65,12 @@ impl Backups {
 
     fn restore_values(&self, backup: &Description, target: &Arc<dyn Storage>) -> Result<()> {
         let layouts = backup.state.keyspaces.values().flat_map(|keyspace| &keyspace.values);
+        let segments = backup.segments_by_file();
         for layout in layouts {
             let to = target.create(&values_name(layout.number), Category::Value)?;
             let uid = file_uid(backup.state.uid, layout.number);
             to.write_at(0, &header(layout.slot_bytes, uid))?;
-            let own = backup.segments.iter().filter(|(name, _)| name.file == layout.number);
-            for (name, content) in own {
+            for (name, content) in segments.get(&layout.number).into_iter().flatten() {
                 self.unpack(content, &*to, name.offset)?;
             }
             to.sync()?;

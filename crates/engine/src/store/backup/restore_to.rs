@@ -96,11 +96,13 @@ impl Backups {
 
     /// The newest backup that lies in a chain at or before a number.
     fn newest_before(&self, chain: &Chain, seq: SeqNo) -> Result<Description> {
-        let all = self.descriptions()?;
-        let fits = |one: &&Description| {
-            one.last_seq <= seq && chain.holds(&one.state.history, one.last_seq)
-        };
-        all.values().rev().find(fits).cloned().ok_or_else(|| {
+        let mut found = None;
+        self.each(self.numbers()?.into_iter().rev(), |one| {
+            let fits = one.last_seq <= seq && chain.holds(&one.state.history, one.last_seq);
+            found = fits.then_some(one);
+            Ok(!fits)
+        })?;
+        found.ok_or_else(|| {
             let what = format!("no backup lies between number {} and {seq}", chain.from);
             Error::invalid(what, "restore to a later moment, or to a backup")
         })

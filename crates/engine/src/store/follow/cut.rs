@@ -5,6 +5,7 @@
 //! newer than the log, but its flushes and loads are at or below the last record (step 3 of
 //! [`super`]).
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -38,8 +39,8 @@ pub(crate) struct Cut {
     pub(crate) last_seq: SeqNo,
     /// The segments of the log, and how many bytes of each.
     pub(crate) log: Vec<(u64, u64)>,
-    /// Records to which only the log points.
-    pub(crate) early: Vec<Piece>,
+    /// Records to which only the log points, in order of files and places.
+    early: Vec<Piece>,
     lease: Option<LeasePart>,
 }
 
@@ -137,15 +138,15 @@ impl Following {
         let last_seq = self.log.last_seq();
         // The manifest was read later.
         state.log_synced_seq = state.log_synced_seq.min(last_seq);
-        let slot_bytes = |number: u64| {
-            let layouts = state.keyspaces.values().flat_map(|keyspace| &keyspace.values);
-            layouts.into_iter().find(|layout| layout.number == number).map(|one| one.slot_bytes)
-        };
+        let layouts = state.keyspaces.values().flat_map(|keyspace| &keyspace.values);
+        let slot_bytes: BTreeMap<u64, u64> =
+            layouts.map(|layout| (layout.number, u64::from(layout.slot_bytes))).collect();
         let early = self.recent.early_records().filter_map(|(file, slot, offset, bytes)| {
-            let position = FIRST_SLOT + u64::from(slot) * u64::from(slot_bytes(file)?) + offset;
+            let position = FIRST_SLOT + u64::from(slot) * slot_bytes.get(&file)? + offset;
             Some(Piece { file, offset: position, bytes })
         });
-        let early = early.collect();
+        let mut early: Vec<Piece> = early.collect();
+        early.sort_unstable();
         let log = self.log.segments_from(state.log_floor).collect();
         Ok(Cut { storage, state, last_seq, log, early, lease })
     }
@@ -207,8 +208,15 @@ impl Cut {
     pub(crate) fn pieces(&self, layout: &Layout) -> impl Iterator<Item = Piece> {
         let segments = layout.groups.iter().flat_map(|group| group.segments.iter());
         let named = segments.map(|segment| piece_of(layout, segment));
-        let early = self.early.iter().filter(|piece| piece.file == layout.number);
-        named.chain(early.copied())
+        named.chain(self.early_in(layout.number).iter().copied())
+    }
+
+    /// The records in a value file to which only the log points. O(log n): there may be 100,000
+    /// files and as many records.
+    pub(crate) fn early_in(&self, file: u64) -> &[Piece] {
+        let begin = self.early.partition_point(|piece| piece.file < file);
+        let own = self.early[begin..].partition_point(|piece| piece.file == file);
+        &self.early[begin..begin + own]
     }
 }
 

@@ -1,0 +1,143 @@
+//! What backups cost in a directory that holds very many. Files opened and listings are counted.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+
+use runstone::storage::{Category, Counters, Error, FileInfo, LockMode, MemoryStorage, Operation};
+use runstone::storage::{Result, Storage, StorageFile, StorageLock};
+use runstone::{Background, Backups, Options, Store};
+use runstone_fault_storage::forward;
+
+/// A storage that counts, and that fails or tells of files that are gone if a test wants that.
+#[derive(Debug, Default)]
+struct Counted {
+    inner: MemoryStorage,
+    opened: AtomicU64,
+    listings: AtomicU64,
+    /// Whether descriptions of backups cannot be made.
+    is_cut_short: AtomicBool,
+    /// Files that a listing names although they are gone.
+    gone: Mutex<Vec<FileInfo>>,
+}
+
+impl Storage for Counted {
+    fn create(&self, name: &str, category: Category) -> Result<Arc<dyn StorageFile>> {
+        if name.ends_with(".backup.part") && self.is_cut_short.load(SeqCst) {
+            let source = std::io::ErrorKind::StorageFull.into();
+            return Err(Error::new(Operation::Create, name.to_string(), source));
+        }
+        self.inner.create(name, category)
+    }
+    fn open(&self, name: &str, category: Category) -> Result<Arc<dyn StorageFile>> {
+        self.opened.fetch_add(1, SeqCst);
+        self.inner.open(name, category)
+    }
+    fn list(&self) -> Result<Vec<FileInfo>> {
+        self.listings.fetch_add(1, SeqCst);
+        let mut files = self.inner.list()?;
+        files.extend(self.gone.lock().expect("no panic").iter().cloned());
+        Ok(files)
+    }
+    forward! {
+        Result:
+        create_mapped open_mapped rename remove sync_dir lock create_sibling link_into
+        counters location
+    }
+}
+
+fn storage(of: &Arc<Counted>) -> Arc<dyn Storage> {
+    Arc::clone(of) as _
+}
+
+fn open(disk: &Arc<Counted>) -> Store {
+    let options = Options::default().background(Background::Manual);
+    Store::open_on(storage(disk), options).expect("opens")
+}
+
+/// A step is repeated this often.
+const TIMES: u64 = 20;
+
+/// Makes backups of a store that flushes now and then. Returns the directory.
+fn backed_up(store: &Store, of: &Arc<Counted>, count: u64) -> (Arc<Counted>, Backups) {
+    let disk = Arc::new(Counted::default());
+    let backups = Backups::open_on(storage(&disk)).expect("it is empty");
+    for number in 0..count {
+        store.put(number.to_be_bytes(), "value").expect("puts");
+        if number % 8 == 7 {
+            store.compact().expect("compacts");
+        }
+        backups.create_on(storage(of)).expect("a backup");
+    }
+    (disk, backups)
+}
+
+/// Once, a backup read the description of each earlier one twice, held all of them in memory, and
+/// listed the directory six times. Each describes a whole store.
+#[test]
+fn a_backup_costs_the_same_after_any_number_of_others() {
+    let next = |count| {
+        let source = Arc::new(Counted::default());
+        let store = open(&source);
+        let (disk, backups) = backed_up(&store, &source, count);
+        let counts = || [&disk.opened, &disk.listings].map(|one| one.load(SeqCst));
+        let before = counts();
+        for number in 0..TIMES {
+            store.put(number.to_be_bytes(), "newer").expect("puts");
+            backups.create_on(storage(&source)).expect("a backup");
+        }
+        let after = counts();
+        [0, 1].map(|i| (after[i] - before[i]) / TIMES)
+    };
+    let ([few, _], [many, listings]) = (next(20), next(1_000));
+    println!("{few} files opened after few backups, {many} after many, {listings} listings");
+    assert!(many <= few + 2, "{many} files opened after many backups, {few} after few");
+    assert!(listings <= 2, "{listings} listings of the directory");
+}
+
+fn names(disk: &Counted, kind: &str) -> usize {
+    disk.inner.list().expect("a list").iter().filter(|file| file.name.ends_with(kind)).count()
+}
+
+/// A backup looks for files that no backup needs only if a change was cut short.
+#[test]
+fn what_a_backup_left_that_was_cut_short_goes_with_the_next() {
+    let source = Arc::new(Counted::default());
+    let store = open(&source);
+    let (disk, backups) = backed_up(&store, &source, 3);
+    assert_eq!((names(&disk, ".pack"), names(&disk, ".part")), (3, 0));
+    store.compact().expect("compacts");
+    disk.is_cut_short.store(true, SeqCst);
+    backups.create_on(storage(&source)).expect_err("the disk is full");
+    let tables = names(&disk, ".table");
+    store.put("another", "value").expect("puts");
+    store.compact().expect("the table of that backup is gone from the store");
+    disk.is_cut_short.store(false, SeqCst);
+    let made = backups.create_on(storage(&source)).expect("a backup");
+    assert_eq!(made.number, 4);
+    assert_eq!((names(&disk, ".pack"), names(&disk, ".part")), (4, 0));
+    assert_eq!(names(&disk, ".table"), tables, "one came, and one that no backup needs went");
+    for number in 1..=4 {
+        assert_eq!(backups.verify(number).expect("verified"), []);
+    }
+}
+
+/// Once, a list failed with "there is no backup 2" if another process pruned at that moment.
+#[test]
+fn a_list_leaves_out_what_is_pruned_meanwhile() {
+    let source = Arc::new(Counted::default());
+    let store = open(&source);
+    let (disk, backups) = backed_up(&store, &source, 3);
+    let before = disk.inner.list().expect("a list");
+    backups.prune(1).expect("pruned");
+    let is_gone = |file: &FileInfo| file.name.ends_with("1.backup");
+    disk.gone.lock().expect("no panic").extend(before.into_iter().filter(is_gone));
+    backups.archive_on(storage(&source)).expect("an archive");
+    let archive = FileInfo { name: "000000.archive".into(), len_bytes: 100 };
+    disk.gone.lock().expect("no panic").push(archive);
+    assert_eq!(backups.archives().expect("another process prunes").len(), 1);
+    assert_eq!(backups.verify_archives().expect("read"), []);
+    let left = backups.list().expect("another process prunes");
+    assert_eq!(left.iter().map(|one| one.number).collect::<Vec<_>>(), [3, 4]);
+    assert_eq!(backups.damaged().expect("read"), []);
+}
