@@ -42,7 +42,7 @@ impl Catalog {
         changes: Vec<Change>,
         (log_floor, log_start_seq): (u64, SeqNo),
     ) -> Result<()> {
-        let last_seq = manifest.flushed.values().copied().max().unwrap_or(0);
+        let last_seq = manifest.flushed.last();
         let edit_seq = changes.iter().map(|change| match change {
             Change::Edit { flushed_seq, .. } => *flushed_seq,
             _ => 0,

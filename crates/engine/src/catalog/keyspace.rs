@@ -162,14 +162,7 @@ impl KeyspaceCore {
         let (operators, filters) = (&registered.merge_operators, &registered.compaction_filters);
         let merging = Merging::find(&options.merge_operator, operators, env.opening);
         let filtering = Filtering::find(&options.compaction_filter, filters, env.opening);
-        let range_deletes = range_deletes_of(tables, &state.shape)?;
-        let change = RangeChange { flushed: range_deletes.as_ref(), left: &[] };
-        let mut version = Version::default().next(state.shape.clone(), change, |table| {
-            Arc::new(match before.handle(table.id) {
-                Some(known) => known.trimmed(Arc::clone(table)),
-                None => TableHandle::new(Arc::clone(tables), Arc::clone(table)),
-            })
-        });
+        let mut version = version_after(before, &state.shape, tables)?;
         if !registered.read_only {
             version = version.with_seeks_of(&options.shape);
         }
@@ -410,6 +403,22 @@ impl KeyspaceCore {
         let left = values.retired.iter().zip(needed).filter(is_left);
         left.map(|(store, _)| store.number).collect()
     }
+}
+
+/// The version of a shape, with the open tables of an earlier version.
+fn version_after(before: &Version, shape: &Shape, tables: &Arc<TableContext>) -> Result<Version> {
+    let range_deletes = range_deletes_of(tables, shape)?;
+    let change = RangeChange { flushed: range_deletes.as_ref(), left: &[] };
+    let has_none = range_deletes.is_none() && before.range_deletes.is_none();
+    // Without range deletes, what the earlier version has in its place stays: a follower makes a
+    // version at each flush that it sees, and there may be 100,000 tables.
+    let from = if has_none { before } else { &Version::default() };
+    Ok(from.next(shape.clone(), change, |table| {
+        Arc::new(match before.handle(table.id) {
+            Some(known) => known.trimmed(Arc::clone(table)),
+            None => TableHandle::new(Arc::clone(tables), Arc::clone(table)),
+        })
+    }))
 }
 
 /// The range deletes of all tables. Only tables that have some are read.

@@ -1,32 +1,37 @@
-//! Which keyspaces an open store has, and which of them hold writes that are only in the log. A
-//! store may have thousands of keyspaces, so nothing that happens per write or per flush walks all.
+//! Which keyspaces an open store has, how far each is flushed, and which of them hold writes that
+//! are only in the log. A store may have 100,000 keyspaces, so nothing that happens per write, per
+//! flush or per view of a follower walks all.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::ops::Bound::{self, Excluded, Included, Unbounded};
 use std::ops::Deref;
 use std::sync::Arc;
 
+use rpds::{HashTrieMapSync, RedBlackTreeMapSync, RedBlackTreeSetSync};
+
 use crate::sync::{Mutex, rank};
 
 use crate::catalog::keyspace::KeyspaceCore;
-use crate::keys::KeyspaceId;
+use crate::keys::{KeyspaceId, SeqNo};
 
 /// Keyspaces that are looked at together.
 const PAGE: usize = 256;
 
 type ById = BTreeMap<KeyspaceId, Arc<KeyspaceCore>>;
 
-/// The keyspaces of an open store, in order of creation. Reads as a map by id.
-#[derive(Debug, Default)]
+/// The keyspaces of an open store, in order of creation. Reads as a map by id. A clone shares
+/// everything with the original, and O(log n) with each later change: each view of a follower has
+/// one.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Keyspaces {
-    by_id: ById,
-    by_name: HashMap<String, KeyspaceId>,
+    by_id: RedBlackTreeMapSync<KeyspaceId, Arc<KeyspaceCore>>,
+    by_name: HashTrieMapSync<String, KeyspaceId>,
 }
 
 impl Deref for Keyspaces {
-    type Target = ById;
+    type Target = RedBlackTreeMapSync<KeyspaceId, Arc<KeyspaceCore>>;
 
-    fn deref(&self) -> &ById {
+    fn deref(&self) -> &Self::Target {
         &self.by_id
     }
 }
@@ -37,13 +42,59 @@ impl Keyspaces {
     }
 
     pub(crate) fn insert(&mut self, keyspace: Arc<KeyspaceCore>) {
-        self.by_name.insert(keyspace.name.clone(), keyspace.id);
-        self.by_id.insert(keyspace.id, keyspace);
+        if self.by_name.get(&keyspace.name) != Some(&keyspace.id) {
+            self.by_name.insert_mut(keyspace.name.clone(), keyspace.id);
+        }
+        self.by_id.insert_mut(keyspace.id, keyspace);
     }
 
     pub(crate) fn remove(&mut self, keyspace: &KeyspaceCore) {
-        self.by_name.remove(&keyspace.name);
-        self.by_id.remove(&keyspace.id);
+        // A later keyspace may have the name by now.
+        if self.by_name.get(&keyspace.name) == Some(&keyspace.id) {
+            self.by_name.remove_mut(&keyspace.name);
+        }
+        self.by_id.remove_mut(&keyspace.id);
+    }
+}
+
+/// The sequence number up to which each keyspace is flushed. A clone shares everything with the
+/// original.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Flushed {
+    by_id: RedBlackTreeMapSync<KeyspaceId, SeqNo>,
+    by_seq: RedBlackTreeSetSync<(SeqNo, KeyspaceId)>,
+}
+
+impl Flushed {
+    /// 0 if nothing was flushed.
+    pub(crate) fn of(&self, id: KeyspaceId) -> SeqNo {
+        self.by_id.get(&id).copied().unwrap_or(0)
+    }
+
+    /// The largest number of all. Each edit of the manifest asks for it.
+    pub(crate) fn last(&self) -> SeqNo {
+        self.by_seq.last().map_or(0, |(seq, _)| *seq)
+    }
+
+    pub(crate) fn insert(&mut self, id: KeyspaceId, seq: SeqNo) {
+        self.remove(id);
+        self.by_id.insert_mut(id, seq);
+        self.by_seq.insert_mut((seq, id));
+    }
+
+    pub(crate) fn remove(&mut self, id: KeyspaceId) {
+        if let Some(seq) = self.by_id.get(&id).copied() {
+            self.by_id.remove_mut(&id);
+            self.by_seq.remove_mut(&(seq, id));
+        }
+    }
+}
+
+impl FromIterator<(KeyspaceId, SeqNo)> for Flushed {
+    fn from_iter<I: IntoIterator<Item = (KeyspaceId, SeqNo)>>(all: I) -> Flushed {
+        let mut flushed = Flushed::default();
+        all.into_iter().for_each(|(id, seq)| flushed.insert(id, seq));
+        flushed
     }
 }
 

@@ -14,7 +14,7 @@ pub(crate) mod keyspace;
 pub(crate) mod keyspaces;
 pub(crate) mod settle;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
@@ -33,7 +33,7 @@ use crate::tree::history::History;
 use crate::tree::manifest::{Current, KeyspaceState, Manifest, StoreState};
 use crate::tree::record::Change;
 use keyspace::KeyspaceCore;
-use keyspaces::{Keyspaces, Unflushed};
+use keyspaces::{Flushed, Keyspaces, Unflushed};
 
 /// The manifest, and the state that it last recorded.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ pub(crate) struct ManifestState {
     /// What readers in other processes need. They must learn of every edit.
     pub(crate) leases: Arc<Leases>,
     /// The flushed sequence number of each keyspace.
-    pub(crate) flushed: BTreeMap<KeyspaceId, SeqNo>,
+    pub(crate) flushed: Flushed,
     pub(crate) next_keyspace: KeyspaceId,
     /// The random id of the store.
     pub(crate) uid: u64,
@@ -191,14 +191,14 @@ impl Catalog {
         let describe = |keyspace: &Arc<KeyspaceCore>| KeyspaceState {
             name: keyspace.name.clone(),
             options: keyspace.options.load().to_toml(),
-            flushed_seq: manifest.flushed.get(&keyspace.id).copied().unwrap_or(0),
+            flushed_seq: manifest.flushed.of(keyspace.id),
             shape: keyspace.view.load().version.shape.clone(),
             values: keyspace.values.load().all().map(|store| store.layout()).collect(),
         };
         StoreState {
             uid: manifest.uid,
             next_file: self.env.next_file.load(Relaxed),
-            last_seq: manifest.flushed.values().copied().max().unwrap_or(0),
+            last_seq: manifest.flushed.last(),
             log_floor: manifest.log_start.0,
             log_start_seq: manifest.log_start.1,
             log_synced_seq: self.told_synced_seq(),

@@ -116,7 +116,7 @@ impl Installer {
         let edit = make(&keyspace.view.load().version.shape);
         let change = RangeChange { left: range_deletes_left, ..RangeChange::default() };
         let version = self.catalog.next_version(keyspace, &edit, change)?;
-        let flushed_seq = manifest.flushed.get(&keyspace.id).copied().unwrap_or(0);
+        let flushed_seq = manifest.flushed.of(keyspace.id);
         let log_start = manifest.log_start;
         let id = keyspace.id;
         let mut changes = vec![Change::Edit { id, flushed_seq, edit: edit.clone() }];

@@ -92,7 +92,9 @@ impl Engine {
     /// keyspace has failed.
     fn pin_state(&self, last_seq: SeqNo) -> Option<(StoreState, Vec<Pinned>)> {
         let manifest = self.catalog.manifest.lock();
-        let mut keyspaces: BTreeMap<u32, Arc<KeyspaceCore>> = self.catalog.keyspaces.read().clone();
+        let all = self.catalog.keyspaces.read().clone();
+        let mut keyspaces: BTreeMap<u32, Arc<KeyspaceCore>> =
+            all.iter().map(|(id, keyspace)| (*id, Arc::clone(keyspace))).collect();
         let is_flushed = |keyspace: &KeyspaceCore| keyspace.is_flushed(last_seq);
         // Nobody flushes a keyspace that is being dropped, so the copy leaves it out.
         keyspaces.retain(|_, keyspace| is_flushed(keyspace) || !keyspace.dropped.load(Acquire));

@@ -187,7 +187,7 @@ impl Engine {
             return Err(error);
         }
         self.committer.log_note(&manifest, &Note::Dropped(keyspace.id));
-        manifest.flushed.remove(&keyspace.id);
+        manifest.flushed.remove(keyspace.id);
         manifest.log_start = log_start;
         self.catalog.remove_keyspace(&keyspace);
         drop(manifest);

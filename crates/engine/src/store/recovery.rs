@@ -393,8 +393,8 @@ fn make_base_durable(inner: &Engine, mut random: Random) -> Result<Option<Vec<(u
 fn has_value(inner: &Engine, seq: SeqNo, operation: &Operation<'_>) -> Result<bool> {
     let keyspace = inner.catalog.keyspaces.read().get(&operation.keyspace).cloned();
     let Some(keyspace) = keyspace else { return Ok(true) };
-    let flushed = inner.catalog.manifest.lock().flushed.get(&operation.keyspace).copied();
-    if seq <= flushed.unwrap_or(0) || seeded!(EarlyValuesUnchecked) {
+    let flushed = inner.catalog.manifest.lock().flushed.of(operation.keyspace);
+    if seq <= flushed || seeded!(EarlyValuesUnchecked) {
         return Ok(true);
     }
     let place = EarlyPlace::decode(operation.place);
@@ -439,7 +439,7 @@ fn replay_log(
             // The log may still hold writes to a dropped keyspace.
             return check_known(operation.keyspace, next_keyspace, segment, seq);
         };
-        if seq <= flushed.get(&operation.keyspace).copied().unwrap_or(0) {
+        if seq <= flushed.of(operation.keyspace) {
             return Ok(());
         }
         let active = Arc::clone(&keyspace.view.load().active);
@@ -582,7 +582,9 @@ fn make_first_manifest(
         let change = RangeChange { flushed, left };
         let version = inner.catalog.next_version(keyspace, &edit, change)?;
         keyspace.swap_version(version, 0);
-        manifest.flushed.extend(last_seq.map(|last_seq| (*id, last_seq)));
+        if let Some(last_seq) = last_seq {
+            manifest.flushed.insert(*id, last_seq);
+        }
     }
     // The manifest's file number is taken first: the log floor must lie after every segment found.
     let number = inner.env.new_file();

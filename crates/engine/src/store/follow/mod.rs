@@ -16,7 +16,7 @@
 pub(crate) mod cut;
 mod recent;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::mem;
 use std::path::Path;
 use std::sync::Arc;
@@ -32,6 +32,7 @@ use super::open::check_restored;
 use super::resources::{Member, Parts, Resources};
 use super::{DEFAULT_KEYSPACE, Keyspace, Opening, Store};
 use crate::catalog::keyspace::KeyspaceCore;
+use crate::catalog::keyspaces::{Flushed, Keyspaces};
 use crate::catalog::{Catalog, ManifestState};
 use crate::env::Env;
 use crate::error::{Error, Result};
@@ -105,7 +106,9 @@ struct Following {
     random: Random,
     recent: Recent,
     /// The keyspaces of the last view.
-    keyspaces: BTreeMap<KeyspaceId, Arc<KeyspaceCore>>,
+    keyspaces: Keyspaces,
+    /// How far they are flushed.
+    flushed: Flushed,
     /// The keyspaces whose trees changed since the last view.
     changed: BTreeSet<KeyspaceId>,
     /// The keyspaces whose memtables changed since the last view.
@@ -293,7 +296,8 @@ impl Following {
             manifest,
             wal_files: Arc::new(wal_files),
             random,
-            keyspaces: BTreeMap::new(),
+            keyspaces: Keyspaces::default(),
+            flushed: Flushed::default(),
             changed: BTreeSet::new(),
             written: BTreeSet::new(),
             needed_seq: 0,
@@ -440,10 +444,12 @@ impl Following {
                 let largest = largest.unwrap_or(0).max(state.flushed_seq);
                 self.needed_seq = self.needed_seq.max(largest);
                 self.recent.flushed(id, state.flushed_seq);
+                self.flushed.insert(id, state.flushed_seq);
             }
             None => {
                 self.has_dropped = true;
                 self.recent.forget(id);
+                self.flushed.remove(id);
             }
         }
     }
@@ -538,7 +544,9 @@ impl Following {
         let state = &self.manifest.state;
         for id in self.changed.clone() {
             let Some(described) = state.keyspaces.get(&id) else {
-                self.keyspaces.remove(&id);
+                if let Some(gone) = self.keyspaces.get(&id).cloned() {
+                    self.keyspaces.remove(&gone);
+                }
                 continue;
             };
             let (none, before) = (Version::default(), self.keyspaces.get(&id));
@@ -547,13 +555,14 @@ impl Following {
             let (tables, pool) = (&self.tables, &self.parts.pool);
             let made = KeyspaceCore::open_after(before, (id, described), tables, pool, &self.env)?;
             self.written.insert(id);
-            self.keyspaces.insert(id, Arc::new(made));
+            self.keyspaces.insert(Arc::new(made));
         }
         for id in self.written.clone() {
-            let Some(core) = self.keyspaces.get_mut(&id) else { continue };
+            let Some(core) = self.keyspaces.get(&id) else { continue };
             self.recent.show_early(id, &core.values.load())?;
             let view = self.recent.view(id, &core.view.load());
-            *core = Arc::new(core.with_view(view));
+            let seen = Arc::new(core.with_view(view));
+            self.keyspaces.insert(seen);
         }
         let view = self.assemble()?;
         // Cleared only now: after a failure the next refresh begins with the same keyspaces.
@@ -569,7 +578,7 @@ impl Following {
         let described = ManifestState {
             log: None,
             leases: Arc::clone(&self.tables.leases),
-            flushed: state.keyspaces.iter().map(|(id, k)| (*id, k.flushed_seq)).collect(),
+            flushed: self.flushed.clone(),
             next_keyspace: state.next_keyspace,
             uid: state.uid,
             history: state.history.clone(),
@@ -580,9 +589,7 @@ impl Following {
         };
         let (tables, pool) = (Arc::clone(&self.tables), Arc::clone(&self.parts.pool));
         let catalog = Catalog::new(&self.env, tables, pool, described, state.log_synced_seq);
-        let mut all = catalog.keyspaces.write();
-        self.keyspaces.values().for_each(|core| all.insert(Arc::clone(core)));
-        drop(all);
+        *catalog.keyspaces.write() = self.keyspaces.clone();
         let wal = Wal::new(Arc::clone(&self.wal_files), self.random.clone());
         let wal = (wal, Arc::clone(&self.wal_files));
         let (env, catalog) = (Arc::clone(&self.env), Arc::new(catalog));
