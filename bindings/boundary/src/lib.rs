@@ -8,6 +8,7 @@
 //! * [`transactions`]: transactions that several objects hold, and their cursors. [`cursors`]:
 //!   cursors over a store or over a transaction.
 //! * [`backups`]: backups and archives. [`changes`]: changes in order, with names of keyspaces.
+//!   [`mirrors`]: stores that follow another one.
 //! * [`properties`]: what LevelDB's programs ask of a store.
 
 #![forbid(unsafe_code)]
@@ -19,6 +20,7 @@ pub mod cursors;
 pub mod events;
 pub mod failure;
 pub mod handles;
+pub mod mirrors;
 pub mod options;
 pub mod pointers;
 pub mod properties;

@@ -20,7 +20,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use runstone::{Error, Follower, Keyspace, LiveState, Options, Resources, Snapshot, Store};
+use runstone::{
+    Error, Follower, Keyspace, LiveState, Options, Resources, Snapshot, Store, unstable,
+};
 
 use crate::failure::{Code, Failure, Result};
 use crate::handles::{Handle, Handles};
@@ -291,7 +293,8 @@ pub fn refresh(
     })
 }
 
-/// Closes a store and its handle. Those of its keyspaces are refused from then on.
+/// Closes a store and its handle. Those of its keyspaces are refused from then on. A callback of
+/// the store is refused, and changes nothing: the store and its handle stay open.
 ///
 /// # Errors
 /// If the handle is not open; those of [`Store::close`].
@@ -300,6 +303,7 @@ pub fn close(
     keyspaces: &Handles<Keyspace>,
 ) -> Result<()> {
     let open = OpenStore::clone(&*stores.get(store)?);
+    unstable::check_caller(&open)?;
     // From here on its handle leads to nothing, whether or not the close succeeds.
     stores.close(store)?;
     if let Some(following) = &open.following {

@@ -846,7 +846,8 @@ runstone_status runstone_mirror_position(const runstone_mirror *mirror,
                                          runstone_position *position);
 
 // Closes a mirror, as runstone_close() does with a store; a running round ends first. The
-// directory is a store, and runstone_mirror_open() continues with it. Null is not an error.
+// directory is a store, and runstone_mirror_open() continues with it. A callback of the mirror is
+// refused with RUNSTONE_INSIDE_CALLBACK. Null is not an error.
 runstone_status runstone_mirror_close(runstone_mirror *mirror);
 
 // Makes what many stores of the process share: one memory budget, threads, open files, and a rate
@@ -997,7 +998,8 @@ runstone_status runstone_live(const runstone_store *store,
 // Closes a store: waits for running jobs, writes what is in memory to tables, and releases the
 // directory. Its keyspaces, batches, snapshots and transactions fail with RUNSTONE_CLOSED from
 // then on; a cursor of a keyspace continues to show the moment of its snapshot, and keeps the
-// memory and files that it needs. Close all of these too. A null store is not an error.
+// memory and files that it needs. Close all of these too. A callback of the store is refused with
+// RUNSTONE_INSIDE_CALLBACK, and the store stays open. A null store is not an error.
 runstone_status runstone_close(runstone_store *store);
 
 // Applies all writes of a batch, or none. The batch keeps them.

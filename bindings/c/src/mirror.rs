@@ -4,8 +4,8 @@ use std::ffi::c_char;
 use std::time::Duration;
 
 use runstone::{Mirror, Mirroring, Options};
-use runstone_boundary::alone::Alone;
 use runstone_boundary::handle;
+use runstone_boundary::mirrors::OpenMirror;
 use runstone_boundary::pointers::Kept;
 
 use crate::archiver::runstone_position;
@@ -13,8 +13,7 @@ use crate::bytes::{Place, text};
 use crate::handles::{runstone_mirror, runstone_options};
 use crate::status::{answer, runstone_status};
 
-// `None` once it is closed.
-handle!(13 "mirror" runstone_mirror: Alone<Option<Mirror>>);
+handle!(13 "mirror" runstone_mirror: OpenMirror);
 
 /// What a round of mirroring did.
 #[allow(non_camel_case_types)]
@@ -60,7 +59,7 @@ pub unsafe extern "C" fn runstone_mirror_open(
             Some(options) => options.lock()?.without_resources("a mirror is opened")?,
             None => Options::default(),
         };
-        place.keep(Alone::new(Some(Mirror::open(source, target, options)?)))
+        place.keep(OpenMirror::new(Mirror::open(source, target, options)?))
     })
 }
 
@@ -73,10 +72,8 @@ pub unsafe extern "C" fn runstone_mirror_advance(
     done: *mut runstone_mirroring,
 ) -> runstone_status {
     answer(|| {
-        let mirror = runstone_mirror::get(mirror)?;
-        let mut mirror = mirror.lock()?;
-        let mirror = mirror.as_mut().ok_or(runstone::Error::Closed)?;
-        let round = mirror.advance(Duration::from_millis(wait_ms))?;
+        let most = Duration::from_millis(wait_ms);
+        let round = runstone_mirror::get(mirror)?.now(|mirror| mirror.advance(most))?;
         if !done.is_null() {
             // SAFETY: the caller promises a valid place.
             unsafe { Place::new("done", done) }?.set(round.into());
@@ -94,23 +91,21 @@ pub unsafe extern "C" fn runstone_mirror_position(
     answer(|| {
         // SAFETY: the caller promises a valid place.
         let place = unsafe { Place::new("position", position) }?;
-        let mirror = runstone_mirror::get(mirror)?;
-        let mirror = mirror.lock()?;
-        place.set(mirror.as_ref().ok_or(runstone::Error::Closed)?.position().into());
+        place.set(runstone_mirror::get(mirror)?.now(|mirror| Ok(mirror.position()))?.into());
         Ok(())
     })
 }
 
 /// Closes a mirror, as runstone_close() does with a store; a running round ends first. The
-/// directory is a store, and runstone_mirror_open() continues with it. Null is not an error.
+/// directory is a store, and runstone_mirror_open() continues with it. A callback of the mirror is
+/// refused with RUNSTONE_INSIDE_CALLBACK. Null is not an error.
 #[unsafe(no_mangle)]
 pub extern "C" fn runstone_mirror_close(mirror: *mut runstone_mirror) -> runstone_status {
     answer(|| {
         // In a fork it is only forgotten.
         let open = runstone_mirror::get(mirror).ok();
+        open.as_ref().map_or(Ok(()), |open| open.check_caller())?;
         runstone_mirror::close(mirror)?;
-        let Some(open) = open else { return Ok(()) };
-        let ended = open.wait()?.take();
-        Ok(ended.map_or(Ok(()), Mirror::close)?)
+        open.map_or(Ok(()), |open| open.close())
     })
 }

@@ -144,7 +144,8 @@ pub unsafe extern "C" fn runstone_live(
 /// Closes a store: waits for running jobs, writes what is in memory to tables, and releases the
 /// directory. Its keyspaces, batches, snapshots and transactions fail with RUNSTONE_CLOSED from
 /// then on; a cursor of a keyspace continues to show the moment of its snapshot, and keeps the
-/// memory and files that it needs. Close all of these too. A null store is not an error.
+/// memory and files that it needs. Close all of these too. A callback of the store is refused with
+/// RUNSTONE_INSIDE_CALLBACK, and the store stays open. A null store is not an error.
 #[unsafe(no_mangle)]
 pub extern "C" fn runstone_close(store: *mut runstone_store) -> runstone_status {
     answer(|| match store.is_null() {

@@ -1,11 +1,15 @@
 /* Events of a store, as its listener hears them. */
 
 #include <dirent.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
 #include <runstone.h>
 
 #include "check.h"
 
-enum { ENTRIES = 2000 };
+/* A program that hangs is ended by its alarm. */
+enum { ENTRIES = 2000, SECONDS = 120 };
 
 /* What a listener has heard. */
 struct heard {
@@ -23,7 +27,8 @@ static void hear(void *context, const char *kind, const char *json) {
     if (strcmp(kind, "flushed") == 0) {
         heard->flushed++;
         /* A call that could wait for the job that reports it. */
-        heard->refused += runstone_flush(heard->store) == RUNSTONE_INSIDE_CALLBACK;
+        heard->refused += runstone_flush(heard->store) == RUNSTONE_INSIDE_CALLBACK &&
+                          runstone_close(heard->store) == RUNSTONE_INSIDE_CALLBACK;
     }
 }
 
@@ -67,8 +72,52 @@ static void tear(const char *path, const char *copy) {
     CHECK(fclose(log) == 0);
 }
 
+static runstone_mirror *_Atomic mirror;
+static atomic_int refused_mirrors;
+
+static void close_mirror(void *context, const char *kind, const char *json) {
+    (void)context, (void)json;
+    if (strcmp(kind, "flushed") == 0 && mirror != NULL)
+        refused_mirrors += runstone_mirror_close(mirror) == RUNSTONE_INSIDE_CALLBACK;
+}
+
+/* The listener of a mirror closed it. If a round was running, the close waited for its end, and the
+ * round waited for the flush that had called the listener. If none was, the handle was gone, and
+ * with it what was not flushed. Now the close is refused, and changes nothing. */
+static void mirror_in_its_listener(const char *path) {
+    runstone_options *options;
+    runstone_store *store;
+    runstone_keyspace *keyspace;
+    runstone_mirror *opened;
+    char copy[512], key[16], value[1000] = "value";
+    snprintf(copy, sizeof copy, "%s.mirror", path);
+    WORKS(runstone_open(path, NULL, &store));
+    WORKS(runstone_default_keyspace(store, &keyspace));
+    for (int i = 0; i < ENTRIES; i++) {
+        snprintf(key, sizeof key, "key%05d", i);
+        WORKS(runstone_put(keyspace, key, 8, value, sizeof value, RUNSTONE_BUFFERED));
+    }
+    WORKS(runstone_sync(store));
+    WORKS(runstone_options_create("[keyspace]\nwrite_buffer_bytes = '64K'\n", &options));
+    WORKS(runstone_options_set_listener(options, close_mirror, NULL, NULL));
+    WORKS(runstone_mirror_open(path, copy, options, &opened));
+    WORKS(runstone_options_close(options));
+    mirror = opened;
+    for (int i = 0; refused_mirrors == 0; i++) {
+        snprintf(key, sizeof key, "key%05d", i % ENTRIES);
+        WORKS(runstone_put(keyspace, key, 8, value, sizeof value, RUNSTONE_SYNC));
+        WORKS(runstone_mirror_advance(opened, 0, NULL));
+    }
+    WORKS(runstone_mirror_advance(opened, 0, NULL));
+    mirror = NULL;
+    WORKS(runstone_mirror_close(opened));
+    WORKS(runstone_keyspace_close(keyspace));
+    WORKS(runstone_close(store));
+}
+
 int main(int argc, char **argv) {
     CHECK(argc == 2);
+    alarm(SECONDS);
     runstone_options *options;
     runstone_keyspace *keyspace;
     struct heard heard = {0}, replaced = {0};
@@ -102,9 +151,12 @@ int main(int argc, char **argv) {
     WORKS(runstone_put(keyspace, "k", 1, "v", 1, RUNSTONE_AS_OPENED));
     WORKS(runstone_flush(heard.store));
     CHECK(heard.flushed >= 1 && heard.refused == heard.flushed && heard.ended == 0);
+    /* A close that was refused once took the handle, and what was in memory. */
+    WORKS(runstone_put(keyspace, "k", 1, "w", 1, RUNSTONE_AS_OPENED));
     WORKS(runstone_keyspace_close(keyspace));
     WORKS(runstone_close(heard.store));
     CHECK(heard.ended == 1 && heard.lost == 1 && replaced.lost == 0);
+    mirror_in_its_listener(argv[1]);
     puts("events: ok");
     return 0;
 }

@@ -6,17 +6,17 @@ use std::time::{Duration, Instant};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use runstone_boundary::alone::Alone;
+use runstone_boundary::mirrors::OpenMirror;
 use runstone_boundary::options::of_store;
 
 use crate::backups::{Position, SLICE, place_of};
-use crate::errors::{closed, outcome, wait};
+use crate::errors::{outcome, wait};
 use crate::held::Own;
 use crate::programs::{filters, mergers};
 
 /// A store that follows another one.
 #[pyclass(frozen, weakref, module = "runstone")]
-pub struct Mirror(Own<Alone<Option<runstone::Mirror>>>);
+pub struct Mirror(Own<OpenMirror>);
 
 /// The result of a round of mirroring.
 #[pyclass(frozen, eq, get_all, skip_from_py_object, module = "runstone")]
@@ -42,7 +42,7 @@ pub fn mirror(
     options.merge_operators = mergers(merge_operators, &mut Vec::new())?;
     options.compaction_filters = filters(compaction_filters, &mut Vec::new())?;
     let made = wait(py, || Ok(runstone::Mirror::open(source, target, options)?))?;
-    Ok(Mirror(Own::new(Alone::new(Some(made)))))
+    Ok(Mirror(Own::new(OpenMirror::new(made))))
 }
 
 impl Mirror {
@@ -51,10 +51,7 @@ impl Mirror {
         py: Python<'_>,
         work: impl FnOnce(&mut runstone::Mirror) -> runstone::Result<T> + Send,
     ) -> PyResult<T> {
-        wait(py, || {
-            let mut mirror = self.0.get()?.wait()?;
-            Ok(work(mirror.as_mut().ok_or_else(|| closed("mirror"))?)?)
-        })
+        wait(py, || self.0.get()?.later(work))
     }
 }
 
@@ -87,10 +84,7 @@ impl Mirror {
         if self.0.is_foreign() {
             return Ok(());
         }
-        wait(py, || {
-            let ended = self.0.get()?.wait()?.take();
-            Ok(ended.map_or(Ok(()), runstone::Mirror::close)?)
-        })
+        wait(py, || self.0.get()?.close())
     }
 
     fn __enter__(this: PyRef<'_, Self>) -> PyRef<'_, Self> {

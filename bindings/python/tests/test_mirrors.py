@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Callable
 
 import pytest
 
@@ -84,6 +85,44 @@ def test_it_needs_the_programs_of_the_other_store(tmp_path: Path) -> None:
             mirror.advance()
             with runstone.follow(tmp_path / "mirror", merge_operators=join) as shown:
                 assert shown[b"key"] == b"ab"
+
+
+def test_a_filter_that_closes_its_mirror(tmp_path: Path) -> None:
+    """A filter of the mirror closed it. It waited for the round that was running, which could wait
+    for the filter; and then the mirror was gone without having been closed."""
+    refused: set[int] = set()
+
+    def keep(level: int, key: bytes, value: bytes) -> bool:
+        calls: list[Callable[[], object]] = [
+            mirror.close,
+            mirror.advance,
+            lambda: mirror.position,
+        ]
+        for number, call in enumerate(calls):
+            try:
+                call()
+            except runstone.InsideCallback:
+                refused.add(number)
+            except runstone.Closed:
+                # At the end, by the other thread.
+                assert is_closing
+        return True
+
+    is_closing = False
+    options = {"compaction_filter": "keep", "write_buffer_bytes": "64K"}
+    keeps = {"keep": lambda level, key, value: True}
+    with runstone.open(tmp_path / "db", compaction_filters=keeps, keyspace=options) as db:
+        mirror = runstone.mirror(db, tmp_path / "mirror", compaction_filters={"keep": keep})
+        number = 0
+        while len(refused) < 3:
+            db.update((b"%d" % (key % 1000), b"v" * 100) for key in range(number, number + 1000))
+            number += 1000
+            mirror.advance()
+        mirror.advance()
+        is_closing = True
+        mirror.close()
+        with runstone.follow(tmp_path / "mirror") as shown:
+            assert shown == db
 
 
 def test_a_close_ends_a_wait(tmp_path: Path) -> None:

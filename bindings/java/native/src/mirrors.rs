@@ -6,16 +6,16 @@ use std::time::Duration;
 use jni::EnvUnowned;
 use jni::objects::{JByteArray, JClass, JObject, JString};
 use jni::sys::jlong;
-use parking_lot::Mutex;
-use runstone::{Error, Mirror};
+use runstone::Mirror;
+use runstone_boundary::mirrors::OpenMirror;
 use runstone_boundary::{Handles, options};
 
 use crate::answers::Answer;
 use crate::calls::{call, handle, text};
 use crate::events::Listener;
 
-/// Open mirrors; `None` once one is closed.
-static MIRRORS: Handles<Mutex<Option<Mirror>>> = Handles::new(11, "mirror");
+/// Open mirrors.
+static MIRRORS: Handles<OpenMirror> = Handles::new(11, "mirror");
 
 #[unsafe(no_mangle)]
 extern "system" fn Java_org_runstone_Native_openMirror<'l>(
@@ -32,7 +32,7 @@ extern "system" fn Java_org_runstone_Native_openMirror<'l>(
         let mut options = options::of_store(&text(env, &options, "options")?)?;
         options.listener = Some(Arc::new(Listener::new(env, &events)?));
         let mirror = Mirror::open(source, target, options)?;
-        Ok(MIRRORS.keep(Mutex::new(Some(mirror)))?.get() as jlong)
+        Ok(MIRRORS.keep(OpenMirror::new(mirror))?.get() as jlong)
     })
 }
 
@@ -44,10 +44,9 @@ extern "system" fn Java_org_runstone_Native_closeMirror<'l>(
 ) {
     call(env, |_| {
         let open = MIRRORS.get(handle(mirror))?;
+        open.check_caller()?;
         MIRRORS.close(handle(mirror))?;
-        // This waits for the end of a round that is running.
-        let ended = open.lock().take();
-        Ok(ended.map_or(Ok(()), Mirror::close)?)
+        open.close()
     });
 }
 
@@ -61,8 +60,7 @@ extern "system" fn Java_org_runstone_Native_advanceMirror<'l>(
 ) -> JByteArray<'l> {
     call(env, |env| {
         let most = Duration::from_millis(u64::try_from(wait_ms).unwrap_or(0));
-        let mirror = MIRRORS.get(handle(mirror))?;
-        let round = mirror.lock().as_mut().ok_or(Error::Closed)?.advance(most)?;
+        let round = MIRRORS.get(handle(mirror))?.later(|mirror| mirror.advance(most))?;
         let numbers = [round.changes, round.bytes, u64::from(round.is_drained)];
         Answer::default().numbers(numbers).give(env)
     })
@@ -76,8 +74,7 @@ extern "system" fn Java_org_runstone_Native_mirrored<'l>(
     mirror: jlong,
 ) -> JByteArray<'l> {
     call(env, |env| {
-        let mirror = MIRRORS.get(handle(mirror))?;
-        let found = mirror.lock().as_ref().ok_or(Error::Closed)?.position();
+        let found = MIRRORS.get(handle(mirror))?.later(|mirror| Ok(mirror.position()))?;
         Answer::default().numbers([found.seq(), found.history()]).give(env)
     })
 }

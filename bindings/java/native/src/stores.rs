@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jni::objects::{JByteArray, JClass, JObject, JString};
 use jni::sys::{jboolean, jlong};
 use jni::{Env, EnvUnowned};
-use runstone::{Keyspace, Options, Resources};
+use runstone::{Keyspace, Options, Resources, unstable};
 use runstone_boundary::stores::{self, OpenStore};
 use runstone_boundary::{Handles, Result, options};
 
@@ -85,6 +85,20 @@ extern "system" fn Java_org_runstone_Native_closeStore<'l>(
     store: jlong,
 ) {
     call(env, |_| stores::close((&STORES, handle(store)), &KEYSPACES));
+}
+
+/// Refuses a callback of a store, as the close of the store does. A store that is closed refuses
+/// nobody.
+#[unsafe(no_mangle)]
+extern "system" fn Java_org_runstone_Native_checkCloser<'l>(
+    env: EnvUnowned<'l>,
+    _: JClass<'l>,
+    store: jlong,
+) {
+    call(env, |_| match STORES.get(handle(store)) {
+        Ok(store) => Ok(unstable::check_caller(&store)?),
+        Err(_) => Ok(()),
+    });
 }
 
 #[unsafe(no_mangle)]

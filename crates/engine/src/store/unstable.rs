@@ -102,6 +102,13 @@ pub fn tables(keyspace: &Keyspace) -> Result<Vec<TableDump>> {
         .collect()
 }
 
+/// Refuses what [`Store::close`] refuses at once: a call from inside a callback of the store, for
+/// which the close would wait, and one from a fork. Whoever ends objects beside a store asks first,
+/// so that a refused close changes nothing.
+pub fn check_caller(store: &Store) -> Result<()> {
+    store.inner.env.check_caller()
+}
+
 /// The sequence number of the newest visible write.
 pub fn visible_seq(store: &Store) -> SeqNo {
     store.inner.visibility.now()

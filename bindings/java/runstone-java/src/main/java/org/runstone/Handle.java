@@ -111,6 +111,11 @@ abstract class Handle implements AutoCloseable {
         return state.handle != 0;
     }
 
+    /** The handle, or 0 if the object is closed. */
+    final long handleIfOpen() {
+        return state.handle;
+    }
+
     /** Keeps objects reachable up to this point. */
     static void keep(Handle one) {
         Reference.reachabilityFence(one);

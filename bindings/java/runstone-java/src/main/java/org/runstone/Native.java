@@ -21,6 +21,8 @@ final class Native {
 
     static native void closeStore(long store);
 
+    static native void checkCloser(long store);
+
     static native long follow(String path, String options, long resources, Events events);
 
     static native boolean refresh(long store);

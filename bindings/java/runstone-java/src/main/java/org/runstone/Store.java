@@ -114,6 +114,22 @@ public final class Store extends Handle {
         }
     }
 
+    /**
+     * Closes the store: waits for running jobs, writes what is in memory to tables, and releases the
+     * directory. A second call does nothing. A listener of the store is refused with the code {@code
+     * INSIDE_CALLBACK}, and nothing is closed.
+     */
+    @Override
+    public void close() {
+        try {
+            // Otherwise everything that belongs to the store would be closed, and the store not.
+            Native.checkCloser(handleIfOpen());
+            super.close();
+        } finally {
+            keep(this);
+        }
+    }
+
     /** The keyspace that every store has. */
     public Keyspace defaultKeyspace() {
         return defaultKeyspace;

@@ -131,6 +131,10 @@ class EventsTest {
         assertEquals(1, warnings().size(), "it is told once");
     }
 
+    /**
+     * Once a listener that closed its store was refused only after everything that belongs to the
+     * store was closed, and nobody could close the store itself any more.
+     */
     @Test
     void aListenerBreaksNothing() {
         List<String> heard = new CopyOnWriteArrayList<>();
@@ -141,6 +145,7 @@ class EventsTest {
             Store open = own.get();
             assertEquals("1", text(open.defaultKeyspace().get(bytes("a"))));
             refused.add(assertThrows(RunstoneException.class, open::flush).code());
+            refused.add(assertThrows(RunstoneException.class, open::close).code());
             throw new IllegalStateException("no listener");
         })) {
             own.set(store);
@@ -151,7 +156,7 @@ class EventsTest {
             assertEquals("2", text(store.defaultKeyspace().get(bytes("b"))));
         }
         assertEquals(2, heard.stream().filter("flushed"::equals).count());
-        assertTrue(refused.size() == heard.size()
+        assertTrue(refused.size() == 2 * heard.size()
                 && refused.stream().allMatch(Code.INSIDE_CALLBACK::equals), "" + refused);
         assertEquals(heard.size(), warnings().size());
         assertTrue(logged.stream().filter(record -> record.getLevel() == Level.WARNING)
