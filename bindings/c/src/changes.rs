@@ -309,10 +309,11 @@ impl Reader {
     }
 
     fn next(&mut self, wait: Duration) -> Result<runstone_change> {
-        // The thread that reads a load ends with its reader.
-        (self.change, self.writes, self.write) = (None, None, None);
-        self.page = Vec::new().into_iter();
+        // After an error the change before stays, with the writes that were not read.
         self.change = self.reader.next(wait)?;
+        // The thread that reads a load ends with its reader.
+        (self.writes, self.write) = (None, None);
+        self.page = Vec::new().into_iter();
         let (gap_after, gap_through) =
             self.change.as_ref().and_then(|change| change.gap).unwrap_or((0, 0));
         Ok(runstone_change {

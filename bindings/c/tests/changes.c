@@ -405,6 +405,36 @@ static void a_folded_put(void) {
     gone(path);
 }
 
+/* When the next change could not be read, the rest of the change before was gone: there seemed to
+ * be no further writes, so a program took the change for complete. */
+static void an_error_in_the_middle(void) {
+    runstone_store *store;
+    runstone_keyspace *keyspace;
+    runstone_batch *batch;
+    runstone_changes *changes;
+    runstone_change change;
+    const char *path = place("middle");
+    WORKS(runstone_open(path, NULL, &store));
+    WORKS(runstone_default_keyspace(store, &keyspace));
+    WORKS(runstone_changes_open(path, NULL, &changes));
+    WORKS(runstone_batch_create(&batch));
+    WORKS(runstone_batch_put(batch, keyspace, "a", 1, "1", 1));
+    WORKS(runstone_batch_put(batch, keyspace, "b", 1, "2", 1));
+    WORKS(runstone_write(store, batch, RUNSTONE_SYNC));
+    CHECK(next(changes).kind == RUNSTONE_CHANGE_WRITES);
+    runstone_change_write write = write_of(changes);
+    CHECK(is(write.key, write.key_size, "a"));
+    WORKS(runstone_batch_close(batch));
+    WORKS(runstone_keyspace_close(keyspace));
+    WORKS(runstone_close(store));
+    gone(path);
+    CHECK(runstone_changes_next(changes, 0, &change) != RUNSTONE_OK);
+    write = write_of(changes);
+    CHECK(write.kind == RUNSTONE_WRITE_PUT && is(write.key, write.key_size, "b"));
+    CHECK(write_of(changes).kind == RUNSTONE_WRITE_NONE);
+    WORKS(runstone_changes_close(changes));
+}
+
 static void wrong_calls(void) {
     runstone_changes *changes;
     runstone_mirror *mirror;
@@ -600,6 +630,7 @@ int main(int argc, char **argv) {
     a_gap();
     a_gap_of_operands();
     a_folded_put();
+    an_error_in_the_middle();
     wrong_calls();
     mirrors();
     archives_say_whether_there_is_more();
