@@ -6,6 +6,9 @@ use runstone::Store;
 use runstone::unstable;
 use runstone_policy::shape::Shape;
 
+/// LevelDB's number of levels.
+const LEVELDB_LEVELS: usize = 7;
+
 /// The value of a property; `None` if the property does not exist.
 pub fn property(store: &Store, name: &str) -> Option<String> {
     if name == "runstone.metrics" {
@@ -14,9 +17,7 @@ pub fn property(store: &Store, name: &str) -> Option<String> {
     let name = name.strip_prefix("leveldb.")?;
     let shape = unstable::shape(store.default_keyspace());
     if let Some(level) = name.strip_prefix("num-files-at-level") {
-        let level: usize = level.parse().ok()?;
-        let tables = shape.levels.get(level).map_or(0, |level| level.table_count());
-        return Some(tables.to_string());
+        return tables_at(&shape, level);
     }
     match name {
         "stats" => Some(stats(&shape)),
@@ -27,6 +28,15 @@ pub fn property(store: &Store, name: &str) -> Option<String> {
         }
         _ => None,
     }
+}
+
+/// The number of tables of a level. Programs ask for one level after another until there is none,
+/// and LevelDB has seven, empty ones included.
+fn tables_at(shape: &Shape, level: &str) -> Option<String> {
+    let is_number = level.bytes().all(|digit| digit.is_ascii_digit());
+    let level: usize = level.parse().ok().filter(|_| is_number)?;
+    let tables = shape.levels.get(level).map(|level| level.table_count());
+    tables.or((level < LEVELDB_LEVELS).then_some(0)).map(|tables| tables.to_string())
 }
 
 /// One line per level: tables and megabytes.

@@ -142,6 +142,17 @@ static void sizes_and_properties(leveldb_t *db) {
         CHECK(value != NULL && strlen(value) > 0);
         leveldb_free(value);
     }
+    /* Programs ask for level after level until there is none. Once there was always another one. */
+    CHECK(leveldb_property_value(db, "leveldb.num-files-at-level+1") == NULL);
+    int levels = 0, tables = 0;
+    for (char asked[64], *value;; levels++) {
+        snprintf(asked, sizeof asked, "leveldb.num-files-at-level%d", levels);
+        if ((value = leveldb_property_value(db, asked)) == NULL) break;
+        tables += atoi(value);
+        leveldb_free(value);
+        CHECK(levels < 1000);
+    }
+    CHECK(levels >= 7 && tables > 0);
 }
 
 static int ended = 0;
