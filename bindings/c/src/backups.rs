@@ -230,7 +230,7 @@ pub unsafe extern "C" fn runstone_backups_damaged(
 ) -> runstone_status {
     answer(|| {
         // SAFETY: the caller promises a valid place.
-        let place = unsafe { Place::new("list", list) }?;
+        let place = unsafe { Place::empty("list", list) }?;
         let all = runstone_backups::get(backups)?.damaged()?;
         let json = |(number, what)| serde_json::json!({ "number": number, "what": what });
         let all: Vec<_> = all.into_iter().map(json).collect();
@@ -249,8 +249,7 @@ pub unsafe extern "C" fn runstone_backups_verify(
 ) -> runstone_status {
     answer(|| {
         // SAFETY: the caller promises a valid place.
-        let place = unsafe { Place::new("report", report) }?;
-        place.set(runstone_bytes::NONE);
+        let place = unsafe { Place::empty("report", report) }?;
         let backups = runstone_backups::get(backups)?;
         told(&backups.verify(number_of(&backups, number)?)?, place)
     })
@@ -264,8 +263,7 @@ pub unsafe extern "C" fn runstone_backups_verify_archives(
 ) -> runstone_status {
     answer(|| {
         // SAFETY: the caller promises a valid place.
-        let place = unsafe { Place::new("report", report) }?;
-        place.set(runstone_bytes::NONE);
+        let place = unsafe { Place::empty("report", report) }?;
         told(&runstone_backups::get(backups)?.verify_archives()?, place)
     })
 }

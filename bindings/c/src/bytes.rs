@@ -10,7 +10,8 @@ use runstone_boundary::pointers::Kept;
 
 use crate::Result;
 
-/// Bytes that the library returns. Release them with runstone_bytes_free().
+/// Bytes that the library returns. Release them with runstone_bytes_free(). A function that fails
+/// sets null bytes, unless they report what it found.
 #[allow(non_camel_case_types)]
 #[derive(Debug)]
 #[repr(C)]
@@ -171,6 +172,24 @@ impl<T> Place<T> {
     pub(crate) fn set(&self, value: T) {
         // SAFETY: the promise of `new`; it is not null.
         unsafe { self.0.write(value) }
+    }
+}
+
+impl Place<runstone_bytes> {
+    /// A place for bytes, which gets none at once: a caller may release what is there even if the
+    /// function fails.
+    ///
+    /// # Safety
+    /// As for [`Place::new`].
+    #[inline]
+    pub(crate) unsafe fn empty(
+        name: &str,
+        place: *mut runstone_bytes,
+    ) -> Result<Place<runstone_bytes>> {
+        // SAFETY: the caller's promise.
+        let place = unsafe { Place::new(name, place) }?;
+        place.set(runstone_bytes::NONE);
+        Ok(place)
     }
 }
 

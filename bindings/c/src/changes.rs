@@ -270,7 +270,7 @@ pub unsafe extern "C" fn runstone_changes_keyspaces(
 ) -> runstone_status {
     answer(|| {
         // SAFETY: the caller promises a valid place.
-        let place = unsafe { Place::new("keyspaces", keyspaces) }?;
+        let place = unsafe { Place::empty("keyspaces", keyspaces) }?;
         let changes = runstone_changes::get(changes)?;
         let changes = changes.lock()?;
         let all = changes.change.iter().flat_map(|change| &change.keyspaces);

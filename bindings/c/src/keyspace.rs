@@ -10,7 +10,7 @@ use runstone_boundary::handle;
 use runstone_boundary::pointers::Kept;
 
 use crate::Result;
-use crate::bytes::{Place, array, optional, range, required, runstone_bytes, text};
+use crate::bytes::{Place, array, optional, places, range, required, runstone_bytes, text};
 use crate::durability::write_options;
 use crate::handles::{runstone_keyspace, runstone_snapshot};
 use crate::status::{answer, runstone_status};
@@ -100,9 +100,8 @@ pub unsafe extern "C" fn runstone_get(
 ) -> runstone_status {
     answer(|| {
         // SAFETY: the caller promises valid bytes and places.
-        let (key, place) =
-            unsafe { (required("key", key, key_size)?, Place::new("value", value)?) };
-        place.set(runstone_bytes::NONE);
+        let (place, key) =
+            unsafe { (Place::empty("value", value)?, required("key", key, key_size)?) };
         look_up(keyspace, snapshot, key, |value| place.set(runstone_bytes::of(value)))
     })
 }
@@ -151,18 +150,16 @@ pub unsafe extern "C" fn runstone_multi_get(
         // SAFETY: the caller promises arrays of `count` items each.
         let (keys, sizes) =
             unsafe { (array("keys", keys, count)?, array("key_sizes", key_sizes, count)?) };
-        // SAFETY: as above. What is in it may be uninitialised; only the bounds are looked at.
-        unsafe { array("values", values.cast::<std::mem::MaybeUninit<runstone_bytes>>(), count) }?;
+        // SAFETY: as above.
+        let values = || unsafe { places("values", values, count) };
+        values()?.for_each(|place| place.set(runstone_bytes::NONE));
         let keys = keys.iter().zip(sizes);
         // SAFETY: the caller promises valid bytes.
         let keys = keys.map(|(key, size)| unsafe { required("a key", *key, *size) });
         let keys = keys.collect::<Result<Vec<&[u8]>>>()?;
         let found = runstone_keyspace::get(keyspace)?.multi_get(&keys)?;
-        for (place, value) in found.into_iter().enumerate() {
-            // SAFETY: the array has `count` places, and as many results came back.
-            unsafe {
-                values.add(place).write(value.map_or(runstone_bytes::NONE, runstone_bytes::of))
-            };
+        for (place, value) in values()?.zip(found) {
+            place.set(value.map_or(runstone_bytes::NONE, runstone_bytes::of));
         }
         Ok(())
     })
@@ -252,12 +249,11 @@ pub unsafe extern "C" fn runstone_put_if_absent(
     existing: *mut runstone_bytes,
 ) -> runstone_status {
     answer(|| {
+        // SAFETY: the caller promises a valid place.
+        let place = unsafe { Place::empty("existing", existing) }?;
         // SAFETY: the caller promises valid bytes.
         let (key, value) =
             unsafe { (required("key", key, key_size)?, required("value", value, value_size)?) };
-        // SAFETY: the caller promises a valid place.
-        let place = unsafe { Place::new("existing", existing) }?;
-        place.set(runstone_bytes::NONE);
         let found = runstone_keyspace::get(keyspace)?.put_if_absent(key, value)?;
         place.set(found.map_or(runstone_bytes::NONE, runstone_bytes::of));
         Ok(())

@@ -62,6 +62,9 @@ pub unsafe extern "C" fn runstone_repair(
     report: *mut runstone_bytes,
 ) -> runstone_status {
     answer(|| {
+        // SAFETY: the caller promises a valid place.
+        let report = unsafe { (!report.is_null()).then(|| Place::empty("report", report)) };
+        let report = report.transpose()?;
         // SAFETY: the caller promises valid strings.
         let (from, to) = unsafe { (text("from", from)?, text("to", to)?) };
         let store = match runstone_options::get_some(options)? {
@@ -75,9 +78,7 @@ pub unsafe extern "C" fn runstone_repair(
             // SAFETY: the caller promises a valid place.
             unsafe { Place::new("repaired", repaired) }?.set(counts(&found));
         }
-        if !report.is_null() {
-            // SAFETY: the caller promises a valid place.
-            let place = unsafe { Place::new("report", report) }?;
+        if let Some(place) = report {
             place.set(runstone_bytes::of_text(to_json(&found).to_string()));
         }
         Ok(())

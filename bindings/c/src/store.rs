@@ -125,8 +125,7 @@ pub unsafe extern "C" fn runstone_live(
 ) -> runstone_status {
     answer(|| {
         // SAFETY: the caller promises a valid place.
-        let place = unsafe { Place::new("metrics", metrics) }?;
-        place.set(runstone_bytes::NONE);
+        let place = unsafe { Place::empty("metrics", metrics) }?;
         let Some(told) = runstone_store::get(store)?.live()? else { return Ok(()) };
         if !state.is_null() {
             // SAFETY: the caller promises a valid place.
@@ -213,7 +212,7 @@ pub unsafe extern "C" fn runstone_verify(
 ) -> runstone_status {
     answer(|| {
         // SAFETY: the caller promises a valid place.
-        let place = unsafe { Place::new("report", report) }?;
+        let place = unsafe { Place::empty("report", report) }?;
         let found = runstone_store::get(store)?.verify()?;
         let json = serde_json::to_string(&found);
         place.set(runstone_bytes::of_text(json.unwrap_or_default()));
@@ -241,7 +240,7 @@ pub unsafe extern "C" fn runstone_metrics(
 ) -> runstone_status {
     answer(|| {
         // SAFETY: the caller promises a valid place.
-        let place = unsafe { Place::new("metrics", metrics) }?;
+        let place = unsafe { Place::empty("metrics", metrics) }?;
         let store = runstone_store::get(store)?;
         place.set(runstone_bytes::of_text(store.metrics().to_prometheus()));
         Ok(())
@@ -329,7 +328,7 @@ pub unsafe extern "C" fn runstone_keyspace_names(
 ) -> runstone_status {
     answer(|| {
         // SAFETY: the caller promises a valid place.
-        let place = unsafe { Place::new("names", names) }?;
+        let place = unsafe { Place::empty("names", names) }?;
         let json = serde_json::to_string(&runstone_store::get(store)?.keyspaces());
         place.set(runstone_bytes::of_text(json.unwrap_or_default()));
         Ok(())

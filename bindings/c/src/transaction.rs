@@ -133,9 +133,8 @@ pub unsafe extern "C" fn runstone_transaction_get(
 ) -> runstone_status {
     answer(|| {
         // SAFETY: the caller promises valid bytes and places.
-        let (key, place) =
-            unsafe { (required("key", key, key_size)?, Place::new("value", value)?) };
-        place.set(runstone_bytes::NONE);
+        let (place, key) =
+            unsafe { (Place::empty("value", value)?, required("key", key, key_size)?) };
         let keyspace = runstone_keyspace::get(keyspace)?;
         let transaction = runstone_transaction::get(transaction)?;
         let found = transaction.read(|transaction| Ok(transaction.get(&keyspace, key)?))?;
@@ -156,9 +155,8 @@ pub unsafe extern "C" fn runstone_transaction_get_for_update(
 ) -> runstone_status {
     answer(|| {
         // SAFETY: the caller promises valid bytes and places.
-        let (key, place) =
-            unsafe { (required("key", key, key_size)?, Place::new("value", value)?) };
-        place.set(runstone_bytes::NONE);
+        let (place, key) =
+            unsafe { (Place::empty("value", value)?, required("key", key, key_size)?) };
         let keyspace = runstone_keyspace::get(keyspace)?;
         let transaction = runstone_transaction::get(transaction)?;
         let found = transaction.write(|transaction| transaction.get_for_update(&keyspace, key))?;

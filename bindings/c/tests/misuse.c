@@ -92,6 +92,42 @@ static void huge_sizes(runstone_store *store, runstone_keyspace *keyspace, const
     WORKS(runstone_sorted_writer_close(writer));
 }
 
+/* Fills bytes with what lies on a stack, and checks that a refused call leaves none to release. */
+#define EMPTIES(call)                                                                \
+    do {                                                                             \
+        memset(&bytes, 0x5a, sizeof bytes);                                          \
+        CHECK((call) != RUNSTONE_OK && bytes.data == NULL && bytes.owner == NULL);   \
+        runstone_bytes_free(&bytes);                                                 \
+    } while (0)
+
+/* Programs release all they have at their end, whether or not a call failed. Some functions left
+ * the bytes as they were, and the release freed an address from the stack. */
+static void nothing_to_release(runstone_keyspace *keyspace) {
+    const void *none = (void *)0x1234, *keys[] = {"k"};
+    size_t size = 1, huge = (size_t)-1;
+    runstone_bytes bytes;
+    EMPTIES(runstone_get(keyspace, NULL, NULL, 1, &bytes));
+    EMPTIES(runstone_get(none, NULL, "k", 1, &bytes));
+    EMPTIES(runstone_multi_get(none, 1, keys, &size, &bytes));
+    EMPTIES(runstone_multi_get(keyspace, 1, keys, &huge, &bytes));
+    EMPTIES(runstone_put_if_absent(none, "k", 1, "v", 1, &bytes));
+    EMPTIES(runstone_put_if_absent(keyspace, NULL, 1, "v", 1, &bytes));
+    EMPTIES(runstone_transaction_get((runstone_transaction *)none, keyspace, "k", 1, &bytes));
+    EMPTIES(runstone_transaction_get((runstone_transaction *)none, keyspace, NULL, 1, &bytes));
+    EMPTIES(runstone_transaction_get_for_update((runstone_transaction *)none, keyspace, "k", 1,
+                                                &bytes));
+    EMPTIES(runstone_verify(none, &bytes));
+    EMPTIES(runstone_metrics(none, &bytes));
+    EMPTIES(runstone_live(none, NULL, &bytes));
+    EMPTIES(runstone_keyspace_names(none, &bytes));
+    EMPTIES(runstone_changes_keyspaces(none, &bytes));
+    EMPTIES(runstone_backups_damaged(none, &bytes));
+    EMPTIES(runstone_backups_verify(none, 0, &bytes));
+    EMPTIES(runstone_backups_verify_archives(none, &bytes));
+    EMPTIES(runstone_repair(NULL, "nowhere", NULL, false, NULL, &bytes));
+    EMPTIES(runstone_repair("nowhere", "nowhere", NULL, false, NULL, &bytes));
+}
+
 static void closed_handles(const char *path) {
     runstone_store *store;
     runstone_keyspace *keyspace;
@@ -342,6 +378,7 @@ int main(int argc, char **argv) {
     nulls(store, keyspace);
     values_out_of_range(store, keyspace);
     huge_sizes(store, keyspace, argv[1]);
+    nothing_to_release(keyspace);
     WORKS(runstone_put(keyspace, "kept", 4, "value", 5, 0));
     threads(keyspace);
     WORKS(runstone_keyspace_close(keyspace));
