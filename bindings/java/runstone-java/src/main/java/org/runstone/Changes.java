@@ -87,9 +87,10 @@ public final class Changes extends Handle implements Iterable<Change> {
     }
 
     private Change read(Duration wait) {
+        Duration most = bounded(wait);
         long begin = System.nanoTime();
         while (true) {
-            long left = wait.minusNanos(System.nanoTime() - begin).toMillis();
+            long left = most.minusNanos(System.nanoTime() - begin).toMillis();
             boolean isLast = left <= SLICE_MILLIS || Thread.currentThread().isInterrupted();
             long slice = isLast && left > SLICE_MILLIS ? 0 : Math.min(left, SLICE_MILLIS);
             try {

@@ -5,6 +5,7 @@ package org.runstone;
 
 import java.lang.ref.Cleaner;
 import java.lang.ref.Reference;
+import java.time.Duration;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.LongConsumer;
@@ -12,6 +13,7 @@ import java.util.function.LongConsumer;
 /** An object whose native side is named by a handle. */
 abstract class Handle implements AutoCloseable {
     private static final Cleaner CLEANER = Cleaner.create();
+    private static final Duration LONGEST_WAIT = Duration.ofDays(36_500);
 
     /** Must not refer to the object itself, or the object would never be cleaned. */
     private final Open state;
@@ -114,6 +116,12 @@ abstract class Handle implements AutoCloseable {
     /** The handle, or 0 if the object is closed. */
     final long handleIfOpen() {
         return state.handle;
+    }
+
+    /** A wait that fits into nanoseconds: at least none, and at most a century. */
+    static Duration bounded(Duration wait) {
+        Duration most = wait.compareTo(LONGEST_WAIT) > 0 ? LONGEST_WAIT : wait;
+        return most.isNegative() ? Duration.ZERO : most;
     }
 
     /** Keeps objects reachable up to this point. */

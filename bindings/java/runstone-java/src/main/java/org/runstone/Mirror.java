@@ -75,9 +75,10 @@ public final class Mirror extends Handle {
      * thread ends the wait too, and stays set.
      */
     public Round advance(Duration wait) {
+        Duration most = bounded(wait);
         long begin = System.nanoTime();
         while (true) {
-            long left = wait.minusNanos(System.nanoTime() - begin).toMillis();
+            long left = most.minusNanos(System.nanoTime() - begin).toMillis();
             boolean isLast = left <= SLICE_MILLIS || Thread.currentThread().isInterrupted();
             long slice = isLast && left > SLICE_MILLIS ? 0 : Math.min(left, SLICE_MILLIS);
             try {

@@ -20,6 +20,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.time.Instant;
+import java.time.temporal.ChronoUnit;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
@@ -262,7 +263,8 @@ class BackupsTest {
         backups.close();
         assertNull(archiver.advance().backup());
         CompletableFuture<Archiver.Round> closed =
-                CompletableFuture.supplyAsync(() -> archiver.advance(Duration.ofMinutes(10)));
+                CompletableFuture.supplyAsync(
+                        () -> archiver.advance(ChronoUnit.FOREVER.getDuration()));
         Thread.sleep(50);
         archiver.close();
         archiver.close();

@@ -14,6 +14,7 @@ import static org.runstone.StoreTest.text;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.time.Instant;
+import java.time.temporal.ChronoUnit;
 import java.util.ArrayList;
 import java.util.Iterator;
 import java.util.List;
@@ -145,6 +146,7 @@ class ChangesTest {
         try (BackupsTest.Writer writer = new BackupsTest.Writer(path)) {
             Changes changes = Changes.now(path);
             assertNull(changes.next(Duration.ofMillis(20)));
+            assertNull(changes.next(Duration.ofSeconds(Long.MIN_VALUE)));
             CompletableFuture<List<String>> found = CompletableFuture.supplyAsync(() -> {
                 List<String> values = new ArrayList<>();
                 while (!values.contains("last")) {
@@ -159,8 +161,9 @@ class ChangesTest {
             while (changes.next(Duration.ofMillis(200)) != null) {
                 // To the end.
             }
-            CompletableFuture<Change> closed =
-                    CompletableFuture.supplyAsync(() -> changes.next(Duration.ofMinutes(10)));
+            // Its milliseconds do not fit into a long; once that was an ArithmeticException.
+            CompletableFuture<Change> closed = CompletableFuture.supplyAsync(
+                    () -> changes.next(ChronoUnit.FOREVER.getDuration()));
             Thread.sleep(50);
             changes.close();
             ExecutionException ended = assertThrows(

@@ -12,6 +12,7 @@ import static org.runstone.StoreTest.text;
 
 import java.nio.file.Path;
 import java.time.Duration;
+import java.time.temporal.ChronoUnit;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
@@ -119,7 +120,8 @@ class MirrorTest {
         try (Store store = Store.open(path)) {
             Mirror mirror = Mirror.open(path, target);
             CompletableFuture<Mirror.Round> waits =
-                    CompletableFuture.supplyAsync(() -> mirror.advance(Duration.ofMinutes(10)));
+                    CompletableFuture.supplyAsync(
+                            () -> mirror.advance(ChronoUnit.FOREVER.getDuration()));
             Thread.sleep(50);
             mirror.close();
             ExecutionException ended = assertThrows(
