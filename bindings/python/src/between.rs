@@ -276,13 +276,15 @@ fn cursor(
 impl Iterator {
     fn step<'py>(&self, py: Python<'py>, is_upward: bool) -> PyResult<Option<Bound<'py, PyAny>>> {
         let held = outcome(self.steps.get())?;
-        let mut steps = outcome(held.lock())?;
-        let steps = outcome(steps.as_mut().ok_or_else(|| closed("iterator")))?;
+        let mut locked = outcome(held.lock())?;
+        let steps = outcome(locked.as_mut().ok_or_else(|| closed("iterator")))?;
         if !steps.has(is_upward) {
             wait(py, || steps.read(is_upward))?;
         }
         let shows = steps.shows;
-        steps.step(is_upward).map(|entry| shows.show(py, entry)).transpose()
+        let shown = steps.step(is_upward).map(|entry| shows.show(py, entry));
+        drop(locked);
+        shown.map(|shown| shown.object(py)).transpose()
     }
 
     fn stand(&self, py: Python<'_>, place: Place) -> PyResult<()> {

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 use std::vec;
 
+use parking_lot::MutexGuard;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
@@ -17,7 +18,7 @@ use runstone_boundary::{Failure, Result};
 use crate::backups::{Position, SLICE, place_of, seconds};
 use crate::errors::{closed, outcome, wait};
 use crate::held::Own;
-use crate::programs::mergers;
+use crate::programs::{is_inside, mergers};
 use crate::store::text_of;
 
 /// Reads the committed changes of a store.
@@ -99,10 +100,14 @@ impl Changes {
         py: Python<'_>,
         work: impl FnOnce(&mut ChangeReader) -> Result<T> + Send,
     ) -> PyResult<T> {
-        wait(py, || {
-            let mut reader = self.0.get()?.wait()?;
-            work(reader.as_mut().ok_or_else(|| closed("reader of changes"))?)
-        })
+        wait(py, || work(self.reader()?.as_mut().ok_or_else(|| closed("reader of changes"))?))
+    }
+
+    /// The reader, once no other thread is using it. A merge operator that makes the state for it
+    /// would wait for itself.
+    fn reader(&self) -> Result<MutexGuard<'_, Option<ChangeReader>>> {
+        let held = self.0.get()?;
+        if is_inside() { held.lock() } else { held.wait() }
     }
 }
 
@@ -175,7 +180,7 @@ impl Changes {
             return Ok(());
         }
         wait(py, || {
-            *self.0.get()?.wait()? = None;
+            *self.reader()? = None;
             Ok(())
         })
     }

@@ -36,21 +36,34 @@ impl Shows {
         }
     }
 
-    /// An entry of a page as an object of Python.
+    /// An entry of a page as objects of Python.
     #[inline]
-    pub fn show<'py>(
-        self,
-        py: Python<'py>,
-        (key, value): (&[u8], &[u8]),
-    ) -> PyResult<Bound<'py, PyAny>> {
-        Ok(match self {
-            Shows::Keys => PyBytes::new(py, key).into_any(),
-            Shows::Values => PyBytes::new(py, value).into_any(),
-            Shows::Items => {
-                PyTuple::new(py, [PyBytes::new(py, key), PyBytes::new(py, value)])?.into_any()
-            }
-            Shows::Nothing => py.None().into_bound(py),
-        })
+    pub fn show<'py>(self, py: Python<'py>, (key, value): (&[u8], &[u8])) -> Shown<'py> {
+        match self {
+            Shows::Keys => Shown::One(PyBytes::new(py, key).into_any()),
+            Shows::Values => Shown::One(PyBytes::new(py, value).into_any()),
+            Shows::Items => Shown::Pair([PyBytes::new(py, key), PyBytes::new(py, value)]),
+            Shows::Nothing => Shown::One(py.None().into_bound(py)),
+        }
+    }
+}
+
+/// An entry that is not an object of its own yet. Whoever holds the lock of an iterator makes only
+/// this: to make a tuple may begin Python's collector, and a `__del__` that closes the store waits
+/// for that lock. Bytes are no business of the collector's.
+pub enum Shown<'py> {
+    One(Bound<'py, PyAny>),
+    Pair([Bound<'py, PyBytes>; 2]),
+}
+
+impl<'py> Shown<'py> {
+    /// The object. The caller holds no lock.
+    #[inline]
+    pub fn object(self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        match self {
+            Shown::One(one) => Ok(one),
+            Shown::Pair(pair) => Ok(PyTuple::new(py, pair)?.into_any()),
+        }
     }
 }
 
@@ -165,7 +178,9 @@ impl Walk {
             let steps = &mut *steps;
             wait(py, move || steps.fill(steps.onward, self.step, self.shows))?;
         }
-        steps.page.next().map(|entry| self.shows.show(py, entry)).transpose()
+        let shown = steps.page.next().map(|entry| self.shows.show(py, entry));
+        drop(steps);
+        shown.map(|shown| shown.object(py)).transpose()
     }
 }
 

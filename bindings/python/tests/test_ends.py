@@ -96,6 +96,76 @@ open_store().close()
     run(program, tmp_path / "db")
 
 
+ITERATORS = {
+    "items": "iter(app.db.items())",
+    "plyvel": "app.plyvel.iterator()",
+}
+
+
+@pytest.mark.parametrize("made", ITERATORS)
+def test_the_collector_may_close_a_store_that_is_iterated(tmp_path: Path, made: str) -> None:
+    """A step of an iterator made a tuple while it held its lock. To make one may begin Python's
+    collector, and a `__del__` that closed the store waited for that lock, in the same thread."""
+    program = f"""
+from runstone import plyvel
+class App:
+    def __init__(self):
+        self.plyvel = plyvel.DB(sys.argv[1], create_if_missing=True)
+        self.db, self.own = self.plyvel._db, self
+    def __del__(self):
+        self.db.close()
+app = App()
+app.db.update((b"%06d" % number, b"v") for number in range(20_000))
+walk = {ITERATORS[made]}
+del app
+found = 0
+entries = []
+try:
+    for entry in walk:
+        entries.append(entry)
+        found += 1
+    gc.collect()
+    next(walk)
+except (runstone.Closed, StopIteration):
+    assert 0 < found <= 20_000
+else:
+    sys.exit("the collector did not close it")
+"""
+    run(program, tmp_path / "db")
+
+
+def test_a_reader_of_changes_in_its_merge_operator(tmp_path: Path) -> None:
+    """The reader made the state of a key by a merge operator, and the operator asked the reader for
+    something. It waited for itself."""
+    program = """
+from runstone import Changes
+def merge(key, base, operands):
+    for call in (lambda: changes.position, changes.next, changes.close):
+        try:
+            call()
+        except runstone.Busy:
+            refused.append(key)
+    return b"".join(operands)
+join = {"join": lambda key, base, operands: b"".join(operands)}
+refused = []
+options = {"merge_operator": "join"}
+with runstone.open(sys.argv[1], merge_operators=join, keyspace=options) as db:
+    db[b"old"] = b"1"
+    with Changes(db) as changes:
+        list(changes)
+        after = changes.position
+    for _ in range(3):
+        db.merge(b"k", b"x")
+        db.flush()
+with runstone.open(sys.argv[1], merge_operators=join) as db:
+    changes = Changes(db, after=after, on_gap="state", merge_operators={"join": merge})
+    values = [write.value for change in changes for write in change]
+    assert values == [b"xxx"] and len(refused) % 3 == 0 and refused, (values, refused)
+    changes.close()
+"""
+    run(program, tmp_path / "db")
+
+
 def test_forks_while_threads_are_busy(tmp_path: Path) -> None:
     """A fork inherits locks that other threads held, without those threads. Once, its calls hung,
     and so did the end of each inherited object; others changed files that the parent had open. All
