@@ -8,6 +8,8 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple, PyType};
 use runstone_boundary::{Code, Failure, guard};
 
+use crate::programs::{in_call, raised};
+
 create_exception!(runstone, Error, PyException, "What the store refuses, or cannot do.");
 create_exception!(runstone, IteratorInvalidError, Error, "The iterator is on no entry.");
 
@@ -109,7 +111,13 @@ pub fn wait<T: Send>(
     py: Python<'_>,
     work: impl FnOnce() -> runstone_boundary::Result<T> + Send,
 ) -> PyResult<T> {
-    py.detach(|| guard(work)).map_err(exception)
+    let outcome = py.detach(|| in_call(|| guard(work)));
+    if let Some(error) = raised() {
+        // It may be a store, whose end waits.
+        py.detach(|| drop(outcome));
+        return Err(error);
+    }
+    outcome.map_err(exception)
 }
 
 /// The outcome of an operation that does not wait.

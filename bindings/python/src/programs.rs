@@ -1,11 +1,16 @@
 //! Merge operators, compaction filters and listeners in Python. The store calls them from its own
 //! threads too.
+//!
+//! What such a function raises is the store's business: a merge fails, an entry stays. But a
+//! `KeyboardInterrupt` or a `SystemExit` is meant for the whole program. Python raises the first in
+//! whatever function the main thread happens to run. So the call during which the function ran
+//! raises it again, in place of its outcome.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyException, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 use runstone::{CompactionFilter, EventListener, FilterDecision, MergeOperator};
@@ -13,6 +18,38 @@ use runstone_boundary::events::{Field, Told};
 
 thread_local! {
     static IS_INSIDE: Cell<bool> = const { Cell::new(false) };
+    /// The calls of Python that the thread is in.
+    static CALLS: Cell<u32> = const { Cell::new(0) };
+    /// Whether there is something in `RAISED`.
+    static HAS_RAISED: Cell<bool> = const { Cell::new(false) };
+    /// What a function raised for the whole program.
+    static RAISED: RefCell<Option<PyErr>> = const { RefCell::new(None) };
+}
+
+/// Does the work of a call of Python, which must not panic.
+#[inline]
+pub fn in_call<T>(work: impl FnOnce() -> T) -> T {
+    CALLS.set(CALLS.get() + 1);
+    let outcome = work();
+    CALLS.set(CALLS.get() - 1);
+    outcome
+}
+
+/// What a function raised for the whole program during a call of the thread.
+#[inline]
+pub fn raised() -> Option<PyErr> {
+    if HAS_RAISED.replace(false) { RAISED.take() } else { None }
+}
+
+/// Keeps what is meant for the whole program for the call that the thread is in. Gives other errors
+/// back, and all those that no call waits for.
+fn keep_raised(py: Python<'_>, error: PyErr) -> Option<PyErr> {
+    if CALLS.get() == 0 || error.is_instance_of::<PyException>(py) {
+        return Some(error);
+    }
+    HAS_RAISED.set(true);
+    RAISED.set(Some(error));
+    None
 }
 
 /// Whether the thread runs a merge operator, a filter or a listener.
@@ -98,14 +135,29 @@ impl MergeOperator for Merger {
         base: Option<&[u8]>,
         operands: &[&[u8]],
     ) -> Result<Vec<u8>, String> {
-        inside(|py| -> PyResult<Vec<u8>> {
-            let base = base.map(|base| PyBytes::new(py, base));
-            let operands = operands.iter().map(|operand| PyBytes::new(py, operand));
-            let operands = PyList::new(py, operands.collect::<Vec<_>>())?;
-            let made = self.0.function.call1(py, (PyBytes::new(py, key), base, operands))?;
-            Ok(made.bind(py).cast::<PyBytes>()?.as_bytes().to_vec())
+        inside(|py| {
+            self.ask(py, key, base, operands).map_err(|error| {
+                let what = error.to_string();
+                keep_raised(py, error);
+                what
+            })
         })
-        .map_err(|error| error.to_string())
+    }
+}
+
+impl Merger {
+    fn ask(
+        &self,
+        py: Python<'_>,
+        key: &[u8],
+        base: Option<&[u8]>,
+        operands: &[&[u8]],
+    ) -> PyResult<Vec<u8>> {
+        let base = base.map(|base| PyBytes::new(py, base));
+        let operands = operands.iter().map(|operand| PyBytes::new(py, operand));
+        let operands = PyList::new(py, operands.collect::<Vec<_>>())?;
+        let made = self.0.function.call1(py, (PyBytes::new(py, key), base, operands))?;
+        Ok(made.bind(py).cast::<PyBytes>()?.as_bytes().to_vec())
     }
 }
 
@@ -122,7 +174,9 @@ impl CompactionFilter for Filter {
     fn decide(&self, level: u32, key: &[u8], value: &[u8]) -> FilterDecision {
         inside(|py| {
             self.ask(py, level, key, value).unwrap_or_else(|error| {
-                error.write_unraisable(py, None);
+                if let Some(error) = keep_raised(py, error) {
+                    error.write_unraisable(py, None);
+                }
                 FilterDecision::Keep
             })
         })
@@ -202,7 +256,7 @@ impl EventListener for Listener {
         Python::try_attach(|py| {
             let before = IS_INSIDE.replace(true);
             let outcome = Event::new(py, told).and_then(|event| self.0.call1(py, (event,)));
-            if let Err(error) = outcome {
+            if let Some(error) = outcome.err().and_then(|error| keep_raised(py, error)) {
                 error.write_unraisable(py, Some(self.0.bind(py)));
             }
             IS_INSIDE.set(before);

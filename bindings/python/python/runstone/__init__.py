@@ -216,7 +216,8 @@ def open(
 
     A merge operator is a function of a key, its value or None, and a list of operands, oldest
     first; it gives the new value. A compaction filter is a function of a level, a key and a value;
-    it gives True to keep the entry, False to remove it, or another value.
+    it gives True to keep the entry, False to remove it, or another value. A KeyboardInterrupt or
+    SystemExit of such a function is raised by the call during which it ran.
 
     ``on_event`` is called with an `Event` when the store has flushed, compacted and so on. Any
     thread may call it, in the middle of its work: it should return soon, and may only read from

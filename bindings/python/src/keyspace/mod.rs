@@ -194,7 +194,7 @@ impl Keyspace {
     /// Counts the keys one by one.
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
         let options = ReadOptions::default().keys_only();
-        wait(py, || count(self.inner()?.cursor(options)?))
+        count(py, wait(py, || Ok(self.inner()?.cursor(options)?))?)
     }
 
     fn __bool__(&self, py: Python<'_>) -> PyResult<bool> {

@@ -11,6 +11,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyTuple};
 use runstone::{Cursor, ReadOptions, prefix_successor};
+use runstone_boundary::Result;
 use runstone_boundary::stores::Moment;
 
 use super::Keyspace;
@@ -154,7 +155,7 @@ impl EntriesView {
     /// Counts the entries one by one.
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
         let (options, moment) = (self.options().keys_only(), self.moment(py)?);
-        wait(py, || count(self.keyspace.get().cursor_at(options, moment.as_ref())?))
+        count(py, wait(py, || self.keyspace.get().cursor_at(options, moment.as_ref()))?)
     }
 
     fn __bool__(&self, py: Python<'_>) -> PyResult<bool> {
@@ -178,6 +179,7 @@ impl EntriesView {
             Shows::Values => {
                 let walk = self.walk(py, false)?;
                 while let Some(value) = walk.step(py)? {
+                    py.check_signals()?;
                     if value.eq(sought)? {
                         return Ok(true);
                     }
@@ -218,13 +220,24 @@ impl EntriesView {
     }
 }
 
+/// How many entries are read before Python looks for signals: a `KeyboardInterrupt` waits for no
+/// more.
+const SLICE_ENTRIES: usize = 16 << 10;
+
 /// The number of entries that a cursor shows.
-pub fn count(mut cursor: Cursor) -> runstone_boundary::Result<usize> {
+pub fn count(py: Python<'_>, mut cursor: Cursor) -> PyResult<usize> {
+    wait(py, || Ok(cursor.seek_to_first()?))?;
     let mut count = 0;
-    cursor.seek_to_first()?;
     while cursor.valid() {
-        count += 1;
-        cursor.next()?;
+        wait(py, || {
+            let end = count + SLICE_ENTRIES;
+            while cursor.valid() && count < end {
+                count += 1;
+                cursor.next()?;
+            }
+            Ok(())
+        })?;
+        py.check_signals()?;
     }
     Ok(count)
 }
@@ -238,6 +251,7 @@ pub fn equals_mapping(keyspace: &Keyspace, other: &Bound<'_, PyAny>) -> PyResult
     let cursor = wait(py, || Ok(keyspace.inner()?.cursor(ReadOptions::default())?))?;
     let walk = Walk::new(cursor.into(), Shows::Items, false, keyspace.family());
     while let Some(entry) = walk.step(py)? {
+        py.check_signals()?;
         let (key, value): (Bound<'_, PyAny>, Bound<'_, PyAny>) = entry.extract()?;
         if left == 0 || !other.contains(&key)? || !other.get_item(&key)?.eq(&value)? {
             return Ok(false);
@@ -249,20 +263,32 @@ pub fn equals_mapping(keyspace: &Keyspace, other: &Bound<'_, PyAny>) -> PyResult
 
 /// Whether two keyspaces have the same entries. The comparison stops at the first that differs.
 pub fn equals_keyspace(py: Python<'_>, one: &Keyspace, other: &Keyspace) -> PyResult<bool> {
-    wait(py, || {
-        let mut one = one.inner()?.cursor(ReadOptions::default())?;
-        let mut other = other.inner()?.cursor(ReadOptions::default())?;
-        one.seek_to_first()?;
-        other.seek_to_first()?;
-        while one.valid() && other.valid() {
-            if one.key() != other.key() || one.value() != other.value() {
-                return Ok(false);
+    let first = |keyspace: &Keyspace| -> Result<Cursor> {
+        let mut cursor = keyspace.inner()?.cursor(ReadOptions::default())?;
+        cursor.seek_to_first()?;
+        Ok(cursor)
+    };
+    let (mut one, mut other) = wait(py, || Ok((first(one)?, first(other)?)))?;
+    while one.valid() && other.valid() {
+        let is_same = wait(py, || {
+            for _ in 0..SLICE_ENTRIES {
+                if !one.valid() || !other.valid() {
+                    break;
+                }
+                if one.key() != other.key() || one.value() != other.value() {
+                    return Ok(false);
+                }
+                one.next()?;
+                other.next()?;
             }
-            one.next()?;
-            other.next()?;
+            Ok(true)
+        })?;
+        if !is_same {
+            return Ok(false);
         }
-        Ok(!one.valid() && !other.valid())
-    })
+        py.check_signals()?;
+    }
+    Ok(!one.valid() && !other.valid())
 }
 
 /// The default of `pop`, which may be given by name; `None` if there is none.
