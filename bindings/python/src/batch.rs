@@ -106,8 +106,8 @@ impl WriteBatch {
         Ok(())
     }
 
-    fn __len__(&self) -> usize {
-        self.batch.lock().map_or(0, |batch| batch.len() as usize)
+    fn __len__(&self) -> PyResult<usize> {
+        Ok(outcome(self.batch.lock())?.len() as usize)
     }
 
     /// Writes what was collected, and forgets it.

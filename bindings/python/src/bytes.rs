@@ -11,7 +11,7 @@ use runstone_boundary::Failure;
 
 use crate::errors::outcome;
 
-/// The bytes of an argument: `bytes` and `bytearray` as they are, other buffers as a copy.
+/// The bytes of an argument: `bytes` as they are, other buffers as a copy.
 #[derive(Debug)]
 pub struct Buffer(PyBackedBytes);
 
@@ -40,7 +40,11 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Buffer {
             return Err(PyTypeError::new_err("keys and values are bytes, not str: encode it"));
         }
         // A buffer may change while the store works, so its present content is copied.
-        let view = PyMemoryView::from(&given).map_err(|_| {
+        let view = PyMemoryView::from(&given).map_err(|error| {
+            if !error.is_instance_of::<PyTypeError>(given.py()) {
+                // It is a buffer, such as a memoryview that was released.
+                return error;
+            }
             let name = given.get_type().name().map(|name| name.to_string());
             let name = name.unwrap_or_default();
             PyTypeError::new_err(format!("keys and values are bytes or buffers, not {name}"))

@@ -7,6 +7,7 @@ import gc
 import mmap
 import subprocess
 import sys
+import threading
 import tracemalloc
 from pathlib import Path
 from typing import Any, Callable
@@ -42,6 +43,38 @@ def test_wrong_types(tmp_path: Path, wrong: Any) -> None:
                 batch.put(b"k", b"v", keyspace=wrong)
         transaction.rollback()
         assert len(db) == 0 and len(batch) == 0
+
+
+def test_a_buffer_that_is_gone(tmp_path: Path) -> None:
+    """The message was that a memoryview is no buffer."""
+    view = memoryview(b"k")
+    view.release()
+    with runstone.open(tmp_path / "db") as db:
+        with pytest.raises(ValueError, match="released"):
+            db[view] = b"v"
+
+
+def test_the_length_of_a_batch_that_is_written(tmp_path: Path) -> None:
+    """While another thread wrote the batch, its length was 0."""
+    with runstone.open(tmp_path / "db") as db:
+        batch = db.write_batch()
+        for number in range(10_000):
+            batch.put(b"%d" % number, b"v" * 100)
+        is_over = threading.Event()
+
+        def write() -> None:
+            while not is_over.is_set():
+                batch.write(clear=False)
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        try:
+            with pytest.raises(runstone.Busy):
+                while True:
+                    assert len(batch) == 10_000
+        finally:
+            is_over.set()
+            writer.join()
 
 
 def test_paths_and_names(tmp_path: Path) -> None:
