@@ -31,13 +31,16 @@ pub struct Walk {
     before: Vec<u8>,
 }
 
+/// A move of a cursor.
+type Go = fn(&mut Cursor) -> runstone::Result<()>;
+
 impl Walk {
     fn current(&self) -> Option<&Cursor> {
         self.cursor.as_ref().filter(|cursor| cursor.valid() && self.failure.is_none())
     }
 
     /// Steps, and compares the keys on both sides of the step.
-    fn step(&mut self, step: fn(&mut Cursor) -> runstone::Result<()>) -> Result<()> {
+    fn step(&mut self, step: Go) -> Result<()> {
         let Some(cursor) = &mut self.cursor else { return Ok(()) };
         let Some(order) = &self.order else { return Ok(step(cursor)?) };
         order.check()?;
@@ -54,10 +57,16 @@ impl Walk {
         }
     }
 
-    /// Moves to one end.
-    fn jump(&mut self, jump: fn(&mut Cursor) -> runstone::Result<()>) -> Result<()> {
-        self.order.as_ref().map_or(Ok(()), |order| order.check())?;
-        Ok(self.cursor.as_mut().map_or(Ok(()), jump)?)
+    /// Moves to one end, and compares the keys on both sides of the first step from there: another
+    /// order has another key at its end.
+    fn jump(&mut self, jump: Go, inward: Go) -> Result<()> {
+        let jump = |walk: &mut Walk| Ok(walk.cursor.as_mut().map_or(Ok(()), jump)?);
+        if self.order.is_none() {
+            return jump(self);
+        }
+        jump(self)?;
+        self.step(inward)?;
+        jump(self)
     }
 
     fn seek(&mut self, key: &[u8]) -> Result<()> {
@@ -115,13 +124,13 @@ pub extern "C" fn leveldb_iter_valid(iterator: *const leveldb_iterator_t) -> u8 
 /// Moves to the first entry.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_iter_seek_to_first(iterator: *mut leveldb_iterator_t) {
-    go(iterator, |walk| walk.jump(Cursor::seek_to_first));
+    go(iterator, |walk| walk.jump(Cursor::seek_to_first, Cursor::next));
 }
 
 /// Moves to the last entry.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_iter_seek_to_last(iterator: *mut leveldb_iterator_t) {
-    go(iterator, |walk| walk.jump(Cursor::seek_to_last));
+    go(iterator, |walk| walk.jump(Cursor::seek_to_last, Cursor::prev));
 }
 
 /// Moves to the first entry whose key is not less than `k`.

@@ -1,9 +1,10 @@
 //! The caller's own key order, checked against the order of bytes, which is the only one that this
 //! library has. Keys that are neighbours in the order of bytes are also compared with the caller's
 //! function. A write compares its key with the keys around it; a step of an iterator compares the
-//! keys before and after the step; a look-up compares its key with the keys around it. If all
-//! neighbours agree, all keys agree. The first pair that does not agree is an error from then on,
-//! because the caller's order would show the keys in a different sequence.
+//! keys before and after the step; a move to an end compares the two keys there; a look-up compares
+//! its key with the keys around it. If all neighbours agree, all keys agree. The first pair that
+//! does not agree is an error from then on, because the caller's order would show the keys in a
+//! different sequence.
 //!
 //! The caller's function sees only keys that the program wrote or asked for, so it may rely on
 //! their form.

@@ -168,7 +168,7 @@ static void disagrees_later(const char *path) {
     put(&on, "user000100000001");
     put(&on, "user000100000003");
     fine();
-    for (int at = 0; at < 4; at++) {
+    for (int at = 0; at < 6; at++) {
         shut(&on);
         reopen(&on, newest_first, mine);
         leveldb_iterator_t *iterator = leveldb_create_iterator(on.db, reads);
@@ -183,6 +183,13 @@ static void disagrees_later(const char *path) {
                 break;
             case 2:
                 leveldb_iter_seek(iterator, "user000100000002", 16);
+                break;
+            /* Once these showed the key at the other end of the program's order. */
+            case 3:
+                leveldb_iter_seek_to_first(iterator);
+                break;
+            case 4:
+                leveldb_iter_seek_to_last(iterator);
                 break;
             default:
                 leveldb_iter_seek(iterator, "user000100000009", 16);
