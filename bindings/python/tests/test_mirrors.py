@@ -70,7 +70,8 @@ def test_rounds_say_whether_there_is_more(tmp_path: Path) -> None:
                 pass
             while not archiver.advance().is_drained:
                 pass
-            assert mirror.advance().changes == archiver.advance().changes == 0
+            # The writer may have noted the time since, which is a change, too.
+            assert mirror.advance().bytes == 0 and archiver.advance().changes <= 1
             with runstone.follow(tmp_path / "mirror") as shown:
                 assert shown[b"key"] == db[b"key"]
 
