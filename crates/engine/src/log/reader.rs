@@ -67,10 +67,18 @@ impl LogReader {
         self.manifest
     }
 
-    /// The next record, or where the valid part ends.
+    /// The next record, or where the valid part ends. After an error the reader stands where it was
+    /// before: in the middle of a record, what follows would look like the end.
     // Visible through `testing`; an iterator cannot fail.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> LogResult<Next> {
+        let before = self.position;
+        self.read_record().inspect_err(|_| {
+            (self.position, self.frame_at) = (before, u64::MAX);
+        })
+    }
+
+    fn read_record(&mut self) -> LogResult<Next> {
         let mut start = self.position;
         let mut bytes = Vec::new();
         let mut open = false;
@@ -109,8 +117,8 @@ impl LogReader {
     /// Goes back to an earlier position, and forgets what it has read: somebody may be writing to
     /// the file.
     pub fn rewind(&mut self, position: u64) -> LogResult<()> {
-        self.file_len = self.file.len()?;
         (self.position, self.frame_at) = (position, u64::MAX);
+        self.file_len = self.file.len()?;
         Ok(())
     }
 

@@ -25,6 +25,8 @@ pub struct ManifestTail {
     reader: LogReader,
     /// The state after the edits that were read.
     pub state: StoreState,
+    /// The keyspaces that these edits changed and of which nobody was told yet.
+    changed: BTreeSet<KeyspaceId>,
     /// The tables whose entries all have one sequence number, by that number, as they came into the
     /// tree: a load gives its tables such a number. `None` unless somebody asked for them.
     loads: Option<Loads>,
@@ -48,9 +50,10 @@ impl ManifestTail {
                 opened => opened?,
             };
             let (storage, number) = (Arc::clone(storage), current.number);
-            let state = StoreState::default();
             let named = (current, storage.file_number(&manifest_name(number)));
-            let mut tail = ManifestTail { storage, number, named, reader, state, loads: None };
+            let (state, changed) = (StoreState::default(), BTreeSet::new());
+            let mut tail =
+                ManifestTail { storage, number, named, reader, state, changed, loads: None };
             tail.read(current.least_bytes)?;
             if tail.state.log_start_seq == 0 {
                 let what = "no record says where the log is";
@@ -178,10 +181,10 @@ impl ManifestTail {
         }
     }
 
-    /// Reads the records that are there. At least this many bytes are durable.
+    /// Reads the records that are there. At least this many bytes are durable. If it fails in the
+    /// middle, the next call tells what the records before changed.
     fn read(&mut self, least_bytes: u64) -> Result<BTreeSet<KeyspaceId>> {
         let name = manifest_name(self.number);
-        let mut changed = BTreeSet::new();
         // The file has grown.
         self.reader.rewind(self.reader.position())?;
         loop {
@@ -193,11 +196,11 @@ impl ManifestTail {
                     let what = format!("valid to here, but {least_bytes} bytes were written");
                     return Err(Error::corruption(name, before, what));
                 }
-                return Ok(changed);
+                return Ok(std::mem::take(&mut self.changed));
             };
             for change in apply_record(&mut self.state, &name, offset, &bytes)? {
                 self.note_load(&change);
-                changed.extend(keyspace_of(&change));
+                self.changed.extend(keyspace_of(&change));
             }
         }
     }

@@ -34,8 +34,7 @@ pub struct LogTail {
     ended: Vec<(u64, u64)>,
     /// The segment being read, if one was found.
     segment: Option<(u64, LogReader)>,
-    /// Later segments, as the directory was listed last. Segments are used in order of their
-    /// numbers, so a list that is old lacks only segments after these.
+    /// Later segments, as the directory was listed last, in the order in which they are used.
     listed: VecDeque<u64>,
     last_seq: SeqNo,
 }
@@ -240,7 +239,7 @@ impl LogTail {
     }
 
     /// The next segment whose first record continues the sequence numbers. The directory is listed
-    /// only if the last list has none: a log of n segments would cost n listings.
+    /// only if the last list has none. Otherwise a log of n segments would cost n listings.
     fn next_segment(&mut self) -> Result<Option<(u64, LogReader)>> {
         let after = self.segment.as_ref().map_or(self.start.segment, |(number, _)| number + 1);
         if let Some(found) = self.next_listed(after)? {
@@ -321,10 +320,13 @@ fn read_segment(
         }
         let through = head.first_seq + head.count - 1;
         let record = LogRecord { head, operations, place: (number, offset) };
-        if see(&record)? == Flow::Hold {
-            reader.rewind(before)?;
-            return Ok(Flow::Hold);
+        match see(&record) {
+            Ok(Flow::Next) => *last_seq = through,
+            // A record that was not taken in is shown again.
+            held_or_failed => {
+                reader.rewind(before)?;
+                return held_or_failed;
+            }
         }
-        *last_seq = through;
     }
 }

@@ -4,6 +4,7 @@
 mod attacks;
 mod backups;
 mod crashed;
+mod failing;
 mod hooked;
 mod kill;
 mod mixed;
