@@ -57,12 +57,13 @@ impl KeptSegments {
         self.retention.bytes > 0
     }
 
-    /// Keeps a segment, which must be newer than the others. `recyclable` says whether its file can
-    /// be used again.
+    /// Keeps a segment. `recyclable` says whether its file can be used again. Two threads may
+    /// release segments at once, so a newer one may be here already.
     pub fn add(&self, (number, recyclable): (u64, bool), bytes: u64) {
         let since = Instant::now();
         let mut kept = self.kept.lock();
-        kept.segments.push_back(Kept { number, recyclable, bytes, since });
+        let at = kept.segments.partition_point(|one| one.number < number);
+        kept.segments.insert(at, Kept { number, recyclable, bytes, since });
         kept.bytes += bytes;
     }
 
@@ -105,6 +106,15 @@ mod tests {
         assert_eq!((kept.bytes(), kept.holds(2), kept.holds(3)), (80, false, true));
         assert_eq!(kept.take(true), [(3, false), (4, true)]);
         assert_eq!(kept.take(true), []);
+    }
+
+    /// Once the segment that was released last was kept last, and a newer one left before it.
+    #[test]
+    fn they_may_come_in_any_order() {
+        let kept = KeptSegments::new(LogRetention { bytes: 100, time: None });
+        [7, 5, 6].into_iter().for_each(|number| kept.add((number, true), 40));
+        assert_eq!(kept.take(false), [(5, true)]);
+        assert!(kept.holds(6) && kept.holds(7) && !kept.holds(5));
     }
 
     #[test]

@@ -122,12 +122,9 @@ impl Committer {
             }
             obsolete
         };
-        let leases = &self.catalog.tables.leases;
+        // All of them join the segments that readers hold, so the oldest is released first.
         for (number, recyclable, bytes) in obsolete.into_iter().map(ObsoleteSegment::unmap) {
-            match leases.may_free(leases.last()) {
-                true => self.leave_segment((number, recyclable), bytes),
-                false => leases.hold_segment((number, recyclable), bytes),
-            }
+            self.catalog.tables.leases.hold_segment((number, recyclable), bytes);
         }
         self.release_held_log();
         if !self.env.is_out_of_space() {
