@@ -19,15 +19,13 @@ use std::collections::BTreeMap;
 
 use runstone_storage::{Category, Storage};
 
-use super::ArchiveInfo;
+use super::{ArchiveInfo, numbers};
 use crate::error::{Error, Result};
 use crate::keys::codec::{
     Decoded, Reader, Truncated, put_varint, take_list, take_number, take_u32,
 };
 use crate::keys::{KeyspaceId, SeqNo};
-use crate::log::{
-    BadHeader, FRAME_BYTES, HEADER_BYTES, LogHeader, LogKind, LogReader, Next, number_in,
-};
+use crate::log::{BadHeader, FRAME_BYTES, HEADER_BYTES, LogHeader, LogKind, LogReader, Next};
 use crate::store::changes::{Change, Position};
 use crate::store::verify::Damage;
 use crate::tree::history::History;
@@ -315,11 +313,7 @@ fn each_of(
 
 /// The numbers of the files of the archive, ascending.
 pub(super) fn archives(storage: &dyn Storage) -> Result<Vec<u64>> {
-    let files = storage.list()?;
-    let mut numbers: Vec<u64> =
-        files.iter().filter_map(|file| number_in(&file.name, "archive")).collect();
-    numbers.sort_unstable();
-    Ok(numbers)
+    Ok(numbers(&storage.list()?, "archive"))
 }
 
 /// What is damaged in the archive. O(its bytes).

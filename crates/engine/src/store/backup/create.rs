@@ -17,7 +17,8 @@ use crate::table::{FOOTER_BYTES, table_name};
 use crate::values::file::values_name;
 use crate::wal::segments::segment_name;
 
-/// A file that is there while the directory changes. Earlier releases remove it, too.
+/// A file that is there while the directory changes. The marker of a new directory is made
+/// under the same name, before any change.
 pub(super) const CHANGING: &str = "BACKUPS.part";
 /// How many bytes at the end of a segment must equal those of an earlier copy.
 const END_BYTES: u64 = 4096;
@@ -52,12 +53,13 @@ impl Backups {
         // The copy may take hours, and shows this moment.
         let time_ms = now_ms();
         let files = self.storage.list()?;
-        let mut was_cut_short = self.remove_parts(&files)?;
         self.mark(cut.state.uid)?;
         let number = numbers(&files, "backup").last().map_or(1, |last| last + 1);
-        was_cut_short |= numbers(&files, "pack").last().is_some_and(|last| *last >= number);
+        let was_cut_short = files.iter().any(|file| file.name.ends_with(".part"))
+            || numbers(&files, "pack").last().is_some_and(|last| *last >= number);
         let earlier = self.earlier(&cut, &files)?;
         self.begin_change()?;
+        self.remove_parts(&files)?;
         let made = cut.judge(self.copy(&cut, (number, time_ms), &earlier))?;
         self.write_whole(&backup_name(number), &made.encode())?;
         // Files of interrupted backups that this backup does not need either.
@@ -72,10 +74,10 @@ impl Backups {
         match self.storage.open(CHANGING, Category::Other) {
             Err(error) if error.is_not_found() => {
                 self.storage.create(CHANGING, Category::Other)?;
-                Ok(self.storage.sync_dir()?)
             }
-            there => Ok(there.map(drop)?),
+            there => drop(there?),
         }
+        Ok(self.storage.sync_dir()?)
     }
 
     /// The change has left no such files.
@@ -85,8 +87,8 @@ impl Backups {
 
     /// What earlier backups have that this one may need. Of a store with one history, that is what
     /// the newest backup has: a file that left the store does not come back. Where histories have
-    /// forked, it is what the backups have back to one from before the forks. Older backups count
-    /// only for the tables in the directory of which these say nothing.
+    /// forked, it is what the backups have back to one from before the forks. Older backups are
+    /// read only for tables that lie in the directory and that none of these names.
     fn earlier(&self, cut: &Cut, files: &[FileInfo]) -> Result<Earlier> {
         let there: BTreeSet<u64> = numbers(files, "table").into_iter().collect();
         let mut unknown: BTreeSet<u64> =
@@ -207,16 +209,14 @@ impl Backups {
         }
     }
 
-    /// Removes what a change that was cut short left incomplete. Returns whether there was one.
-    fn remove_parts(&self, files: &[FileInfo]) -> Result<bool> {
-        let mut was_cut_short = false;
+    /// Removes what a change that was cut short left incomplete.
+    fn remove_parts(&self, files: &[FileInfo]) -> Result<()> {
         for file in files.iter().filter(|file| file.name.ends_with(".part")) {
-            was_cut_short = true;
             if file.name != CHANGING {
                 self.storage.remove(&file.name)?;
             }
         }
-        Ok(was_cut_short)
+        Ok(())
     }
 
     pub(super) fn hash_of(

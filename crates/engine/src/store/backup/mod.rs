@@ -19,7 +19,8 @@
 //!
 //! A change of the directory begins with a file `BACKUPS.part` and ends with its removal. Where it
 //! stays, something was cut short, and the next change looks for files that no backup needs. So a
-//! backup reads those before it only as far as it may use their files, however many there are.
+//! backup reads the descriptions of earlier ones only as far as it may use their files, however
+//! many there are. A damaged description keeps the file there: what it needs is not known.
 //!
 //! A table is that of an earlier backup if its number and its footer are, because the footer has a
 //! hash of all of it. Segments of values grow, and slots are used again: a segment is the same as
@@ -246,8 +247,8 @@ impl Backups {
     }
 
     /// Shows the backups whose description is whole, one after another, until `see` returns
-    /// `false`. Returns those that are damaged. There may be 10,000, and each describes a whole
-    /// store, so they are never in memory together.
+    /// `false`. Returns the damaged ones that it met. There may be 10,000, and each describes a
+    /// whole store, so they are never in memory together.
     fn each(
         &self,
         numbers: impl IntoIterator<Item = u64>,

@@ -37,20 +37,30 @@ impl Backups {
             ));
         }
         let _lock = self.lock()?;
-        let all = self.list()?;
+        let mut all = Vec::new();
+        let damaged = self.each(self.numbers()?, |one| {
+            all.push(one.info());
+            Ok(true)
+        })?;
         let is_archived = !archived::archives(&*self.storage)?.is_empty();
         let times: Vec<u64> = all.iter().map(|one| one.time_ms).collect();
         let count = gone(&times, keep, age.map(|age| (age, now_ms())), is_archived);
         let oldest_kept = all.get(count).map_or(0, |one| one.number);
-        let damaged = self.damaged()?.into_iter().map(|(number, _)| number);
+        let damaged = damaged.into_iter().map(|(number, _)| number);
         let damaged = damaged.filter(|number| *number < oldest_kept);
-        self.begin_change()?;
+        match self.begin_change() {
+            // A prune is what makes room, and it looks for files that no backup needs anyway.
+            Err(error) if error.is_no_space() => {}
+            begun => begun?,
+        }
         for number in all[..count].iter().map(|one| one.number).chain(damaged) {
             self.storage.remove(&backup_name(number))?;
         }
         // Otherwise a crash could leave a backup without its files.
         self.storage.sync_dir()?;
-        self.remove_archives()?;
+        if is_archived {
+            self.remove_archives()?;
+        }
         if self.remove_unneeded()? {
             self.end_change()?;
         }
