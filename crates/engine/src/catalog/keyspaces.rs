@@ -1,6 +1,6 @@
 //! Which keyspaces an open store has, how far each is flushed, and which of them hold writes that
 //! are only in the log. A store may have 100,000 keyspaces, so nothing that happens per write, per
-//! flush or per view of a follower walks all.
+//! flush or per view of a follower walks all, unless a follower finds a new manifest.
 
 use std::collections::BTreeMap;
 use std::ops::Bound::{self, Excluded, Included, Unbounded};
@@ -19,9 +19,9 @@ const PAGE: usize = 256;
 
 type ById = BTreeMap<KeyspaceId, Arc<KeyspaceCore>>;
 
-/// The keyspaces of an open store, in order of creation. Reads as a map by id. A clone shares
-/// everything with the original, and O(log n) with each later change: each view of a follower has
-/// one.
+/// The keyspaces of an open store, in order of creation. Reads as a map by id. A clone is O(1)
+/// and shares everything with the original; each later change copies O(log n). Each view of a
+/// follower has one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Keyspaces {
     by_id: RedBlackTreeMapSync<KeyspaceId, Arc<KeyspaceCore>>,
@@ -42,7 +42,9 @@ impl Keyspaces {
     }
 
     pub(crate) fn insert(&mut self, keyspace: Arc<KeyspaceCore>) {
-        if self.by_name.get(&keyspace.name) != Some(&keyspace.id) {
+        let before = self.by_id.get(&keyspace.id);
+        debug_assert!(before.is_none_or(|one| one.name == keyspace.name), "an id has two names");
+        if before.is_none() {
             self.by_name.insert_mut(keyspace.name.clone(), keyspace.id);
         }
         self.by_id.insert_mut(keyspace.id, keyspace);

@@ -397,7 +397,10 @@ impl Following {
                 self.tables = Arc::new(TableContext { lease: self.lease.clone(), ..tables });
                 if self.is_other_history(history) {
                     self.needed_seq = 0;
+                    // The other one may give ids of keyspaces and tables again.
+                    self.keyspaces = Keyspaces::default();
                 }
+                self.flushed = Flushed::default();
                 self.note_all_changed();
                 // It is not known which keyspaces the edits in between have dropped.
                 self.has_dropped = true;
