@@ -268,8 +268,8 @@ typedef struct {
     uint64_t bytes;
 } runstone_archive;
 
-// Bytes that the library returns. Release them with runstone_bytes_free(). A function that fails
-// sets null bytes, unless they report what it found.
+// Bytes that the library returns. Release them with runstone_bytes_free(). If a function
+// fails, the bytes are null, except for the report of a check that found damage.
 typedef struct {
     // The first byte; null if there are no bytes, as for an absent key. The pointer to empty bytes
     // is not null.

@@ -10,8 +10,8 @@ use runstone_boundary::pointers::Kept;
 
 use crate::Result;
 
-/// Bytes that the library returns. Release them with runstone_bytes_free(). A function that fails
-/// sets null bytes, unless they report what it found.
+/// Bytes that the library returns. Release them with runstone_bytes_free(). If a function
+/// fails, the bytes are null, except for the report of a check that found damage.
 #[allow(non_camel_case_types)]
 #[derive(Debug)]
 #[repr(C)]

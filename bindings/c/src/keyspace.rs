@@ -148,11 +148,11 @@ pub unsafe extern "C" fn runstone_multi_get(
 ) -> runstone_status {
     answer(|| {
         // SAFETY: the caller promises arrays of `count` items each.
-        let (keys, sizes) =
-            unsafe { (array("keys", keys, count)?, array("key_sizes", key_sizes, count)?) };
-        // SAFETY: as above.
         let values = || unsafe { places("values", values, count) };
         values()?.for_each(|place| place.set(runstone_bytes::NONE));
+        // SAFETY: as above.
+        let (keys, sizes) =
+            unsafe { (array("keys", keys, count)?, array("key_sizes", key_sizes, count)?) };
         let keys = keys.iter().zip(sizes);
         // SAFETY: the caller promises valid bytes.
         let keys = keys.map(|(key, size)| unsafe { required("a key", *key, *size) });

@@ -22,7 +22,7 @@ static void nulls(runstone_store *store, runstone_keyspace *keyspace) {
     REFUSED(INVALID, "key is null", runstone_put(keyspace, NULL, 1, "v", 1, 0));
     REFUSED(INVALID, "value is null", runstone_get(keyspace, NULL, "k", 1, NULL));
     REFUSED(INVALID, "name is null", runstone_open_keyspace(store, NULL, NULL, &other));
-    REFUSED(INVALID, "keys", runstone_multi_get(keyspace, 3, NULL, NULL, &value));
+    REFUSED(INVALID, "keys", runstone_multi_get(keyspace, 1, NULL, NULL, &value));
     REFUSED(INVALID, "cursor is null", runstone_cursor_next(NULL));
     REFUSED(INVALID, "batch is null", runstone_write(store, NULL, 0));
     WORKS(runstone_close(NULL));
@@ -110,6 +110,8 @@ static void nothing_to_release(runstone_keyspace *keyspace) {
     EMPTIES(runstone_get(none, NULL, "k", 1, &bytes));
     EMPTIES(runstone_multi_get(none, 1, keys, &size, &bytes));
     EMPTIES(runstone_multi_get(keyspace, 1, keys, &huge, &bytes));
+    EMPTIES(runstone_multi_get(keyspace, 1, NULL, &size, &bytes));
+    EMPTIES(runstone_multi_get(keyspace, 1, keys, NULL, &bytes));
     EMPTIES(runstone_put_if_absent(none, "k", 1, "v", 1, &bytes));
     EMPTIES(runstone_put_if_absent(keyspace, NULL, 1, "v", 1, &bytes));
     EMPTIES(runstone_transaction_get((runstone_transaction *)none, keyspace, "k", 1, &bytes));

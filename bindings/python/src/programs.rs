@@ -1,10 +1,10 @@
 //! Merge operators, compaction filters and listeners in Python. The store calls them from its own
 //! threads too.
 //!
-//! What such a function raises is the store's business: a merge fails, an entry stays. But a
-//! `KeyboardInterrupt` or a `SystemExit` is meant for the whole program. Python raises the first in
-//! whatever function the main thread happens to run. So the call during which the function ran
-//! raises it again, in place of its outcome.
+//! What such a function raises concerns the store: a merge fails, or an entry stays. But a
+//! `KeyboardInterrupt` or a `SystemExit` is meant for the whole program. Python raises a
+//! `KeyboardInterrupt` in whatever function the main thread happens to run. So the call during
+//! which the function ran raises it again, in place of its outcome.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -26,7 +26,7 @@ thread_local! {
     static RAISED: RefCell<Option<PyErr>> = const { RefCell::new(None) };
 }
 
-/// Does the work of a call of Python, which must not panic.
+/// Does the work of a call of Python. The work must not panic.
 #[inline]
 pub fn in_call<T>(work: impl FnOnce() -> T) -> T {
     CALLS.set(CALLS.get() + 1);

@@ -51,6 +51,16 @@ extern "system" fn Java_org_runstone_Native_closeMirror<'l>(
 }
 
 /// Java waits in short calls, so that others can use the mirror between them.
+/// Refuses a callback of a mirror, as its close does. A mirror that is closed refuses nobody.
+#[unsafe(no_mangle)]
+extern "system" fn Java_org_runstone_Native_checkMirrorCloser<'l>(
+    env: EnvUnowned<'l>,
+    _: JClass<'l>,
+    mirror: jlong,
+) {
+    call(env, |_| MIRRORS.get(handle(mirror)).map_or(Ok(()), |mirror| mirror.check_caller()));
+}
+
 #[unsafe(no_mangle)]
 extern "system" fn Java_org_runstone_Native_advanceMirror<'l>(
     env: EnvUnowned<'l>,

@@ -63,6 +63,21 @@ public final class Mirror extends Handle {
         }
     }
 
+    /**
+     * Closes the mirror: a running round ends first. A second call does nothing. A callback of the
+     * mirror is refused with the code {@code INSIDE_CALLBACK}, and the mirror stays open.
+     */
+    @Override
+    public void close() {
+        try {
+            // Otherwise the handle would be gone, and the mirror not closed.
+            Native.checkMirrorCloser(handleIfOpen());
+            super.close();
+        } finally {
+            keep(this);
+        }
+    }
+
     /** Applies the changes that were committed since, without a wait. */
     public Round advance() {
         return advance(Duration.ZERO);

@@ -23,6 +23,8 @@ final class Native {
 
     static native void checkCloser(long store);
 
+    static native void checkMirrorCloser(long mirror);
+
     static native long follow(String path, String options, long resources, Events events);
 
     static native boolean refresh(long store);
