@@ -88,12 +88,15 @@ impl Committer {
         if !self.env.options.has_log() {
             return self.log_start_after(self.catalog.durable_seq.load(Acquire));
         }
-        let begin = {
+        let (begin, oldest) = {
             let state = self.state.lock();
-            state.wal.floor(None, state.next_seq)
+            let floor = |needed| state.wal.floor(needed, state.next_seq);
+            (floor(None), floor(Some(0)).0)
         };
         let mut needed = begin.0.min(self.catalog.load.segment().unwrap_or(u64::MAX));
-        self.catalog.unflushed.for_each(|other| {
+        // The search ends at a keyspace that needs the oldest segment. Keyspaces that are flushed
+        // one after another would otherwise look at all the others each time.
+        self.catalog.unflushed.find_map(|other| {
             let view = other.view.load();
             for memtable in view.memtables() {
                 let is_needed = !settled(other, memtable);
@@ -101,6 +104,7 @@ impl Committer {
                     needed = needed.min(segment);
                 }
             }
+            (needed <= oldest).then_some(())
         });
         if needed == begin.0 {
             return begin;
