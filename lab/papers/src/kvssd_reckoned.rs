@@ -77,9 +77,9 @@ pub(super) fn count_under(
     design: FlashDesign,
     set_aside_percent: u32,
 ) -> Result<Layers> {
-    let full = |error: FlashError| Error::Foreign {
-        engine: "flash by counts".into(),
-        what: error.to_string(),
+    let full = |error: FlashError| match error {
+        FlashError::Setup(what) => Error::invalid(what, "this is a bug of the laboratory"),
+        full => Error::Foreign { engine: "flash by counts".into(), what: full.to_string() },
     };
     let setup = load.flash_setup(policy, design, set_aside_percent);
     let policy = registry::find(policy).expect("it is in the registry");

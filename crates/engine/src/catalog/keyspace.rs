@@ -410,8 +410,8 @@ fn version_after(before: &Version, shape: &Shape, tables: &Arc<TableContext>) ->
     let range_deletes = range_deletes_of(tables, shape)?;
     let change = RangeChange { flushed: range_deletes.as_ref(), left: &[] };
     let has_none = range_deletes.is_none() && before.range_deletes.is_none();
-    // Without range deletes, what the earlier version has in its place stays: a follower makes a
-    // version at each flush that it sees, and there may be 100,000 tables.
+    // Without range deletes, what the earlier version has in its place stays, and is not allocated
+    // again: a follower makes a version at each flush that it sees, perhaps of 100,000 tables.
     let from = if has_none { before } else { &Version::default() };
     Ok(from.next(shape.clone(), change, |table| {
         Arc::new(match before.handle(table.id) {

@@ -164,6 +164,10 @@ impl<File> HeldList<File> {
         self.added += bytes;
     }
 
+    fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
     /// How many of the oldest left with edits up to this place.
     fn count_to(&self, free_to: EditPlace) -> usize {
         self.queue.partition_point(|held| held.left_at <= free_to)
@@ -365,7 +369,7 @@ impl Leases {
     pub(crate) fn look_again(&self) {
         let holds_any = {
             let state = self.state.lock();
-            let is_empty = state.held.queue.is_empty() && state.segments.queue.is_empty();
+            let is_empty = state.held.is_empty() && state.segments.is_empty();
             !is_empty || state.slot_bytes > 0
         };
         if holds_any {

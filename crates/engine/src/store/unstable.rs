@@ -103,8 +103,8 @@ pub fn tables(keyspace: &Keyspace) -> Result<Vec<TableDump>> {
 }
 
 /// Refuses what [`Store::close`] refuses at once: a call from inside a callback of the store, for
-/// which the close would wait, and one from a fork. Whoever ends objects beside a store asks first,
-/// so that a refused close changes nothing.
+/// which the close would wait, and one from a fork. Who closes other objects together with a store
+/// asks first, so that a refused close changes nothing.
 pub fn check_caller(store: &Store) -> Result<()> {
     store.inner.env.check_caller()
 }

@@ -538,8 +538,8 @@ impl Repairing {
     }
 }
 
-/// The stretches of numbers, first and last, around which tables with these numbers have writes, in
-/// order. Stretches that meet are one.
+/// Joins the number ranges of tables, first and last, into stretches in order. Ranges that meet are
+/// one stretch.
 fn covered(mut numbers: Vec<(SeqNo, SeqNo)>) -> Vec<(SeqNo, SeqNo)> {
     numbers.sort_unstable();
     let mut covered: Vec<(SeqNo, SeqNo)> = Vec::new();
