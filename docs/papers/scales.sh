@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
 # Measures all papers at other scales, keeps their words in results/scale-*, and lists in scales.md
 # the claims whose word changes: scales.sh 0.25 2. Without a scale it only writes the list. Takes an
-# hour of processor time at scale 1, and in proportion at others. RUNSTONE names the command.
+# hour of processor time at scale 1, and in proportion at others. RUNSTONE names the command, PAPERS
+# the papers if not all.
 set -euo pipefail
 cd "$(dirname "$0")"
 : "${RUNSTONE:=../../target/release/runstone}"
 
-papers="autumn hashkv kvssd partitioning ptierdb"
+all="autumn hashkv kvssd partitioning ptierdb"
 for scale in "$@"; do
     mkdir -p "results/scale-$scale"
-    for name in $papers; do
+    for name in ${PAPERS:-$all}; do
         words="results/scale-$scale/$name.json"
         "$RUNSTONE" paper "$name" --json --scale "$scale" \
             | jq '[.rows[] | {(.claim): .verdict}] | add' > "$words.new"
@@ -22,11 +23,14 @@ scales="$(cd results && printf '%s\n' scale-* | sed 's/scale-//' | sort -g)"
     sed '/^| paper |/,$d' scales.md
     echo "| paper | claim |$(printf ' %s |' $scales) 1 |"
     echo "|---|---|$(printf -- '---|%.0s' $scales)---|"
-    for name in $papers; do
-        jq -r --slurp --arg name "$name" '.[:-1] as $others | .[-1].rows[] | .claim as $claim
-            | [$others[][$claim], .verdict] | select(unique | length > 1)
-            | "| \($name) | \($claim) | \(map(. // "not there") | join(" | ")) |"' \
-            $(printf "results/scale-%s/$name.json " $scales) "results/$name.json"
+    for name in $all; do
+        for scale in $scales; do
+            cat "results/scale-$scale/$name.json" 2> /dev/null || echo null
+        done | cat - "results/$name.json" | jq -r --slurp --arg name "$name" '
+            .[:-1] as $others | .[-1].rows[] | .claim as $claim | .verdict as $word
+            | [$others[] | if . == null then "not measured" else .[$claim] // "not there" end]
+            | select(any(. != $word and . != "not measured"))
+            | "| \($name) | \($claim) | \(. + [$word] | join(" | ")) |"'
     done
 } > scales.new
 mv scales.new scales.md

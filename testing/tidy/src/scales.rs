@@ -11,6 +11,8 @@ const PAGE: &str = "docs/papers/scales.md";
 const RESULTS: &str = "docs/papers/results/";
 /// What the folder of a scale begins with; a number follows.
 const SCALE: &str = "docs/papers/results/scale-";
+/// The word of all claims of a paper that was not measured at a scale.
+const NOT_MEASURED: &str = "not measured";
 
 /// Lines that the page lacks, and lines that it should not have.
 pub fn differing(files: &Files) -> Vec<String> {
@@ -34,16 +36,19 @@ pub fn differing(files: &Files) -> Vec<String> {
     for (place, text) in files {
         let paper = place.strip_prefix(RESULTS).and_then(|name| name.strip_suffix(".json"));
         let Some(paper) = paper.filter(|name| !name.contains('/')) else { continue };
-        let others: Vec<Value> = scales
+        let others: Vec<Option<Value>> = scales
             .iter()
             .map(|scale| parsed(files, &format!("{SCALE}{scale}/{paper}.json")))
             .collect();
         let results: Value = serde_json::from_str(text).unwrap_or_default();
         for row in results["rows"].as_array().into_iter().flatten() {
             let [claim, word] = ["claim", "verdict"].map(|cell| row[cell].as_str().unwrap_or(""));
-            let of_others = others.iter().map(|words| words[claim].as_str().unwrap_or("not there"));
+            let of_others = others.iter().map(|words| match words {
+                Some(words) => words[claim].as_str().unwrap_or("not there"),
+                None => NOT_MEASURED,
+            });
             let words: Vec<&str> = of_others.chain([word]).collect();
-            if words.iter().any(|other| *other != word) {
+            if words.iter().any(|other| ![word, NOT_MEASURED].contains(other)) {
                 tell(line(paper, claim, words));
             }
         }
@@ -52,8 +57,9 @@ pub fn differing(files: &Files) -> Vec<String> {
     found
 }
 
-fn parsed(files: &Files, place: &str) -> Value {
-    files.get(place).and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+/// `None` if there is no such file.
+fn parsed(files: &Files, place: &str) -> Option<Value> {
+    files.get(place).map(|text| serde_json::from_str(text).unwrap_or_default())
 }
 
 fn line<'a>(paper: &str, claim: &str, words: impl IntoIterator<Item = &'a str>) -> String {
@@ -87,6 +93,17 @@ mod tests {
             ]))
         };
         assert_eq!(found(page), [""; 0]);
+        let unmeasured = [
+            (PAGE, "| paper | claim | 2 | 4 | 1 |\n| p | a | absent | not measured | weaker |\n"),
+            (
+                "docs/papers/results/p.json",
+                r#"{"rows": [{"claim": "a", "verdict": "weaker"},
+                    {"claim": "b", "verdict": "absent"}]}"#,
+            ),
+            ("docs/papers/results/scale-2/p.json", r#"{"a": "absent", "b": "absent"}"#),
+            ("docs/papers/results/scale-4/another.json", "{}"),
+        ];
+        assert_eq!(differing(&of(unmeasured)), [""; 0]);
         let stale = found(&page.replace("| a | weaker | absent", "| a | weaker | weaker"));
         assert_eq!(stale.len(), 2, "{stale:?}");
         assert_eq!(found(&page.replace("| 2 | 1 |", "| 1 |")).len(), 2);
