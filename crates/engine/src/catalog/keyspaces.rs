@@ -73,7 +73,8 @@ impl Flushed {
         self.by_id.get(&id).copied().unwrap_or(0)
     }
 
-    /// The largest number of all. Each edit of the manifest asks for it.
+    /// The largest sequence number up to which any keyspace is flushed. Each edit of the manifest
+    /// needs it. O(log n).
     pub(crate) fn last(&self) -> SeqNo {
         self.by_seq.last().map_or(0, |(seq, _)| *seq)
     }

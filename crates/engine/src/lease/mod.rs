@@ -168,7 +168,7 @@ impl<File> HeldList<File> {
         self.queue.is_empty()
     }
 
-    /// How many of the oldest left with edits up to this place.
+    /// Counts the oldest files, those that edits up to this place made obsolete. O(log n).
     fn count_to(&self, free_to: EditPlace) -> usize {
         self.queue.partition_point(|held| held.left_at <= free_to)
     }

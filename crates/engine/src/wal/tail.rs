@@ -262,7 +262,7 @@ impl LogTail {
         Ok(None)
     }
 
-    /// A segment, if its first record continues the sequence numbers.
+    /// Opens a segment if its first record continues the sequence numbers.
     fn continued_by(&self, number: u64) -> Result<Option<LogReader>> {
         let mut reader = match open_segment(&*self.storage, number) {
             // The segment was recycled meanwhile.

@@ -20,7 +20,8 @@
 //! A change of the directory begins with a file `BACKUPS.part` and ends with its removal. Where it
 //! stays, something was cut short, and the next change looks for files that no backup needs. So a
 //! backup reads the descriptions of earlier ones only as far as it may use their files, however
-//! many there are. A damaged description keeps the file there: what it needs is not known.
+//! many there are. A search that meets a damaged description leaves the file there: nobody knows
+//! what that backup needs.
 //!
 //! A table is that of an earlier backup if its number and its footer are, because the footer has a
 //! hash of all of it. Segments of values grow, and slots are used again: a segment is the same as
@@ -246,9 +247,9 @@ impl Backups {
         Ok(numbers(&self.storage.list()?, "backup"))
     }
 
-    /// Shows the backups whose description is whole, one after another, until `see` returns
-    /// `false`. Returns the damaged ones that it met. There may be 10,000, and each describes a
-    /// whole store, so they are never in memory together.
+    /// Shows the whole descriptions of these backups, one after another, until `see` returns
+    /// `false`. Returns the damaged descriptions that it met. A description names all tables of a
+    /// store, and there may be 10,000 backups, so memory holds one description at a time.
     fn each(
         &self,
         numbers: impl IntoIterator<Item = u64>,
