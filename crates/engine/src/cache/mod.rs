@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use crate::sync::{Mutex, rank, subtract};
 use crossbeam_utils::CachePadded;
 use quick_cache::Weighter;
+use runstone_storage::fork::Process;
 
 use self::doorkeeper::Doorkeeper;
 use crate::format::block::Block;
@@ -230,6 +231,7 @@ impl Deref for Cache {
 pub struct Budget {
     budget_bytes: Arc<AtomicU64>,
     slabs: Arc<Slabs>,
+    process: Process,
     map: Map,
     /// Counts turns: a turn ends when a fraction of the capacity was added. Never 0.
     turn: AtomicU32,
@@ -271,6 +273,7 @@ impl Budget {
         Arc::new(Budget {
             budget_bytes: Arc::new(AtomicU64::new(budget_bytes)),
             slabs: Slabs::new(budget_bytes),
+            process: Process::current(),
             map,
             turn: AtomicU32::new(1),
             turn_bytes: CachePadded::default(),
@@ -506,15 +509,16 @@ impl Budget {
         self.memtable_peak_bytes.store(self.memtable_bytes.load(Relaxed), Relaxed);
     }
 
-    /// Current use.
+    /// Current use. A fork does not ask the cache, whose locks may be held there for ever.
     pub fn usage(&self) -> MemoryUse {
+        let is_own = self.process.is_current();
         MemoryUse {
             budget_bytes: self.bytes(),
             memtable_bytes: self.memtable_bytes.load(Relaxed),
             memtable_peak_bytes: self.memtable_peak_bytes.load(Relaxed),
             pinned_bytes: self.pinned_bytes.load(Relaxed),
             held_bytes: self.held_bytes.load(Relaxed),
-            cache_bytes: self.map.weight(),
+            cache_bytes: if is_own { self.map.weight() } else { 0 },
             mapped_bytes: self.slabs.mapped_bytes(),
         }
     }

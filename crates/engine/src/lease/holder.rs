@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use runstone_storage::fork::Process;
 use runstone_storage::{Category, LockMode, Storage, StorageFile, StorageLock};
 
 use super::{EditPlace, LEASE_BYTES, MOST_LEASES, lease_name};
@@ -18,6 +19,9 @@ pub(crate) struct Lease {
     file: Arc<dyn StorageFile>,
     /// The number of views that have read exactly up to this place.
     views: Mutex<rank::LeaseViews, BTreeMap<EditPlace, usize>>,
+    /// The process that took the lease. A fork has the same file, and must not change what it says
+    /// for the views of its parent.
+    process: Process,
     _lock: Box<dyn StorageLock>,
 }
 
@@ -44,7 +48,8 @@ impl Lease {
                 continue;
             }
             let (storage, views) = (Arc::clone(storage), Mutex::default());
-            return Ok(Arc::new(Lease { storage, name, id, file, views, _lock: lock }));
+            let process = Process::current();
+            return Ok(Arc::new(Lease { storage, name, id, file, views, process, _lock: lock }));
         }
         Err(Error::invalid(
             format!("{MOST_LEASES} followers read this store already"),
@@ -68,8 +73,14 @@ impl Lease {
         }
     }
 
+    /// Refuses a call from a fork of the process that took the lease.
+    fn check_process(&self) -> Result<()> {
+        if self.process.is_current() { Ok(()) } else { Err(Error::OtherProcess) }
+    }
+
     /// The part of a view that has read up to `place`.
     pub(crate) fn part(self: &Arc<Self>, place: EditPlace) -> Result<LeasePart> {
+        self.check_process()?;
         let mut views = self.views.lock();
         *views.entry(place).or_default() += 1;
         self.tell(&views)?;
@@ -105,6 +116,9 @@ impl LeasePart {
 
 impl Drop for LeasePart {
     fn drop(&mut self) {
+        if self.lease.check_process().is_err() {
+            return;
+        }
         let mut views = self.lease.views.lock();
         if let Some(count) = views.get_mut(&self.place) {
             *count -= 1;

@@ -399,6 +399,9 @@ impl Keyspace {
 
     /// How much the keyspace's value files hold; empty if all values are inline.
     pub fn value_usage(&self) -> Vec<ValueUsage> {
+        if !self.inner.is_at_home() {
+            return Vec::new();
+        }
         let readers = self.store.visibility.readers();
         self.inner.values.load().all().map(|store| store.usage(&readers)).collect()
     }

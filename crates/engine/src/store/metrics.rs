@@ -12,7 +12,11 @@ use crate::store::engine::Engine;
 use crate::tree::manifest::Manifest;
 
 impl Engine {
+    /// Zeros in a fork, where locks may be held for ever.
     pub(crate) fn metrics_snapshot(&self) -> MetricsSnapshot {
+        if self.env.check_process().is_err() {
+            return MetricsSnapshot::default();
+        }
         let counters = self.env.metrics.counters();
         let io: Vec<IoCounters> = Category::ALL
             .iter()
@@ -65,8 +69,11 @@ impl Engine {
         }
     }
 
-    /// The keys that are read most, of the keyspaces with the most reads.
+    /// The keys that are read most, of the keyspaces with the most reads. None in a fork.
     pub(crate) fn heat(&self, now: Instant) -> Vec<KeyspaceHeat> {
+        if self.env.check_process().is_err() {
+            return Vec::new();
+        }
         let keyspaces = self.catalog.keyspaces.read().clone();
         let name = |id| keyspaces.get(&id).map(|keyspace| keyspace.name.clone());
         self.env.metrics.heat.told(now, name)
@@ -78,8 +85,11 @@ impl Engine {
         keyspaces.values().map(value_file_bytes).sum()
     }
 
-    /// Bytes that the store takes on disk now: tables, values, log and manifest.
+    /// Bytes that the store takes on disk now: tables, values, log and manifest. Zero in a fork.
     pub(crate) fn disk_bytes(&self) -> u64 {
+        if self.env.check_process().is_err() {
+            return 0;
+        }
         let log = self.committer.log_bytes();
         let manifest = self.catalog.manifest.lock().log.as_ref().map_or(0, Manifest::bytes);
         let tables: u64 = self

@@ -93,6 +93,7 @@ pub const DEFAULT_KEYSPACE: &str = "default";
 ///
 /// All methods take `&self` and may be called from any number of threads. In a fork of the process
 /// that opened the store they fail with [`Error::OtherProcess`], and dropping it does nothing.
+/// Methods that return no error tell nothing there: zeros, or an empty list.
 #[derive(Clone, Debug)]
 pub struct Store {
     inner: Arc<Engine>,
@@ -208,6 +209,7 @@ impl Store {
 
     /// The handle to an existing keyspace.
     pub fn keyspace(&self, name: &str) -> Result<Keyspace> {
+        self.inner.env.check_process()?;
         let found = self.inner.catalog.find_keyspace(name);
         let found = found.ok_or_else(|| Error::UnknownKeyspace { name: name.to_string() })?;
         Ok(Keyspace::new(Arc::clone(&self.inner), found))
@@ -228,7 +230,10 @@ impl Store {
 
     /// The names of all keyspaces, in order of creation.
     pub fn keyspaces(&self) -> Vec<String> {
-        self.inner.catalog.all().iter().map(|keyspace| keyspace.name.clone()).collect()
+        match self.inner.env.check_process() {
+            Ok(()) => self.inner.catalog.all().iter().map(|one| one.name.clone()).collect(),
+            Err(_) => Vec::new(),
+        }
     }
 
     /// Stores a value in the default keyspace.

@@ -126,7 +126,8 @@ impl Resources {
         if self.0.process.is_current() { Ok(()) } else { Err(Error::OtherProcess) }
     }
 
-    /// The memory that all stores take together.
+    /// The memory that all stores take together. In a fork of the process the cache counts as
+    /// empty.
     pub fn memory(&self) -> MemoryUse {
         self.0.budget.usage()
     }

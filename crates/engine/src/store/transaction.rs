@@ -521,6 +521,8 @@ impl Transaction {
 
     /// The state of a keyspace of the same store.
     fn own<'k>(&self, keyspace: &'k Keyspace) -> Result<&'k Arc<KeyspaceCore>> {
+        // Before any lock: in a fork one may be held for ever.
+        self.store.env.check_process()?;
         match Arc::ptr_eq(&self.store, &keyspace.store) {
             true => Ok(&keyspace.inner),
             false => Err(Error::invalid(

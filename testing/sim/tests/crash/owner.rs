@@ -20,9 +20,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use runstone::{
-    Background, Commit, Cursor, Error, Follower, KeyspaceOptions, Options, ReadOptions, Resources,
-    Scan, Snapshot, SortedWriter, Store, Transaction, TransactionOptions, ValuePlacement,
-    WriteOptions,
+    Background, ChangesFrom, Commit, Cursor, Error, Follower, KeyspaceOptions, Options,
+    ReadOptions, Resources, Scan, Snapshot, SortedWriter, Store, Transaction, TransactionOptions,
+    ValuePlacement, WriteOptions,
 };
 use runstone_sim::random::{Random, for_seeds};
 use rustix::process::{Pid, WaitOptions, waitpid};
@@ -118,6 +118,8 @@ fn child_that_forks() {
     close_beside_a_fork(&format!("{path}-closed"));
     for_seeds(3, |seed| fork_beside_threads(&format!("{path}-busy-{seed}"), seed));
     values_beside_a_fork(&format!("{path}-values"));
+    questions_beside_a_fork(&format!("{path}-asked"));
+    readers_beside_a_fork(&format!("{path}-read"));
 }
 
 /// A large value is a piece of a memtable. Once, copying or dropping such a value in a fork waited
@@ -155,6 +157,107 @@ fn values_beside_a_fork(path: &str) {
         hung
     });
     assert_eq!(hung, None, "a child hangs, or has other bytes");
+}
+
+/// What a fork asks without an error to tell. Once, it waited for a lock of the cache, of the
+/// catalog or of a follower that a thread of the other process held.
+fn questions_beside_a_fork(path: &str) {
+    let resources = Resources::builder().memory_budget(8 << 20).build().expect("resources");
+    let options = options(ValuePlacement::Vlog, Background::Threads(1));
+    let store = resources.open(path, options.clone()).expect("open");
+    (0..100_000).for_each(|i: u32| store.put(i.to_be_bytes(), [7; 100]).expect("put"));
+    let follower = resources.follow(path, options).expect("follows");
+    let transaction = store.begin(TransactionOptions::serializable()).expect("begins");
+    let ends = AtomicBool::new(false);
+    let hung = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ends.load(Relaxed) {
+                transaction.get(store.default_keyspace(), [0; 4]).expect("reads");
+            }
+        });
+        scope.spawn(|| {
+            while !ends.load(Relaxed) {
+                assert!(store.default_keyspace().iter().expect("opens").count() >= 100_000);
+            }
+        });
+        scope.spawn(|| {
+            while !ends.load(Relaxed) {
+                store.put("again", "and again").expect("put");
+                follower.refresh().expect("refreshes");
+                store.metrics();
+            }
+        });
+        let hung = (0..150).find(|_| {
+            // SAFETY: O1.
+            match unsafe { libc::fork() } {
+                0 => {
+                    let outcome = ask_in_a_fork(&resources, &store, &follower, &transaction);
+                    // SAFETY: O2.
+                    unsafe { libc::_exit(outcome.err().unwrap_or(0)) }
+                }
+                child => status_of(Pid::from_raw(child).expect("a fork")) != Some(0),
+            }
+        });
+        ends.store(true, Relaxed);
+        hung
+    });
+    assert_eq!(hung, None, "a child hangs, or was told something");
+    store.close().expect("closes");
+}
+
+/// Returns the number of the question to which the answer was wrong.
+fn ask_in_a_fork(
+    resources: &Resources,
+    store: &Store,
+    follower: &Follower,
+    transaction: &Transaction,
+) -> Result<(), i32> {
+    let expect = |number: i32, is_right: bool| if is_right { Ok(()) } else { Err(number) };
+    let refused = |outcome: Result<(), Error>| matches!(outcome, Err(Error::OtherProcess));
+    expect(1, resources.memory().cache_bytes == 0)?;
+    expect(2, store.metrics().memory.budget_bytes == 0)?;
+    expect(3, store.heat().is_empty())?;
+    expect(4, store.disk_bytes() == 0)?;
+    expect(5, store.keyspaces().is_empty())?;
+    expect(6, store.default_keyspace().value_usage().is_empty())?;
+    expect(7, refused(follower.refresh().map(drop)))?;
+    expect(8, follower.age() == Duration::MAX && !follower.has_lease())?;
+    expect(9, refused(follower.live().map(drop)))?;
+    expect(10, refused(follower.checkpoint("/dev/null/copy")))?;
+    expect(11, refused(transaction.get(store.default_keyspace(), "k").map(drop)))?;
+    expect(12, refused(store.keyspace("default").map(drop)))?;
+    expect(13, refused(store.sync()))
+}
+
+/// A fork has the leases of its parent's readers. Once, a fork that read on told the writer that
+/// its parent needs no more what the fork had passed.
+fn readers_beside_a_fork(path: &str) {
+    let store = Store::open(path, manual()).expect("open");
+    let mut changes = store.changes(ChangesFrom::Now).expect("reads");
+    let leases = || {
+        let mut files = files(path.as_ref());
+        files.retain(|name, _| name.ends_with(".lease"));
+        files
+    };
+    put(&store, 1).expect("put");
+    store.flush().expect("flushes");
+    let before = leases();
+    assert!(!before.is_empty());
+    // SAFETY: O1.
+    let child = match unsafe { libc::fork() } {
+        0 => {
+            let outcome = (0..3).try_for_each(|_| changes.next().map(drop));
+            drop(changes);
+            let is_refused = matches!(outcome, Err(Error::OtherProcess));
+            // SAFETY: O2.
+            unsafe { libc::_exit(i32::from(!is_refused)) }
+        }
+        child => Pid::from_raw(child).expect("a fork"),
+    };
+    assert_eq!(status_of(child), Some(0), "a fork reads on");
+    assert!(leases() == before, "a fork changed a lease");
+    assert!(changes.next().expect("reads").is_some());
+    store.close().expect("closes");
 }
 
 /// The objects that a fork inherits and may drop, in any order or not at all.

@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use runstone_random::Random;
+use runstone_storage::fork::Process;
 use runstone_storage::{Category, Storage, StorageFile};
 
 use super::{Change, Changed, ChangesFrom, Load, Position};
@@ -39,6 +40,7 @@ pub(super) struct HistoryReader {
     storage: Arc<dyn Storage>,
     /// The same, for leases and syncs.
     own: Arc<dyn Storage>,
+    process: Process,
     lease: Option<Arc<Lease>>,
     /// The place of the lease: it keeps everything that edits after this place freed.
     part: Option<LeasePart>,
@@ -114,6 +116,7 @@ impl HistoryReader {
         let mut reader = HistoryReader {
             storage,
             own,
+            process: Process::current(),
             lease,
             part: None,
             kept: EditPlace::START,
@@ -294,6 +297,10 @@ impl HistoryReader {
 
     pub(super) fn next(&mut self) -> Result<Option<Changed>> {
         if self.read.changes.is_empty() {
+            // A fork would move the lease of its parent.
+            if !self.process.is_current() {
+                return Err(Error::OtherProcess);
+            }
             if self.lease.as_ref().is_some_and(|lease| lease.is_revoked()) {
                 return Err(Error::LeaseRevoked { path: self.storage.location() });
             }

@@ -41,7 +41,7 @@ use crate::lease::EditPlace;
 use crate::lease::holder::{Lease, LeasePart};
 use crate::options::store::{Options, READY_SEGMENTS};
 use crate::store::engine::Engine;
-use crate::sync::{Mutex, rank};
+use crate::sync::{Mutex, MutexGuard, rank};
 use crate::table::handle::TableContext;
 use crate::tree::manifest::Current;
 use crate::tree::tail::ManifestTail;
@@ -203,7 +203,7 @@ impl Follower {
     /// store was put in its place: [`Error::LeaseRevoked`] or [`Error::HistoryGone`].
     /// [`Error::Corruption`]; or a storage error. The view stays as it was.
     pub fn refresh(&self) -> Result<bool> {
-        let mut following = self.following.lock();
+        let mut following = self.lock()?;
         let Some(view) = following.refresh()? else { return Ok(false) };
         self.view.store(Arc::new(view));
         Ok(true)
@@ -215,27 +215,35 @@ impl Follower {
     /// # Errors
     /// If the directory is not empty; or those of [`Follower::refresh`].
     pub fn checkpoint(&self, path: impl AsRef<Path>) -> Result<()> {
-        let (storage, leases) = self.following.lock().storages.clone();
+        let (storage, leases) = self.lock()?.storages.clone();
         let cut = cut::Cut::take(storage, &leases)?;
         let target = cut.storage.create_sibling(path.as_ref())?;
         cut.write_store(&target)
     }
 
     /// How old the view may be: the time since the last refresh that succeeded began. Everything
-    /// that was committed before then is in the view.
+    /// that was committed before then is in the view. [`Duration::MAX`] in a fork of the process.
     pub fn age(&self) -> Duration {
-        self.following.lock().as_of.elapsed()
+        self.lock().map_or(Duration::MAX, |following| following.as_of.elapsed())
     }
 
     /// The place of the store.
-    pub(super) fn storage(&self) -> Arc<dyn Storage> {
-        Arc::clone(&self.following.lock().storages.0)
+    pub(super) fn storage(&self) -> Result<Arc<dyn Storage>> {
+        Ok(Arc::clone(&self.lock()?.storages.0))
     }
 
     /// Whether the writer keeps the files of the view. A lease needs a directory that can be
-    /// written. Without a lease, a read fails once its files are removed.
+    /// written. Without a lease, a read fails once its files are removed. A fork of the process has
+    /// none.
     pub fn has_lease(&self) -> bool {
-        self.following.lock().lease.is_some()
+        self.lock().is_ok_and(|following| following.lease.is_some())
+    }
+
+    /// In a fork, a thread that does not exist there may hold the lock for ever, and a refresh
+    /// would change the lease of its parent.
+    fn lock(&self) -> Result<MutexGuard<'_, Following>> {
+        self.view.load().inner.env.check_process()?;
+        Ok(self.following.lock())
     }
 }
 

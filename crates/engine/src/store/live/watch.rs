@@ -117,6 +117,6 @@ impl Follower {
     /// # Errors
     /// A storage error.
     pub fn live(&self) -> Result<Option<LiveState>> {
-        read(&*self.storage())
+        read(&*self.storage()?)
     }
 }
