@@ -82,13 +82,17 @@ impl Env {
             error => error,
         };
         let mut cause = self.health.cause.lock();
-        if self.health.state.swap(STOPPED, AcqRel) != STOPPED {
+        let is_news = self.health.state.swap(STOPPED, AcqRel) != STOPPED;
+        if is_news {
             *cause = Some((error.clone(), Instant::now()));
-            drop(cause);
+        }
+        drop(cause);
+        self.throttle.wake();
+        // Last, because a listener may panic.
+        if is_news {
             tracing::error!(%error, "writes are stopped until the store is reopened");
             self.emit(|| Event::BackgroundError { error: error.clone() });
         }
-        self.throttle.wake();
     }
 
     /// Notes that a job or a log append failed. A full disk, or one open file too many, left

@@ -300,6 +300,8 @@ impl Store {
     /// Makes every acknowledged write durable, even on a full disk. It flushes no memtable, except
     /// in a store without a log (`wal_mode = "off"`), which flushes all.
     pub fn sync(&self) -> Result<()> {
+        // A refusal says nothing about the commits that are awaited.
+        self.inner.env.check_caller()?;
         if !self.inner.env.options.has_log() {
             return self.flush();
         }

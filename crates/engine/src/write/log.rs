@@ -46,7 +46,10 @@ impl Committer {
             let synced = catch_unwind(AssertUnwindSafe(|| self.sync_log(seq)));
             let panicked = || Error::invalid("a sync of the log panicked", "report the panic");
             let synced = synced.unwrap_or_else(|_| Err(panicked()));
-            synced.inspect_err(|error| self.env.stop_writes(error))
+            // A listener that panics must not keep them waiting either.
+            synced.inspect_err(|error| {
+                let _ = catch_unwind(AssertUnwindSafe(|| self.env.stop_writes(error)));
+            })
         };
         let outcome = self.syncer.until(is_durable, sync);
         outcome.map_err(|error| Error::Stopped { cause: Box::new(error) })

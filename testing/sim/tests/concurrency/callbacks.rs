@@ -175,6 +175,9 @@ fn a_callback_waits_for_nobody() {
                 done.recv_timeout(PATIENCE).expect("goes on");
                 assert_eq!(store.get("based").expect("reads").as_deref(), Some(&b"012"[..]));
                 store.put("after", "it").expect("goes on");
+                // Once, a refused sync ended all commits that can be awaited.
+                let later = store.default_keyspace().put_later("later", "it").expect("writes");
+                later.wait().expect("goes on");
                 store.flush().expect("goes on");
             }
         }

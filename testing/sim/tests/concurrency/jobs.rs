@@ -222,6 +222,36 @@ fn a_listener_may_panic_twice() {
     assert!(matches!(refused, Err(Error::Stopped { .. })), "{refused:?}");
 }
 
+/// Once, a listener that panicked at the error of a failed sync left that sync running for all who
+/// waited for it.
+#[test]
+fn a_listener_may_panic_at_a_failed_sync() {
+    #[derive(Debug)]
+    struct Panics;
+    impl EventListener for Panics {
+        fn on_event(&self, event: &Event) {
+            assert!(!matches!(event, Event::BackgroundError { .. }), "told to");
+        }
+    }
+    let storage = SimStorage::new(1);
+    let options = options(Background::Manual).listener(Arc::new(Panics));
+    let store = Store::open_on(Arc::new(storage.clone()), options).expect("opens");
+    let later = store.default_keyspace().put_later("a", "1").expect("writes");
+    let (at_op, kind) = (storage.ops(), FaultKind::FailedSync);
+    storage.inject(Fault { at_op, kind, sticky: false, category: Some(Category::Wal) });
+    let keyspace = store.default_keyspace().clone();
+    let writing = beside(move || {
+        let _ = catch_unwind(AssertUnwindSafe(|| {
+            keyspace.put_with("b", "2", runstone::WriteOptions::sync())
+        }));
+        Ok::<(), Error>(())
+    });
+    writing.recv_timeout(PATIENCE).expect("the write ends").expect("as told");
+    let waiting = beside(move || later.wait());
+    let outcome = waiting.recv_timeout(PATIENCE).expect("the wait ends");
+    assert!(matches!(outcome, Err(Error::Stopped { .. })), "{outcome:?}");
+}
+
 /// Once, a checkpoint panicked because its listener did so at an event of pressure. It left behind
 /// the mark that holds flushes back, and the next flush waited for ever.
 #[test]
