@@ -332,7 +332,7 @@ impl Committer {
         }
         // A clock that was set back is recorded at once.
         let now_ms = self.env.options.clock.unix_millis();
-        if (last_ms..last_ms + LEAST_TIME_MS).contains(&now_ms) {
+        if (last_ms..last_ms.saturating_add(LEAST_TIME_MS)).contains(&now_ms) {
             return;
         }
         told_seq.store(seq, Relaxed);
