@@ -209,8 +209,10 @@ impl<'a> Part<'a> {
 }
 
 /// Joins stretches that touch, so that no entry is looked at twice: a program may scan the same
-/// keys as often as it likes. O(n log n).
+/// keys as often as it likes. Empty ones leave: a cursor that seeks beyond its bounds notes such a
+/// stretch, and a search by the ends needs them in ascending order. O(n log n).
 fn join(stretches: &mut Vec<Stretch<'_>>) {
+    stretches.retain(|(low, high)| high.is_none_or(|high| *low < high));
     stretches.sort();
     stretches.dedup_by(|next, last| {
         let meets = last.1.is_none_or(|high| next.0 <= high);

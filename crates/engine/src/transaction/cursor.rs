@@ -189,6 +189,9 @@ impl<'t> TransactionCursor<'t> {
         }
         // The place is set again once the step has reached an entry.
         let place = self.place;
+        // Whether the cursor over the store has left its entry: a compaction filter may remove it
+        // meanwhile, and the seek then ends at the next entry.
+        let mut has_left = false;
         if self.is_upward != is_upward {
             self.turn();
             let key = self.key().to_vec();
@@ -198,10 +201,12 @@ impl<'t> TransactionCursor<'t> {
                 false => below.seek_for_prev(&key),
             })?;
             self.own = self.own_beyond(Bound::Included(&key));
+            has_left = !self.below.is_on_key() || self.below.key() != key;
         }
         self.place = Place::Nowhere;
         match (place, self.own) {
             (Place::Own, Some((key, _))) => self.pass_own(key)?,
+            _ if has_left => {}
             _ => self.step_below()?,
         }
         self.settle()

@@ -174,6 +174,34 @@ fn a_write_that_is_flushed_before_the_lock_conflicts() {
     assert!(seeded::has_stepped_in());
 }
 
+/// Once, a cursor that sought a key beyond its bounds hid the other ranges of its transaction from
+/// range deletes that came between the check and the lock.
+#[test]
+fn a_seek_beyond_the_bounds_hides_no_conflict() {
+    let store = store();
+    let keyspace = store.default_keyspace().clone();
+    keyspace.put("c6", "old").expect("puts");
+    let mut one = begin(&store);
+    assert_eq!(one.range(&keyspace, "a".."d").expect("scans").count(), 1);
+    for (start, end) in [(None, Some("c")), (Some("m"), None)] {
+        let bytes = |bound: Option<&'static str>| bound.map(str::as_bytes);
+        let options = ReadOptions::default().with_bounds(bytes(start), bytes(end));
+        let mut cursor = one.cursor(&keyspace, options).expect("opens");
+        match end {
+            Some(_) => cursor.seek("m").expect("seeks"),
+            None => cursor.seek_for_prev("a").expect("seeks"),
+        }
+        assert!(!cursor.valid());
+    }
+    one.put(&keyspace, "x", "own").expect("puts");
+    let between = keyspace.clone();
+    seeded::step_in(Waypoint::TransactionChecked, move || {
+        between.delete_range("c5".."c7").expect("deletes");
+    });
+    assert!(commit(one).is_err_and(|error| matches!(error, runstone::Error::Conflict { .. })));
+    assert!(seeded::has_stepped_in());
+}
+
 /// A transaction that is too large for a log segment is checked like any other.
 #[test]
 fn a_large_transaction_conflicts() {

@@ -2,9 +2,14 @@
 //! are compared with copies of the model.
 
 use std::collections::BTreeMap;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
 
 use runstone::storage::MemoryStorage;
-use runstone::{Keyspace, ReadOptions, Store, Transaction, TransactionOptions, WriteOptions};
+use runstone::{
+    Background, CompactionFilter, FilterDecision, Keyspace, KeyspaceOptions, ReadOptions, Store,
+    Transaction, TransactionOptions, WriteOptions,
+};
 use runstone_sim::random::Random;
 use runstone_sim::workload::options as drawn;
 
@@ -205,4 +210,66 @@ fn savepoints_nest() {
     assert!(transaction.rollback_to_savepoint().is_err(), "none is left");
     transaction.commit(WriteOptions::default()).expect("commits");
     assert_eq!(keyspace.get("a").expect("reads").as_deref(), Some(&b"1"[..]));
+}
+
+/// Removes one key, once it may go on.
+#[derive(Debug)]
+struct Removes {
+    reached: Mutex<Sender<()>>,
+    may_go: Mutex<Receiver<()>>,
+}
+
+impl CompactionFilter for Removes {
+    fn name(&self) -> &str {
+        "removes"
+    }
+
+    fn decide(&self, _level: u32, key: &[u8], _value: &[u8]) -> FilterDecision {
+        match key {
+            b"0" => {
+                self.reached.lock().expect("sound").send(()).expect("is awaited");
+                self.may_go.lock().expect("sound").recv().expect("is told");
+                FilterDecision::Keep
+            }
+            b"b" => FilterDecision::Remove,
+            _ => FilterDecision::Keep,
+        }
+    }
+}
+
+/// A compaction filter may remove the entry on which a cursor stands. Once, the cursor then left
+/// out the neighbour of the entry when it turned around.
+#[test]
+fn a_cursor_that_turns_where_its_entry_vanished_misses_no_other() {
+    for is_upward in [true, false] {
+        let ((reached, is_reached), (go, may_go)) = (channel(), channel());
+        let filter = Removes { reached: Mutex::new(reached), may_go: Mutex::new(may_go) };
+        let options = runstone::Options::default()
+            .background(Background::Manual)
+            .compaction_filters(vec![Arc::new(filter) as Arc<dyn CompactionFilter>])
+            .keyspace(KeyspaceOptions::default().compaction_filter("removes"));
+        let store = Store::open_on(Arc::new(MemoryStorage::new()), options).expect("opens");
+        for keys in [["0", "a", "c"], ["1", "b", "d"]] {
+            keys.iter().for_each(|key| store.put(key, "1").expect("puts"));
+            store.flush().expect("flushes");
+        }
+        let keyspace = store.default_keyspace().clone();
+        let compacting = std::thread::spawn(move || keyspace.compact());
+        is_reached.recv_timeout(std::time::Duration::from_secs(20)).expect("compacts");
+        let transaction = store.begin(TransactionOptions::default()).expect("begins");
+        let keyspace = store.default_keyspace();
+        let mut cursor = transaction.cursor(keyspace, ReadOptions::default()).expect("opens");
+        match is_upward {
+            true => cursor.seek_for_prev("bb").expect("seeks"),
+            false => cursor.seek("b").expect("seeks"),
+        }
+        assert_eq!(cursor.key(), b"b");
+        go.send(()).expect("compacts");
+        compacting.join().expect("no panic").expect("compacts");
+        match is_upward {
+            true => cursor.next().expect("steps"),
+            false => cursor.prev().expect("steps"),
+        }
+        assert_eq!(cursor.key(), if is_upward { b"c" } else { b"a" });
+    }
 }
