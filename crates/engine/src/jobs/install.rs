@@ -138,7 +138,7 @@ impl Installer {
             // records.
             self.visibility.end_epoch();
             let readers = self.visibility.readers();
-            files.all().for_each(|store| store.state.lock().release_held(&readers));
+            files.all().for_each(|store| store.state.lock().held.release(readers.oldest_epoch));
         }
         self.pressure.refresh([keyspace]);
         self.catalog.forget_value_files(keyspace, &gone);

@@ -37,6 +37,7 @@ use crate::options::values::{ValueOptions, ValuePlacement};
 use crate::pace::write_back::WriteBack;
 use crate::table::handle::TableContext;
 use crate::values::early::{Early, GROUP, Shown};
+use crate::values::held::HeldRecords;
 use crate::values::layout::{GroupEdit, Layout, Segment, ValueEdit};
 use crate::values::pool::Pool;
 use crate::visibility::snapshot::Readers;
@@ -44,6 +45,8 @@ use crate::visibility::snapshot::Readers;
 /// Format of value files.
 const VALUE_FORMAT: u32 = 1;
 const MAGIC: &[u8; 8] = b"RunValue";
+/// How many free slots are punched under the lock at once.
+const PUNCHED_AT_ONCE: usize = 64;
 /// The offset of the first slot.
 pub(crate) const FIRST_SLOT: u64 = 4096;
 
@@ -128,7 +131,7 @@ pub(crate) struct FileState {
     /// For each group, the bytes that the last collection kept only for these snapshots.
     pub(crate) pinned: BTreeMap<u32, (u64, Vec<SeqNo>)>,
     /// Records that a compaction filter dropped and that readers from before may still reach.
-    pub(crate) held: Vec<Held>,
+    pub(crate) held: HeldRecords,
     /// Segments whose live values have moved, if pointers are written back. They are freed when no
     /// snapshot is older than the new pointers.
     pub(crate) condemned: VecDeque<Condemned>,
@@ -158,15 +161,6 @@ pub(super) struct Leaving {
     pub(super) gone: Vec<Segment>,
     /// The edit.
     pub(super) left_at: EditPlace,
-}
-
-/// A record that no version points to any more, except for readers of this epoch and earlier ones.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Held {
-    pub(crate) epoch: u64,
-    pub(crate) group: u32,
-    pub(crate) stream_offset: u64,
-    pub(crate) bytes: u32,
 }
 
 /// A segment that waits for the release of snapshots.
@@ -270,7 +264,7 @@ impl ValueFile {
                 found_free: None,
                 leases: Arc::clone(&context.leases),
                 pinned: BTreeMap::new(),
-                held: Vec::new(),
+                held: HeldRecords::default(),
                 condemned: VecDeque::new(),
                 condemned_cold: Vec::new(),
                 dirty: None,
@@ -538,7 +532,8 @@ impl ValueFile {
 
     /// Bytes of all groups that collections found to be kept only by snapshots.
     pub(crate) fn all_pinned_bytes(&self, readers: &Readers) -> u64 {
-        let state = self.state.lock();
+        let mut state = self.state.lock();
+        state.held.release(readers.oldest_epoch);
         (0..state.layout.groups.len() as u32).map(|group| state.pinned_bytes(group, readers)).sum()
     }
 
@@ -577,12 +572,24 @@ impl ValueFile {
         if end < before && self.file.len()? > FIRST_SLOT + u64::from(end) * self.slot_bytes {
             self.file.set_len(FIRST_SLOT + u64::from(end) * self.slot_bytes)?;
         }
-        if punch {
-            for slot in state.pool.free() {
-                self.file.punch(FIRST_SLOT + u64::from(slot) * self.slot_bytes, self.slot_bytes)?;
-            }
+        drop(state);
+        let mut from = 0;
+        while punch && let Some(last) = self.punch_some(from)? {
+            from = last + 1;
         }
         Ok(())
+    }
+
+    /// Punches some free slots from this one on that were not punched since they were freed, and
+    /// returns the last of them. Those who wait for the lock get their turn between two calls.
+    fn punch_some(&self, from: u32) -> Result<Option<u32>> {
+        let mut state = self.state.lock();
+        let slots: Vec<u32> = state.pool.unpunched(from).take(PUNCHED_AT_ONCE).collect();
+        for slot in &slots {
+            self.file.punch(FIRST_SLOT + u64::from(*slot) * self.slot_bytes, self.slot_bytes)?;
+            state.pool.note_punched(*slot);
+        }
+        Ok(slots.last().copied())
     }
 
     /// Copies the segments that a layout names to a file of the same name.
@@ -666,32 +673,18 @@ impl FileState {
         }
     }
 
-    /// Bytes of a group that are known to be kept only by snapshots.
+    /// Bytes of a group that are known to be kept only by snapshots. The caller has released what
+    /// these readers no longer hold. O(readers).
     pub(crate) fn pinned_bytes(&self, group: u32, readers: &Readers) -> u64 {
         let points = &readers.points;
         if self.condemned.front().is_some_and(|front| front.group == group) {
             return self.condemned_bytes(points);
         }
-        let held: u64 = self.held_for(group, readers).map(|one| u64::from(one.bytes)).sum();
+        let held = self.held.bytes_of(group);
         match self.pinned.get(&group) {
-            Some((bytes, by)) if by.iter().all(|seq| points.contains(seq)) => held + *bytes,
+            Some((bytes, by)) if readers.include(by) => held + *bytes,
             _ => held,
         }
-    }
-
-    /// Forgets records that no reader can reach any more.
-    pub(crate) fn release_held(&mut self, readers: &Readers) {
-        self.held.retain(|one| one.epoch >= readers.oldest_epoch);
-        self.held.shrink_to_fit();
-    }
-
-    /// The records of a group that no version points to any more, except for some of these readers.
-    pub(crate) fn held_for<'a>(
-        &'a self,
-        group: u32,
-        readers: &'a Readers,
-    ) -> impl Iterator<Item = &'a Held> {
-        self.held.iter().filter(move |one| one.group == group && one.epoch >= readers.oldest_epoch)
     }
 }
 

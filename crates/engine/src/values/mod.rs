@@ -24,6 +24,7 @@ pub(crate) mod copy;
 pub(crate) mod early;
 pub(crate) mod file;
 mod found;
+pub(crate) mod held;
 pub(crate) mod layout;
 pub(crate) mod liveness;
 pub(crate) mod lookup;

@@ -1,12 +1,13 @@
 //! The free slots of a value file. The lowest slots are given out first, so that the end of the
 //! file empties and can be cut off. Pure; derived from the segments at open.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 /// Free slots of one file.
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
-    free: BTreeSet<u32>,
+    /// Each with whether its space was given back to the file system since it was freed.
+    free: BTreeMap<u32, bool>,
     /// The number of slots that the file has.
     end: u32,
 }
@@ -24,7 +25,7 @@ impl Pool {
                 return None;
             }
             let end = first.checked_add(count)?;
-            pool.free.extend(pool.end..first);
+            pool.free.extend((pool.end..first).map(|slot| (slot, false)));
             pool.end = end;
         }
         Some(pool)
@@ -36,7 +37,7 @@ impl Pool {
         let mut run = 0;
         let mut found = None;
         let mut last = None;
-        for slot in &self.free {
+        for slot in self.free.keys() {
             let joins = last.is_some_and(|last: u32| last + 1 == *slot);
             run = if joins { run + 1 } else { 1 };
             last = Some(*slot);
@@ -68,11 +69,11 @@ impl Pool {
     /// checked that the file is long enough.
     pub(crate) fn take_at(&mut self, first: u32, count: u32) -> bool {
         let Some(end) = first.checked_add(count) else { return false };
-        if (first..end.min(self.end)).any(|slot| !self.free.contains(&slot)) {
+        if (first..end.min(self.end)).any(|slot| !self.free.contains_key(&slot)) {
             return false;
         }
         if end > self.end {
-            self.free.extend(self.end..end);
+            self.free.extend((self.end..end).map(|slot| (slot, false)));
             self.end = end;
         }
         (first..end).for_each(|slot| {
@@ -85,13 +86,13 @@ impl Pool {
     pub(crate) fn give(&mut self, first: u32, count: u32) {
         assert!(u64::from(first) + u64::from(count) <= u64::from(self.end), "slots of the file");
         for slot in first..first + count {
-            assert!(self.free.insert(slot), "slot {slot} is freed twice");
+            assert!(self.free.insert(slot, false).is_none(), "slot {slot} is freed twice");
         }
     }
 
     /// Forgets free slots at the end, and returns the number of slots that remain.
     pub(crate) fn cut_end(&mut self) -> u32 {
-        while self.end > 0 && self.free.remove(&(self.end - 1)) {
+        while self.end > 0 && self.free.remove(&(self.end - 1)).is_some() {
             self.end -= 1;
         }
         self.end
@@ -109,7 +110,17 @@ impl Pool {
 
     /// Free slots, ascending.
     pub(crate) fn free(&self) -> impl Iterator<Item = u32> {
-        self.free.iter().copied()
+        self.free.keys().copied()
+    }
+
+    /// Free slots from this one on that were not punched since they were freed, ascending.
+    pub(crate) fn unpunched(&self, from: u32) -> impl Iterator<Item = u32> {
+        self.free.range(from..).filter(|(_, is_punched)| !**is_punched).map(|(slot, _)| *slot)
+    }
+
+    /// Notes that the space of a free slot was given back to the file system.
+    pub(crate) fn note_punched(&mut self, slot: u32) {
+        *self.free.get_mut(&slot).expect("only free slots are punched") = true;
     }
 }
 
@@ -129,7 +140,19 @@ mod tests {
         assert_eq!(pool.take(4), Some(7), "grows from the free end");
         pool.give(5, 6);
         assert_eq!(pool.cut_end(), 5);
-        assert_eq!((pool.end(), pool.used(), pool.free().count()), (5, 5, 0));
+        assert_eq!((pool.end(), pool.used(), pool.unpunched(0).count()), (5, 5, 0));
+    }
+
+    /// Each is a system call.
+    #[test]
+    fn a_free_slot_is_punched_once() {
+        let mut pool = Pool::of_taken([(4, 1)].into_iter()).expect("disjoint");
+        [0, 2].into_iter().for_each(|slot| pool.note_punched(slot));
+        assert_eq!(pool.unpunched(0).collect::<Vec<_>>(), [1, 3]);
+        assert_eq!((pool.take(1), pool.take(1)), (Some(0), Some(1)));
+        pool.give(0, 1);
+        assert_eq!(pool.unpunched(0).collect::<Vec<_>>(), [0, 3]);
+        assert_eq!(pool.unpunched(1).collect::<Vec<_>>(), [3]);
     }
 
     #[test]

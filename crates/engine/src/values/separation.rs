@@ -17,7 +17,7 @@ use crate::options::values::{ValueOptions, ValuePlacement};
 use crate::table::iterator::Access;
 use crate::values::Value;
 use crate::values::appender::Appender;
-use crate::values::file::{Held, ValueFile};
+use crate::values::file::ValueFile;
 use crate::values::layout::ValueEdit;
 use crate::values::lookup::{FoundValue, Give, ValueLookup};
 
@@ -365,7 +365,7 @@ impl ValueChanges {
         for (pointer, bytes) in &filtered {
             if let Some(store) = values.file(pointer.store) {
                 let Pointer { group, stream_offset, .. } = *pointer;
-                store.state.lock().held.push(Held { epoch, group, stream_offset, bytes: *bytes });
+                store.state.lock().held.add(epoch, group, stream_offset, *bytes);
             }
         }
         !filtered.is_empty()

@@ -12,7 +12,8 @@ impl ValueFile {
     /// The contents of the file, and the garbage that collection knows of, by group.
     pub(crate) fn usage(&self, readers: &Readers) -> ValueUsage {
         let disk_bytes = self.file_bytes();
-        let state = self.state.lock();
+        let mut state = self.state.lock();
+        state.held.release(readers.oldest_epoch);
         let groups = (0..).zip(&state.layout.groups).map(|(i, group)| {
             let pinned = state.pinned_bytes(i, readers);
             GroupUsage {

@@ -2,6 +2,7 @@
 //! until it is dropped.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use crate::sync::{Mutex, rank};
@@ -31,6 +32,9 @@ pub(crate) struct Visibility {
 struct Live {
     /// Their moments, and how many handles hold each.
     handles: BTreeMap<Moment, usize>,
+    /// The sequence numbers of those that the program holds itself, and how many handles hold each:
+    /// there may be very many cursors.
+    held: BTreeMap<SeqNo, usize>,
     /// The epoch that new snapshots get.
     epoch: u64,
     /// The last time that a flush or compaction reported.
@@ -57,6 +61,40 @@ pub(crate) struct Readers {
     pub(crate) points: Vec<SeqNo>,
     /// No live snapshot was taken in an earlier epoch.
     pub(crate) oldest_epoch: u64,
+}
+
+impl Readers {
+    /// Whether all these numbers, which ascend, are points. O(points): each cursor is one.
+    pub(crate) fn include(&self, numbers: &[SeqNo]) -> bool {
+        let mut points = self.points.iter();
+        numbers.iter().all(|number| points.any(|point| point == number))
+    }
+}
+
+impl Live {
+    /// Counts one handle more.
+    fn add(&mut self, moment: Moment) {
+        *self.handles.entry(moment).or_default() += 1;
+        if !moment.is_cursor {
+            *self.held.entry(moment.seq).or_default() += 1;
+        }
+    }
+
+    /// Counts one handle less.
+    fn remove(&mut self, moment: Moment) {
+        count_down(&mut self.handles, moment);
+        if !moment.is_cursor {
+            count_down(&mut self.held, moment.seq);
+        }
+    }
+}
+
+fn count_down<K: Ord>(counts: &mut BTreeMap<K, usize>, key: K) {
+    let Entry::Occupied(mut count) = counts.entry(key) else { return };
+    *count.get_mut() -= 1;
+    if *count.get() == 0 {
+        count.remove();
+    }
 }
 
 impl Visibility {
@@ -101,7 +139,7 @@ impl Visibility {
         let mut live = self.live.lock();
         let (seq, epoch, since_ms) = (self.now(), live.epoch, live.told_ms);
         let moment = Moment { seq, epoch, since_ms, is_cursor };
-        *live.handles.entry(moment).or_default() += 1;
+        live.add(moment);
         drop(live);
         Snapshot { visibility: Arc::clone(self), moment }
     }
@@ -136,11 +174,9 @@ impl Visibility {
 
     /// The sequence number of the newest snapshot that the program holds; 0 if there is none.
     /// Changes that cursors tolerate use this one: with the snapshots of cursors they would never
-    /// get their turn.
+    /// get their turn. O(log n).
     pub(crate) fn newest_held(&self) -> SeqNo {
-        let live = self.live.lock();
-        let held = live.handles.keys().rev().find(|moment| !moment.is_cursor);
-        held.map_or(0, |moment| moment.seq)
+        self.live.lock().held.last_key_value().map_or(0, |(seq, _)| *seq)
     }
 
     /// Records the time. Returns the sequence number of the newest snapshot, or 0, and a time
@@ -195,7 +231,7 @@ impl Clone for Snapshot {
     fn clone(&self) -> Snapshot {
         let (visibility, moment) = (Arc::clone(&self.visibility), self.moment);
         if visibility.process.is_current() {
-            *visibility.live.lock().handles.entry(moment).or_default() += 1;
+            visibility.live.lock().add(moment);
         }
         Snapshot { visibility, moment }
     }
@@ -206,12 +242,36 @@ impl Drop for Snapshot {
         if !self.visibility.process.is_current() {
             return;
         }
-        let mut live = self.visibility.live.lock();
-        if let Some(count) = live.handles.get_mut(&self.moment) {
-            *count -= 1;
-            if *count == 0 {
-                live.handles.remove(&self.moment);
-            }
-        }
+        self.visibility.live.lock().remove(self.moment);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn points_are_looked_up_in_one_pass() {
+        let include = |points: &[SeqNo], numbers: &[SeqNo]| {
+            Readers { points: points.to_vec(), oldest_epoch: 0 }.include(numbers)
+        };
+        assert!(include(&[], &[]) && include(&[1, 2, 3, 5], &[2, 5]));
+        assert!(!include(&[1, 2, 3, 5], &[4]) && !include(&[5], &[5, 6]));
+    }
+
+    #[test]
+    fn the_newest_snapshot_of_the_program_is_not_a_cursors() {
+        let visibility = Arc::new(Visibility::new(7));
+        assert_eq!(visibility.newest_held(), 0);
+        let (first, cursor) = (visibility.snapshot(), visibility.cursor_snapshot());
+        visibility.publisher.set_visible(9);
+        let (second, _later) = (visibility.snapshot(), visibility.cursor_snapshot());
+        let copy = second.clone();
+        drop((cursor, second));
+        assert_eq!(visibility.newest_held(), 9);
+        drop(copy);
+        assert_eq!(visibility.newest_held(), 7);
+        drop(first);
+        assert_eq!(visibility.newest_held(), 0);
     }
 }

@@ -58,6 +58,7 @@ impl ValueFile {
         }
         let mut state = self.state.lock();
         state.reclaim();
+        state.held.release(readers.oldest_epoch);
         state.pool.used() > self.limit_slots(&state, options)
             && self.choose(&state, readers).is_some()
     }
@@ -71,6 +72,7 @@ impl ValueFile {
         }
         let mut state = self.state.lock();
         state.reclaim();
+        state.held.release(readers.oldest_epoch);
         let groups = (0..).zip(&state.layout.groups);
         let garbage = groups
             .map(|(i, group)| group.garbage_bytes().saturating_sub(state.pinned_bytes(i, readers)));
@@ -153,7 +155,7 @@ impl ValueFile {
         if state.collecting || state.appenders > 0 {
             return Err(Collected::Busy);
         }
-        state.release_held(readers);
+        state.held.release(readers.oldest_epoch);
         let group = self.choose(&state, readers).ok_or(Collected::Nothing)?;
         if self.cold == Some(group) {
             let window = self.cold_window(&state, &state.layout.groups[group as usize]);
@@ -167,7 +169,7 @@ impl ValueFile {
         state.fresh = Some((group, Sketch::of_nothing()));
         state.dirty = self.writes_back.then(|| (group, BTreeMap::new()));
         let at = &state.layout.groups[group as usize];
-        let held = state.held_for(group, readers).map(|one| one.stream_offset);
+        let held = state.held.offsets_of(group);
         let held = held.filter(|_| !seeded!(FilteredValuesDeadAtOnce)).collect();
         let (segments, dead) = (Arc::clone(&at.segments), at.dead.clone());
         Ok(ClosedGroup { group, segments, dead, held, open })
