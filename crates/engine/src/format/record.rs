@@ -54,6 +54,12 @@ pub(crate) fn record_bytes(key_bytes: usize, value_bytes: usize) -> u64 {
     (HEADER_BYTES + key_bytes + value_bytes) as u64
 }
 
+/// Whether a value can be a record. Positions and lengths inside of a segment have 32 bits, so a
+/// value of nearly 4 GiB stays in its table.
+pub(crate) fn fits_record(key_bytes: usize, value_bytes: usize) -> bool {
+    u32::try_from(record_bytes(key_bytes, value_bytes)).is_ok()
+}
+
 /// Bytes of a tag.
 pub(crate) fn tag_bytes(key_bytes: usize) -> u64 {
     record_bytes(key_bytes, 0)
@@ -418,6 +424,12 @@ fn search(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_value_whose_record_exceeds_32_bits_is_no_record() {
+        let most = u32::MAX as usize - HEADER_BYTES - 3;
+        assert!(fits_record(3, most) && !fits_record(3, most + 1) && !fits_record(4, most));
+    }
 
     #[test]
     fn records_are_bound_to_their_place_and_their_slots_life() {

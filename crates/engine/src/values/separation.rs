@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::format::record::Pointer;
+use crate::format::record::{Pointer, fits_record};
 use crate::keys::expiry::{self, expiry_of};
 use crate::keys::{Kind, SeqNo, kind_of, pack, seq_of};
 use crate::metrics::{Counter, Metrics};
@@ -244,8 +244,9 @@ impl Separation {
             }
         };
         let seq = seq_of(trailer);
-        let separates =
-            value.len() >= self.separate_at && (expiry_ms.is_none() || self.separates_expiring);
+        let separates = value.len() >= self.separate_at
+            && (expiry_ms.is_none() || self.separates_expiring)
+            && fits_record(key.len(), value.len());
         if let Some(appender) = self.appender.as_mut().filter(|_| separates) {
             appender.append(key, seq, value)?.encode(&mut self.entry);
             let Some(at_ms) = expiry_ms else {

@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering::*;
 
 use crate::catalog::keyspace::KeyspaceCore;
 use crate::error::{Error, Result};
+use crate::format::record::fits_record;
 use crate::keys::{Kind, SeqNo};
 use crate::memtable::Memtable;
 use crate::metrics::Counter;
@@ -153,7 +154,9 @@ impl Committer {
 
 /// Whether the value of an operation goes to its file first.
 fn is_early(keyspace: &KeyspaceCore, operation: &Operation<'_>) -> bool {
-    operation.kind == Kind::Put && operation.value.len() as u64 >= keyspace.early_at.load(Relaxed)
+    operation.kind == Kind::Put
+        && operation.value.len() as u64 >= keyspace.early_at.load(Relaxed)
+        && fits_record(operation.key.len(), operation.value.len())
 }
 
 /// The batch with places instead of the values that were written: by keyspace, which operations
