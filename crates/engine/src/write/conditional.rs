@@ -37,7 +37,7 @@ use crate::wal::batch::Batch;
 use crate::wal::segments::Wal;
 use crate::write::commit::{CommitState, Committer};
 use crate::write::held::MOST_OF_A_KIND;
-use crate::write::recent::Noted;
+use crate::write::recent::{Noted, is_noted};
 
 /// How often a condition looks before the commit is refused.
 const MOST_ROUNDS: u32 = 16;
@@ -135,9 +135,10 @@ impl Committer {
     ) -> Result<SeqNo> {
         let is_large = Wal::is_large(&self.wal_files, batch.encoded().len());
         if is_large && !self.env.is_out_of_space() {
-            return self.commit_large(batch, keyspaces, || self.lock_when(condition));
+            return self
+                .commit_large(batch, keyspaces, || self.lock_when(condition, is_noted(batch)));
         }
-        let state = self.lock_when(condition)?;
+        let state = self.lock_when(condition, is_noted(batch))?;
         self.commit_locked(state, batch, keyspaces)
     }
 
@@ -171,10 +172,12 @@ impl Committer {
         self.visibility.publisher.wait_visible(last_seq);
     }
 
-    /// Takes the commit lock at a moment at which the condition holds.
+    /// Takes the commit lock at a moment at which the condition holds, for a batch that is noted or
+    /// not.
     pub(super) fn lock_when(
         &self,
         condition: &mut dyn Condition,
+        is_noted: bool,
     ) -> Result<MutexGuard<'_, CommitState>> {
         let (watch, mut last_seq) = self.watch();
         // The sequence number up to which the condition saw all writes. `None` if it must look at
@@ -195,6 +198,7 @@ impl Committer {
             };
             condition.lock()?;
             reached!(TransactionChecked);
+            let brief = (turn.is_none() && !is_noted).then(|| self.unnoted.lock());
             let mut state = self.lock_commit();
             last_seq = state.next_seq - 1;
             let is_little = last_seq - seen_seq < MOST_OF_A_KIND;
@@ -205,7 +209,7 @@ impl Committer {
                 return Ok(state);
             }
             let noted = state.extra.recent.take_after(seen_seq);
-            drop(state);
+            drop((state, brief));
             if let Some(noted) = &noted {
                 noted.iter().try_for_each(|noted| condition.look(noted))?;
                 condition.has_seen(last_seq);

@@ -149,7 +149,7 @@ impl Committer {
         let mut check = Check { visibility, keyspace, store, moves, deleted: gone, seen_seq: 0 };
         let mut state = loop {
             self.env.check_not_stopped()?;
-            match self.lock_when(&mut check) {
+            match self.lock_when(&mut check, true) {
                 // No user waits for the pointers, so it tries again until writers let it through.
                 Err(Error::Conflict { .. }) => rest(),
                 outcome => break outcome?,
