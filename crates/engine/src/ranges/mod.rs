@@ -174,6 +174,16 @@ fn push(blocks: &mut Vec<Arc<Block>>, block: Arc<Block>) {
     }
 }
 
+/// The range deletes in full leaves: all leaves of a list but its last one are full. Ranges without
+/// keys fill the first one. They have the number of the range delete that follows them, so that a
+/// search by number still ends at that one.
+fn filled(ranges: Vec<Arc<RangeDelete>>) -> Vec<Arc<RangeDelete>> {
+    let Some(first) = ranges.first() else { return ranges };
+    let nothing = RangeDelete { start: [0].into(), end: Some([0].into()), seq: first.seq };
+    let missing = ranges.len().next_multiple_of(LEAF) - ranges.len();
+    std::iter::repeat_n(Arc::new(nothing), missing).chain(ranges).collect()
+}
+
 /// Memory of a range delete that is in no block.
 fn bytes_of(range: &RangeDelete) -> usize {
     let bounds = range.start.len() + range.end.as_ref().map_or(0, |end| end.len());
@@ -279,13 +289,9 @@ impl RangeDeletes {
         }
         self.whole = OnceLock::new();
         self.len += newer.len;
-        let mut loose: Vec<Arc<RangeDelete>> = self.loose().cloned().collect();
-        // All leaves but the last are full, so ranges without keys fill the last one here.
-        let seq = self.last_seq();
-        let nothing = RangeDelete { start: [0].into(), end: Some([0].into()), seq };
-        loose.resize(loose.len().next_multiple_of(LEAF), Arc::new(nothing));
+        let loose: Vec<Arc<RangeDelete>> = self.loose().cloned().collect();
         let blocks = Arc::make_mut(&mut self.blocks);
-        for leaf in loose.chunks(LEAF) {
+        for leaf in filled(loose).chunks(LEAF) {
             push(blocks, Arc::new(Block::of_leaf(leaf)));
         }
         newer.blocks.iter().for_each(|block| push(blocks, Arc::clone(block)));

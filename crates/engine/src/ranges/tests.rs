@@ -82,8 +82,41 @@ fn check_as_a_list(all: &[RangeDelete], set: &RangeDeletes) {
         let high = all[at].end.as_deref().map_or(High::None, High::Below);
         skyline.least(&all[at].start, high) > 0
     };
-    for at in (0..all.len()).step_by(997) {
+    // With the borders of sets that were appended.
+    let borders = [0, 69, 70, 74, 75, 4_999, 5_000, 5_199, 5_200, all.len() - 1];
+    for at in (0..all.len()).step_by(997).chain(borders) {
         assert_eq!(set.hides_range(&all[at], count, true), hidden(at), "{at}");
+    }
+}
+
+/// Sets of each size, one appended to the other, of which none hides another. Once, the last member
+/// of the older one counted as hidden if the newer one had 64 or more.
+#[test]
+fn appended_sets_hide_nothing_of_each_other() {
+    for (older, newer) in [(1, 100), (63, 64), (64, 65), (65, 130), (100, 100)] {
+        let of = |numbers: std::ops::Range<u64>| -> Vec<RangeDelete> {
+            let one = |i: u64| {
+                let bytes = |i: u64| -> Box<[u8]> { i.to_be_bytes().into() };
+                RangeDelete { start: bytes(i), end: Some(bytes(i + 1)), seq: i + 1 }
+            };
+            numbers.map(one).collect()
+        };
+        let set_of =
+            |all: &[RangeDelete]| RangeDeletes::of(all.iter().cloned().map(Arc::new).collect());
+        let all = of(0..older + newer);
+        let (before, after) = all.split_at(older as usize);
+        let mut set = set_of(before);
+        set.append(&set_of(after));
+        for one in &all {
+            for is_last in [true, false] {
+                let seq = SeqNo::MAX;
+                assert!(!set.hides_range(one, seq, is_last), "{} of {older}, {newer}", one.seq);
+            }
+            assert_eq!(set.over(&one.start, SeqNo::MAX), one.seq);
+        }
+        let again = RangeDelete { seq: older + newer + 1, ..all[0].clone() };
+        set.append(&set_of(&[again]));
+        assert!(set.hides_range(&all[0], SeqNo::MAX, true));
     }
 }
 
@@ -122,16 +155,21 @@ proptest! {
     fn the_newest_visible_range_delete_decides(
         drawn in prop::collection::vec((0..20u8, prop::option::of(0..22u8)), 0..150),
         rotate in 0..12usize,
+        border in 0..150usize,
         is_whole in any::<bool>(),
     ) {
         let all: Vec<RangeDelete> =
             (1..).zip(&drawn).map(|(i, (start, end))| range(*start, *end, 10 * i)).collect();
         let mut set = RangeDeletes::default();
-        for some in all.chunks(12) {
+        let (older, newer) = all.split_at(border.min(all.len()));
+        for some in older.chunks(12) {
             let mut order = some.to_vec();
             order.rotate_left(rotate.min(some.len()));
             let settled = some[0].seq - 1;
             order.into_iter().for_each(|one| set.add(vec![Arc::new(one)], settled));
+        }
+        if !newer.is_empty() {
+            set.append(&RangeDeletes::of(newer.iter().cloned().map(Arc::new).collect()));
         }
         if is_whole && !set.is_empty() {
             set.whole();

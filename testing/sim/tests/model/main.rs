@@ -10,6 +10,7 @@ mod expiry;
 mod extreme_options;
 mod handles;
 mod held_operands;
+mod many_ranges;
 mod merge_operators;
 mod operand_chains;
 mod operands_and_snapshots;

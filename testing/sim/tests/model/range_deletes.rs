@@ -193,6 +193,31 @@ fn a_range_tombstone_outlives_what_it_hides() {
     holds_and_finds(Bug::RangeTombstonesHideThemselves, check);
 }
 
+/// Once, a compaction dropped the last range tombstone of a table if a newer table had 64 of them or
+/// more. The store itself still knew it, but one that was opened again did not.
+#[test]
+fn a_range_tombstone_outlives_many_newer_ones() {
+    let storage = MemoryStorage::new();
+    let open = || Store::open_on(Arc::new(storage.clone()), options(|_| ())).expect("opens");
+    let store = open();
+    fill(&store, 0..2000);
+    store.compact().expect("compacts");
+    delete(&store, 500, 1500);
+    store.put(key(500), "new").expect("puts");
+    store.flush().expect("flushes");
+    let small = |number| [format!("a{number:03}"), format!("a{number:03}x")];
+    for [from, to] in (0..100).map(small) {
+        store.default_keyspace().delete_range(from..to).expect("deletes");
+    }
+    // Both tables have the key, so they are compacted together.
+    store.put(key(500), "new").expect("puts");
+    store.flush().expect("flushes");
+    store.default_keyspace().compact_range(key(499)..key(501)).expect("compacts");
+    assert_eq!(count(store.default_keyspace()), 1001);
+    store.close().expect("closes");
+    assert_eq!(count(open().default_keyspace()), 1001);
+}
+
 /// A newer version of the first key is no reason to drop the range tombstone stored there.
 #[test]
 fn a_put_of_its_first_key_leaves_a_range_tombstone() {
