@@ -20,6 +20,8 @@ use crate::keys::{common_prefix_len, head};
 /// How many heads on either side of a guess are searched. If hashed keys fill 512 blocks with
 /// thirty each, the number of keys in the first half deviates by 62, which is two blocks.
 const NEAR_HEADS: usize = 8;
+/// How many equal heads are looked at one by one. More are searched.
+const FEW_EQUAL_HEADS: usize = 4;
 
 /// A sorted array of keys, searched by eight-byte heads first.
 #[derive(Debug, Default)]
@@ -96,6 +98,9 @@ impl KeyArray {
         let rest = &key[prefix.len()..];
         let wanted = head(rest, 0);
         let mut at = self.first_head_from(wanted);
+        if self.heads.get(at + FEW_EQUAL_HEADS) == Some(&wanted) {
+            return self.among_equal_heads(at, rest);
+        }
         while at < self.heads.len() && self.heads[at] == wanted {
             match self.suffix(at).cmp(rest) {
                 std::cmp::Ordering::Less => at += 1,
@@ -104,6 +109,22 @@ impl KeyArray {
             }
         }
         (at, false)
+    }
+
+    /// The same among the keys that have the same head as the one at `from`. Keys share a head if
+    /// they begin alike, but not as the first and the last key of the array do.
+    #[cold]
+    fn among_equal_heads(&self, from: usize, rest: &[u8]) -> (usize, bool) {
+        let equal = self.heads[from..].partition_point(|head| *head == self.heads[from]);
+        let (mut low, mut high) = (from, from + equal);
+        while low < high {
+            let middle = low.midpoint(high);
+            match self.suffix(middle) < rest {
+                true => low = middle + 1,
+                false => high = middle,
+            }
+        }
+        (low, low < from + equal && self.suffix(low) == rest)
     }
 
     /// The place of the first head >= `wanted`. It first tries the place that evenly spread heads
@@ -306,6 +327,11 @@ mod tests {
         let mut hashed: Vec<u64> = (0..512 * 30).map(|_| spread(64)).collect();
         hashed.sort_unstable();
         let hashed: Vec<u64> = hashed.into_iter().step_by(30).collect();
+        // Between the first and the last key all heads are alike.
+        let mut alike: Vec<Vec<u8>> =
+            (0..5_000).map(|i| format!("tenant1/orders/{:06}", 2 * i).into_bytes()).collect();
+        alike.insert(0, b"a".to_vec());
+        alike.push(b"z".to_vec());
         let crowded: Vec<u64> = (0..512).map(|i| spread(1 + i / 8)).collect();
         let texts = |numbers: &[u64]| numbers.iter().map(|n| format!("{n:020}")).collect();
         let bytes = |numbers: &[u64]| numbers.iter().map(|n| n.to_be_bytes().to_vec()).collect();
@@ -313,7 +339,7 @@ mod tests {
         let mut sets: Vec<Vec<Vec<u8>>> = vec![bytes(&hashed), bytes(&crowded)];
         sets.push(as_text.iter().map(|text| text.as_bytes().to_vec()).collect());
         sets.push((0..400u32).map(|i| format!("same head {:04}", i / 2 * 7).into()).collect());
-        sets.push((0..17u8).map(|i| vec![i]).collect());
+        sets.extend([alike, (0..17u8).map(|i| vec![i]).collect()]);
         let mut evenly = 0;
         for mut keys in sets {
             keys.sort();
