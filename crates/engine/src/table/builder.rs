@@ -98,6 +98,8 @@ pub struct TableBuilder {
     root_keys: Vec<Vec<u8>>,
     root_ranges: Vec<(u64, u64)>,
     properties: Properties,
+    /// Bytes of the keys of `properties.range_deletes`.
+    range_delete_bytes: u64,
     expiries: ExpiryCounts,
     /// The trailer of the last entry.
     last_trailer: u64,
@@ -160,6 +162,7 @@ impl TableBuilder {
                 is_numbered_later: layout.is_numbered_later,
                 ..Properties::default()
             },
+            range_delete_bytes: 0,
             expiries: ExpiryCounts::default(),
             last_trailer: 0,
             layout,
@@ -287,6 +290,7 @@ impl TableBuilder {
         }
         if kind == Kind::RangeDelete as u8 {
             properties.range_deletes.push(range_delete(key, seq_of(trailer), value));
+            self.range_delete_bytes += (key.len() + value.len()) as u64;
         }
         // A block that has just begun still knows the last key of the previous one.
         if self.block.is_empty() || self.block.last_key() != key {
@@ -332,9 +336,10 @@ impl TableBuilder {
         self.properties.entries == 0
     }
 
-    /// Bytes of the file so far, with the open block counted raw.
+    /// Bytes of the file so far, with the open block counted raw, and with the range deletes that
+    /// its end repeats.
     pub fn estimated_bytes(&self) -> u64 {
-        self.position() + self.block.size_bytes() as u64
+        self.position() + self.block.size_bytes() as u64 + self.range_delete_bytes
     }
 
     fn position(&self) -> u64 {
@@ -431,7 +436,7 @@ impl TableBuilder {
         self.properties.expiries = std::mem::take(&mut self.expiries).finish();
         self.properties.encode(&mut self.raw);
         let properties = self.seal(Compression::None)?;
-        self.put_footer(root, properties);
+        self.put_footer(root, properties)?;
         self.write_out()?;
         if !seeded!(TableNotSynced) {
             self.file.sync()?;
@@ -460,11 +465,15 @@ impl TableBuilder {
 
     /// `root offset u64 | root len u32 | properties offset u64 | len u32 | uid u64 | content u64
     /// | format u32 | checksum u32 | magic u64`
-    fn put_footer(&mut self, root: (u64, u64), properties: (u64, u64)) {
+    fn put_footer(&mut self, root: (u64, u64), properties: (u64, u64)) -> Result<()> {
         let start = self.out.len();
         for (offset, len) in [root, properties] {
+            let len = u32::try_from(len).map_err(|_| {
+                let hint = "write fewer range deletes between two flushes";
+                Error::invalid("the index of a table has 4 GiB or more", hint)
+            })?;
             self.out.extend_from_slice(&offset.to_le_bytes());
-            self.out.extend_from_slice(&(len as u32).to_le_bytes());
+            self.out.extend_from_slice(&len.to_le_bytes());
         }
         self.out.extend_from_slice(&self.uid.to_le_bytes());
         self.out.extend_from_slice(&self.content.to_le_bytes());
@@ -473,6 +482,7 @@ impl TableBuilder {
         self.out.extend_from_slice(&sum.to_le_bytes());
         self.out.extend_from_slice(&TABLE_MAGIC.to_le_bytes());
         debug_assert_eq!(self.out.len() - start, FOOTER_BYTES);
+        Ok(())
     }
 }
 
