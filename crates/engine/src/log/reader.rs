@@ -109,6 +109,14 @@ impl LogReader {
         }
     }
 
+    /// The first fragment of the next record, if it verifies. The rest may be missing. A record may
+    /// have 256 MiB, and its head is in the first fragment.
+    pub fn beginning(&mut self) -> LogResult<Option<Vec<u8>>> {
+        let found = self.fragment(self.position)?;
+        let first = found.filter(|fragment| matches!(fragment.kind, FULL | FIRST));
+        Ok(first.map(|first| self.frame[first.start..first.end].to_vec()))
+    }
+
     /// Where the next record is expected.
     pub fn position(&self) -> u64 {
         self.position

@@ -132,22 +132,36 @@ impl LogTail {
 
     /// The place after a sequence number, or the end of the log if it comes earlier. `None` if no
     /// segment begins at or before it. O(the segment that holds the number).
+    ///
+    /// The segment that holds the number comes first, although another one may begin right after
+    /// the number: notes that follow the number lie in either, and a reader that has both misses
+    /// none.
     pub fn after(storage: &Arc<dyn Storage>, seq: SeqNo) -> Result<Option<LogTail>> {
-        let mut start = None;
+        let (mut holding, mut following) = (None, None);
         for segment in segments(&**storage, 0)? {
-            let first = first_seq(&**storage, segment)?;
-            start = first
-                .filter(|first| *first <= seq + 1)
-                .map(|seq| LogStart { segment, seq })
-                .or(start);
+            match first_seq(&**storage, segment)? {
+                Some(first) if first <= seq => holding = Some(LogStart { segment, seq: first }),
+                Some(first) if first == seq + 1 => {
+                    following = Some(LogStart { segment, seq: first });
+                }
+                _ => {}
+            }
         }
-        let Some(start) = start else { return Ok(None) };
-        let mut tail = LogTail::new(storage, start);
-        tail.read(|record| {
-            let is_before = record.head.first_seq <= seq;
-            Ok(if is_before { Flow::Next } else { Flow::Hold })
-        })?;
-        Ok(Some(tail))
+        let mut found = None;
+        for start in [holding, following].into_iter().flatten() {
+            let mut tail = LogTail::new(storage, start);
+            tail.read(|record| {
+                let is_before = record.head.first_seq <= seq;
+                Ok(if is_before { Flow::Next } else { Flow::Hold })
+            })?;
+            let is_there = tail.last_seq >= seq;
+            found = Some(tail);
+            // The log may have a gap between the two.
+            if is_there {
+                break;
+            }
+        }
+        Ok(found)
     }
 
     /// The first sequence number that a segment has. `None` if there is no log.
@@ -282,7 +296,8 @@ impl LogTail {
     }
 }
 
-/// The sequence number with which a segment begins. `None` if it has no record.
+/// The sequence number with which a segment begins. `None` if it has no record. O(1): a start looks
+/// at all segments that the log keeps.
 fn first_seq(storage: &dyn Storage, number: u64) -> Result<Option<SeqNo>> {
     let reader = match open_segment(storage, number) {
         // The segment was recycled meanwhile.
@@ -290,7 +305,8 @@ fn first_seq(storage: &dyn Storage, number: u64) -> Result<Option<SeqNo>> {
         opened => opened?,
     };
     let Some(mut reader) = reader else { return Ok(None) };
-    let Next::Record { offset, bytes } = reader.next()? else { return Ok(None) };
+    let offset = reader.position();
+    let Some(bytes) = reader.beginning()? else { return Ok(None) };
     Ok(Some(decode_head(&bytes, number, offset)?.0.first_seq))
 }
 

@@ -80,3 +80,28 @@ fn readers_of_the_log_do_not_list_the_directory_for_each_segment() {
         assert!(many <= 2 * few.max(8), "{name}: {many} with 500 segments, {few} with 50");
     }
 }
+
+/// The bytes of the log that a reader reads before it stands at its position, for each segment.
+fn read_to_begin(segments: u64) -> u64 {
+    let disk: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+    let own = || Arc::clone(&disk);
+    let options = Options::default().background(Background::Manual).keep_log_bytes(1 << 30);
+    let store = Store::open_on(own(), options.wal_segment_bytes(64 << 10)).expect("opens");
+    // Such a value has a segment of its own.
+    let value = vec![7; 1 << 20];
+    (0..segments).for_each(|n| store.put(n.to_be_bytes(), &value).expect("puts"));
+    let position = store.changes(ChangesFrom::Now).expect("begins").position();
+    let read = || disk.counters().snapshot(Category::Wal).read_bytes;
+    let before = read();
+    Changes::open_on(own(), ChangesFrom::After(position)).expect("begins");
+    (read() - before) / segments
+}
+
+/// Once, a reader that began read the first record of each segment to its end: of a log of large
+/// batches, that is all of it.
+#[test]
+fn a_reader_that_begins_reads_little_of_each_segment() {
+    let read = read_to_begin(60);
+    println!("{read} bytes of each segment");
+    assert!(read < 200_000, "{read} bytes of each segment");
+}
