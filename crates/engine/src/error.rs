@@ -160,17 +160,34 @@ pub enum Error {
         /// The last sequence number that both histories have in common.
         last_common: u64,
     },
-    /// The log does not reach back to where the caller wants to begin.
-    #[error("the log of {path} is not there any more: what is left begins after number {first}")]
+    /// The store does not have the changes after the position where the caller wants to begin.
+    #[error("{}", gone_text(path, *first, *why))]
     HistoryGone {
         /// The store.
         path: String,
         /// The first position that is there.
         first: u64,
+        /// Why they are gone.
+        why: Gone,
     },
     /// The store was closed while the operation waited.
     #[error("the store is closed")]
     Closed,
+}
+
+/// Why a store does not have the changes after a position.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Gone {
+    /// The log begins after it.
+    Log,
+    /// The store does not know the history of the position: it remembers 64 crashes and copies, and
+    /// no other store.
+    History,
+    /// A load came after it, whose tables were compacted.
+    Load,
+    /// The writes after it may be to keyspaces that were dropped.
+    Keyspace,
 }
 
 /// What kind of failure an [`Error`] is: what a program decides by. The error itself has the
@@ -305,8 +322,8 @@ impl Error {
                 "use the store that is open in this process, or close it first".into()
             }
             Error::InUse { .. } => {
-                "read the store beside the other process by `Store::follow`, or close that process \
-                 first"
+                "wait for the other process, or close it; a store that is open there is read by \
+                 `Store::follow`"
                     .into()
             }
             Error::OtherProcess => "open the store after the fork, in one of the processes".into(),
@@ -343,10 +360,13 @@ impl Error {
                 "begin anew from the state of the store, or go back to the last common number"
                     .into()
             }
-            Error::HistoryGone { .. } => {
+            Error::HistoryGone { why: Gone::Log, .. } => {
                 "begin anew, or take the state (OnGap::State, --state); a larger keep_log_bytes \
                  keeps more"
                     .into()
+            }
+            Error::HistoryGone { .. } => {
+                "begin anew, or take the state (OnGap::State, --state)".into()
             }
             Error::Closed => "reopen the store".into(),
         }
@@ -509,5 +529,26 @@ fn name_of(process: Option<u32>) -> String {
         Some(id) if id == std::process::id() => "this process".into(),
         Some(id) => format!("process {id}"),
         None => "another process".into(),
+    }
+}
+
+/// The message of [`Error::HistoryGone`].
+fn gone_text(path: &str, first: u64, why: Gone) -> String {
+    match why {
+        Gone::Log => format!(
+            "the log of {path} is not there any more: what is left begins after number {first}"
+        ),
+        Gone::History => format!(
+            "{path} does not know the history of the position: it is that of another store, or \
+             more than 64 crashes or copies have come since"
+        ),
+        Gone::Load => format!(
+            "{path} has compacted the tables of a load that came after the position, so its \
+             entries are not known any more"
+        ),
+        Gone::Keyspace => format!(
+            "{path} has dropped a keyspace since the position, and its log does not reach back to \
+             where it said which one"
+        ),
     }
 }

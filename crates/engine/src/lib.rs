@@ -229,7 +229,7 @@ pub use callbacks::clock::Clock;
 pub use callbacks::compaction_filter::{CompactionFilter, FilterDecision};
 pub use callbacks::event::{Event, EventListener};
 pub use callbacks::merge_operator::MergeOperator;
-pub use error::{Error, ErrorKind, Result};
+pub use error::{Error, ErrorKind, Gone, Result};
 pub use keys::expiry::Expiry;
 pub use keys::range::KeyRange;
 pub use keys::{KeyspaceId, Kind, MAX_KEY_BYTES, MAX_VALUE_BYTES, SeqNo, prefix_successor};

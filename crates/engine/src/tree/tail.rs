@@ -6,7 +6,7 @@ use std::sync::Arc;
 use runstone_policy::shape::{Placement, SeqNo, Table};
 use runstone_storage::Storage;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Gone, Result};
 use crate::keys::KeyspaceId;
 use crate::log::{LogReader, Next};
 use crate::tree::history::History;
@@ -164,7 +164,10 @@ impl ManifestTail {
         }
         match own.last_common(history.id) {
             Some(_) => Ok(()),
-            None => Err(Error::HistoryGone { path, first: self.state.log_start_seq - 1 }),
+            None => {
+                let (first, why) = (self.state.log_start_seq - 1, Gone::History);
+                Err(Error::HistoryGone { path, first, why })
+            }
         }
     }
 

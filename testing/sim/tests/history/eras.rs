@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use runstone::{Background, Change, Changes, ChangesFrom, Kind, OnGap, Options, Store, WalMode};
+use runstone::{
+    Background, Change, Changes, ChangesFrom, Kind, OnGap, Options, Position, Store, WalMode,
+};
 use runstone_fault_storage::SimStorage;
 use runstone_sim::random::{Random, seeds};
 
@@ -93,4 +95,36 @@ fn every_position_leads_to_the_present() {
         }
     }
     assert!(gaps > 40 && logged > 40, "{gaps} gaps, {logged} without");
+}
+
+/// A store forgets old forks. Once, a reader with such a position, or with one of another store,
+/// was told that the log begins after number 0, and to keep more of it.
+#[test]
+fn a_position_of_a_forgotten_history_is_told_as_such() {
+    let options = Options::default().background(Background::Manual).keep_log_bytes(1 << 30);
+    let mut disk = SimStorage::new(1);
+    let mut store = open(&disk, &options).expect("it opens");
+    store.put("key", "").expect("no faults");
+    let position = store.changes(ChangesFrom::Now).expect("it has a log").position();
+    let after = |disk: &SimStorage, position: Position| {
+        let from = ChangesFrom::After(position);
+        let opened = Changes::open_on(Arc::new(disk.clone()), from);
+        let refused = opened.map(drop).expect_err("refused");
+        (refused.to_string(), refused.hint())
+    };
+    let far: Position = format!("99@{}", position.to_string().split_once('@').expect("both").1)
+        .parse()
+        .expect("a position");
+    let (what, hint) = after(&disk, far);
+    let end = format!("lies behind the end of the log, number {}", position.seq());
+    assert!(what.contains(&end), "{what}");
+    assert!(hint.contains("begin anew"), "{hint}");
+    for _ in 0..70 {
+        disk = disk.process_crash();
+        store = open(&disk, &options).expect("it opens");
+        store.put("key", "").expect("no faults");
+    }
+    let (what, hint) = after(&disk, position);
+    assert!(what.contains("does not know the history"), "{what}");
+    assert!(hint.contains("begin anew") && !hint.contains("keep_log_bytes"), "{hint}");
 }

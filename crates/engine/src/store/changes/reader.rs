@@ -8,7 +8,7 @@ use runstone_storage::fork::Process;
 use runstone_storage::{Category, Storage, StorageFile};
 
 use super::{Change, Changed, ChangesFrom, Load, Position};
-use crate::error::{Error, Result};
+use crate::error::{Error, Gone, Result};
 use crate::format::record::{ChecksumSeed, Pointer, record_bytes};
 use crate::keys::codec::{Reader, take_list, take_u32, u32_at};
 use crate::keys::{KeyspaceId, Kind, NO_KEYSPACE, SeqNo};
@@ -174,13 +174,15 @@ impl HistoryReader {
 
     /// Goes to a position.
     fn pass(&mut self, position: Position) -> Result<()> {
-        let common = self.history.last_common(position.history()).ok_or_else(|| self.gone())?;
+        let common = self.history.last_common(position.history());
+        let common = common.ok_or_else(|| self.gone(Gone::History))?;
         if position.seq() > common {
             return Err(self.forked(common));
         }
         let start_seq = self.manifest.state.log_start_seq;
         let found = LogTail::after(&self.storage, position.seq())?;
-        match found.filter(|log| log.last_seq() == position.seq()) {
+        let end = found.as_ref().map_or(start_seq - 1, LogTail::last_seq);
+        match found.filter(|_| end == position.seq()) {
             Some(log) => {
                 let reaches_back = log.begins_at() <= position.seq();
                 self.log = log;
@@ -190,11 +192,8 @@ impl HistoryReader {
             }
             // Everything up to the position is in tables, and the log begins after it.
             None if start_seq == position.seq() + 1 => self.tell_keyspaces(position.seq())?,
-            None if start_seq > position.seq() => return Err(self.gone()),
-            None => {
-                let what = format!("position {position} lies behind the end of the log");
-                return Err(Error::invalid(what, "begin at a position that was handed out"));
-            }
+            None if start_seq > position.seq() => return Err(self.gone(Gone::Log)),
+            None => return Err(no_position(position, end)),
         }
         self.read.own_seq = position.seq();
         Ok(())
@@ -203,7 +202,7 @@ impl HistoryReader {
     /// Reports which keyspaces exist, for a log that begins after the position: its notes about
     /// keyspaces between the last write before the position and the next write are gone.
     fn tell_keyspaces(&mut self, seq: SeqNo) -> Result<()> {
-        let Some(mut ahead) = self.log.look_ahead()? else { return Err(self.gone()) };
+        let Some(mut ahead) = self.log.look_ahead()? else { return Err(self.gone(Gone::Log)) };
         let known = &self.manifest.state.keyspaces;
         let (mut made, mut repeats) = (BTreeSet::new(), false);
         let (mut is_written, mut is_told, mut is_gone) = (false, false, false);
@@ -227,7 +226,7 @@ impl HistoryReader {
             Ok(if is_told || is_gone { Flow::Hold } else { Flow::Next })
         })?;
         if is_gone {
-            return Err(self.gone());
+            return Err(self.gone(Gone::Keyspace));
         }
         if !is_told {
             self.read.changes.push_back((seq, Change::Keyspaces(self.keyspaces())));
@@ -271,10 +270,11 @@ impl HistoryReader {
         Error::HistoryForked { path: self.storage.location(), last_common }
     }
 
-    fn gone(&self) -> Error {
+    fn gone(&self, why: Gone) -> Error {
         let first = LogTail::first_seq(&self.storage).ok().flatten();
         let first = first.unwrap_or(self.manifest.state.log_start_seq);
-        Error::HistoryGone { path: self.storage.location(), first: first.saturating_sub(1) }
+        let (path, first) = (self.storage.location(), first.saturating_sub(1));
+        Error::HistoryGone { path, first, why }
     }
 
     /// The error for a read that failed: a file may be gone because the lease was revoked.
@@ -282,7 +282,7 @@ impl HistoryReader {
         let error = self.lease.iter().fold(error, |error, lease| lease.explain(error));
         match &error {
             // A lease keeps everything that later edits freed.
-            Error::Storage(storage) if storage.is_not_found() => self.gone(),
+            Error::Storage(storage) if storage.is_not_found() => self.gone(Gone::Log),
             _ => error,
         }
     }
@@ -353,7 +353,7 @@ impl HistoryReader {
                     // A busy writer may log one edit after the other.
                     rounds = if self.log.place() == place { rounds + 1 } else { 0 };
                     if rounds == MOST_ROUNDS {
-                        return Err(self.gone());
+                        return Err(self.gone(Gone::Log));
                     }
                 }
             }
@@ -373,7 +373,7 @@ impl HistoryReader {
             let mut left: Vec<u64> = tables.iter().map(|table| table.id).collect();
             left.sort_unstable();
             if left.is_empty() || left != logged {
-                return Err(self.gone());
+                return Err(self.gone(Gone::Load));
             }
         }
         if !tables.is_empty() {
@@ -432,7 +432,8 @@ impl HistoryReader {
         self.read.is_behind = false;
         let now = &self.manifest.state.history;
         if now.id != self.history.id {
-            let common = now.last_common(self.history.id).ok_or_else(|| self.gone())?;
+            let common = now.last_common(self.history.id);
+            let common = common.ok_or_else(|| self.gone(Gone::History))?;
             if self.read.own_seq > common {
                 return Err(self.forked(common));
             }
@@ -486,6 +487,18 @@ impl HistoryReader {
         self.read.segments.clear();
         Ok(())
     }
+}
+
+/// The error for a position at which no change ends. The log up to it ends at `end`.
+fn no_position(position: Position, end: SeqNo) -> Error {
+    if position.seq() < end {
+        let what = format!("position {position} lies inside a batch that ends at number {end}");
+        return Error::invalid(what, "begin at a position that a reader returned");
+    }
+    let what = format!("position {position} lies behind the end of the log, number {end}");
+    let hint = "check the position; if a reader returned it, the store is an older copy, which \
+                lacks what came after: begin anew from its state";
+    Error::invalid(what, hint)
 }
 
 /// Refuses a store without a log, because its writes are nowhere in order.
