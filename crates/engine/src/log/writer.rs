@@ -73,6 +73,23 @@ impl LogWriter {
         })
     }
 
+    /// Does the same with several writes, so that a long record takes little memory. A crash or an
+    /// error may leave a beginning of it, which does not count as a record.
+    pub fn append_in_pieces(&mut self, parts: &[&[u8]]) -> LogResult<()> {
+        let mut fragments = Fragments::new(self.id, self.position, parts);
+        let mut piece = Vec::new();
+        while !fragments.is_done() {
+            let at = fragments.offset;
+            piece.clear();
+            while piece.len() < PIECE_BYTES && !fragments.is_done() {
+                fragments.encode_one(&mut piece);
+            }
+            self.file.write_at(at, &piece)?;
+        }
+        self.position = fragments.offset;
+        Ok(())
+    }
+
     /// Makes sure that no record follows the last one, in a file that ends at `capacity_bytes`.
     pub fn void_rest(&self, capacity_bytes: u64) -> LogResult<()> {
         // The header of a record begins here, or in the next frame if this one has no room for it.

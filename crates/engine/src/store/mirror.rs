@@ -211,16 +211,16 @@ impl Mirror {
         let mut done = Mirroring::default();
         let mut next = self.changes.wait(most)?;
         while let Some(changed) = next {
-            let position = changed.position;
+            let (position, bytes) = (changed.position, changed.change.bytes());
             let own = self.own.id();
             let text = position.to_string();
-            self.applier.apply(&changed.change, |batch| {
+            self.applier.apply(changed.change, |batch| {
                 batch.push(Kind::Put, own, POSITION, text.as_bytes())
             })?;
             self.position = position;
             self.note_changed()?;
             done.changes += 1;
-            done.bytes += changed.change.bytes();
+            done.bytes += bytes;
             if done.bytes >= ROUND_BYTES {
                 return Ok(done);
             }

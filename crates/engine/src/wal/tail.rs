@@ -106,6 +106,11 @@ impl LogRecord<'_> {
         self.head.first_seq - 1
     }
 
+    /// The bytes of its operations.
+    pub fn operation_bytes(&self) -> usize {
+        self.operations.remaining()
+    }
+
     /// The segment in which it lies.
     pub fn segment(&self) -> u64 {
         self.place.0

@@ -21,7 +21,7 @@ use super::{BackupInfo, Backups};
 use crate::error::{Error, Result};
 use crate::keys::SeqNo;
 use crate::log::{LogHeader, LogKind, LogWriter};
-use crate::store::changes::{Change, Changed, Changes, ChangesFrom, Position, ROUND_BYTES};
+use crate::store::changes::{Change, Changes, ChangesFrom, Position, ROUND_BYTES};
 use crate::store::follow::cut;
 use crate::tree::history::History;
 use crate::wal::note::Note;
@@ -249,7 +249,7 @@ impl Archiver {
         let (mut done, mut asked_ms) = (Archiving::default(), now_ms());
         let mut next = self.changes.wait(most)?;
         while let Some(changed) = next {
-            let bytes = self.append(&changed)?;
+            let bytes = self.append(changed.position, changed.change)?;
             self.backups.pace(bytes as usize);
             done.bytes += bytes;
             done.changes += 1;
@@ -274,15 +274,14 @@ impl Archiver {
     }
 
     /// Appends a change. Returns how many bytes it took.
-    fn append(&mut self, changed: &Changed) -> Result<u64> {
-        let Changed { position, change } = changed;
-        if let Some(note) = note_of(*position, change) {
-            return self.put(&Archived::Note(*position, note));
+    fn append(&mut self, position: Position, change: Change) -> Result<u64> {
+        if let Some(note) = note_of(position, &change) {
+            return self.put(&Archived::Note(position, note));
         }
         match change {
-            Change::Writes(batch) => self.put(&Archived::Writes(*position, batch.clone())),
+            Change::Writes(batch) => self.put(&Archived::Writes(position, batch)),
             Change::Loaded(load) => {
-                let mut bytes = self.put(&Archived::Load(*position, load.keyspace()))?;
+                let mut bytes = self.put(&Archived::Load(position, load.keyspace()))?;
                 load.read(|batch| {
                     bytes += self.put(&Archived::Entries(batch.clone()))?;
                     Ok(())
@@ -317,7 +316,8 @@ impl Archiver {
             }
         };
         let before = writer.position();
-        writer.append(&[&record.encode()])?;
+        let (head, rest) = record.encode();
+        writer.append_in_pieces(&[&head, rest])?;
         Ok(writer.position() - before)
     }
 
@@ -368,7 +368,7 @@ fn begin_file(
     let file = storage.create(&archive_name(number), Category::Other)?;
     let header = LogHeader { number, id: Random::from_entropy().draw(), manifest: 0 };
     let mut writer = LogWriter::create(file, LogKind::Archive, header)?;
-    writer.append(&[&Archived::Begin(history.clone(), position.seq()).encode()])?;
+    writer.append(&[&Archived::Begin(history.clone(), position.seq()).encode().0])?;
     writer.file().sync()?;
     storage.sync_dir()?;
     Ok(writer)

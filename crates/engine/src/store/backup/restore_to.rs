@@ -179,7 +179,7 @@ impl Replay {
                     return Ok(false);
                 }
                 if wanted(&position) {
-                    self.apply(position, &Change::Writes(batch))?;
+                    self.apply(position, Change::Writes(batch))?;
                 }
             }
             Archived::Note(position, note) => {
@@ -192,7 +192,7 @@ impl Replay {
                 // backup: applying it twice has the same result.
                 let is_new = position.seq() >= self.after && !is_time;
                 if let Some(change) = change_of(note).filter(|_| is_new) {
-                    self.apply(position, &change)?;
+                    self.apply(position, change)?;
                 }
             }
             Archived::Load(position, _) => {
@@ -203,7 +203,7 @@ impl Replay {
             }
             Archived::Entries(batch) => {
                 if let Some((position, true)) = self.load {
-                    self.applier.apply(&Change::Writes(batch), |_| Ok(()))?;
+                    self.applier.apply(Change::Writes(batch), |_| Ok(()))?;
                     self.last_seq = position.seq();
                 }
             }
@@ -214,7 +214,7 @@ impl Replay {
         Ok(true)
     }
 
-    fn apply(&mut self, position: Position, change: &Change) -> Result<()> {
+    fn apply(&mut self, position: Position, change: Change) -> Result<()> {
         self.applier.apply(change, |_| Ok(()))?;
         self.last_seq = self.last_seq.max(position.seq());
         self.changes += 1;

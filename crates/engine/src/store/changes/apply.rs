@@ -91,21 +91,21 @@ impl Applier {
     }
 
     /// Applies a change. `mark` may add to the last batch of the change. It is also called once for
-    /// a change without a batch.
+    /// a change without a batch. A batch of 256 MiB is not kept beside its translation.
     pub(crate) fn apply(
         &mut self,
-        change: &Change,
+        change: Change,
         mark: impl FnOnce(&mut Batch) -> Result<()>,
     ) -> Result<()> {
         let mut last = Batch::new();
         match change {
-            Change::Writes(batch) | Change::State(batch) => last = self.own(batch)?,
+            Change::Writes(batch) | Change::State(batch) => last = self.own(&batch)?,
             Change::Loaded(load) => load.read(|batch| {
                 let own = self.own(batch)?;
                 self.store.write(&own, WriteOptions::default())
             })?,
-            Change::Keyspace(keyspace) => self.make(keyspace)?,
-            Change::Dropped(id) => self.drop_keyspace(*id)?,
+            Change::Keyspace(keyspace) => self.make(&keyspace)?,
+            Change::Dropped(id) => self.drop_keyspace(id)?,
             Change::Keyspaces(all) => {
                 let there: BTreeSet<KeyspaceId> = all.iter().map(|one| one.id).collect();
                 let known = self.keyspaces.keys().chain(self.dropped.keys());

@@ -584,7 +584,7 @@ impl Ahead {
         record: &LogRecord<'_>,
         values: &mut EarlyValues,
     ) -> Result<Option<Batch>> {
-        let (mut batch, mut is_whole) = (Batch::new(), true);
+        let (mut batch, mut is_whole) = (Batch::with_capacity(record.operation_bytes()), true);
         record.each(|_, operation| {
             match operation.kind {
                 Kind::Relocate => {}
