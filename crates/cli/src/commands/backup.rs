@@ -89,7 +89,7 @@ enum What {
         #[arg(long, value_name = "NUMBER")]
         backup: Option<u64>,
         /// Restore the store as of a moment of the archive: a time in UTC, such as "2026-11-27
-        /// 17:30:05", the number of a write, or `end`.
+        /// 17:30:05", the number of a write, a position, or `end`.
         #[arg(long, value_name = "MOMENT", conflicts_with = "backup")]
         to: Option<String>,
         #[command(flatten)]
@@ -395,8 +395,10 @@ fn archive_json(one: &ArchiveInfo) -> Value {
 
 /// Reads a moment: `end`, a number of a write, a position, or a time.
 fn moment_of(text: &str) -> Result<Moment> {
-    let number = text.split_once('@').map_or(text, |(number, _)| number);
-    if let Ok(number) = number.parse() {
+    if text.contains('@') {
+        return Ok(Moment::Position(text.parse()?));
+    }
+    if let Ok(number) = text.parse() {
         return Ok(Moment::Number(number));
     }
     match (text, seconds_of(text)) {
@@ -404,7 +406,8 @@ fn moment_of(text: &str) -> Result<Moment> {
         // Up to the end of that second.
         (_, Some(seconds)) => Ok(Moment::Time(seconds * 1000 + 999)),
         _ => {
-            let hint = "give a time in UTC, such as \"2026-11-27 17:30:05\", a number, or `end`";
+            let hint = "give a time in UTC, such as \"2026-11-27 17:30:05\", a number, a position, \
+                        or `end`";
             Err(Failure::usage(format!("{text} is no moment"), hint))
         }
     }

@@ -195,7 +195,12 @@ impl Chain {
 
     /// Whether it contains a state of the store.
     pub(super) fn holds(&self, history: &History, seq: SeqNo) -> bool {
-        let common = self.common.get(&history.id);
+        self.has(history.id, seq)
+    }
+
+    /// Whether it contains the state of a history after a sequence number.
+    pub(super) fn has(&self, history: u64, seq: SeqNo) -> bool {
+        let common = self.common.get(&history);
         common.is_some_and(|common| seq <= *common) && self.from <= seq && seq <= self.through.seq()
     }
 

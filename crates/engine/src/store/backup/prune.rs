@@ -117,13 +117,18 @@ impl Backups {
 
 /// How many of the oldest backups are removed. Their times are given, the oldest first. With an
 /// age, all backups before the first one that is young enough are removed: after a clock went back,
-/// a later backup may seem old although it is not.
+/// a later backup may seem old although it is not. A time that has not come yet is wrong, because
+/// the clock was ahead. Such a backup is at least as old as the next one, and stays if there is
+/// none: otherwise nothing would be removed before that time has come.
 fn gone(times: &[u64], keep: usize, age: Option<(Duration, u64)>, is_archived: bool) -> usize {
     let beyond = times.len().saturating_sub(keep);
     let Some((age, now_ms)) = age else { return beyond };
     let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
-    let is_old = |time_ms: &&u64| now_ms.saturating_sub(**time_ms) > age_ms;
-    let old = times.iter().take_while(is_old).count();
+    let is_old = |at: &usize| {
+        let told = times[*at..].iter().find(|time_ms| **time_ms <= now_ms);
+        told.is_some_and(|time_ms| now_ms - time_ms > age_ms)
+    };
+    let old = (0..times.len()).take_while(is_old).count();
     beyond.min(if is_archived { old.saturating_sub(1) } else { old })
 }
 
@@ -154,5 +159,9 @@ mod tests {
             1
         );
         assert_eq!(gone(&[day(900)], 1, older(0), false), 0, "a time to come is not old");
+        // A backup was made while the clock was far ahead. It is as old as the next one at least.
+        let times = [day(1), day(900), day(901), day(2), day(20)];
+        assert_eq!(gone(&times, 1, older(30), false), 4);
+        assert_eq!(gone(&[day(1), day(900), day(20)], 1, older(30), false), 1);
     }
 }

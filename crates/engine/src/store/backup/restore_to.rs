@@ -1,6 +1,7 @@
 //! Restores a store as of a moment between backups: the newest backup before it, and then the
 //! changes of the archive up to it.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -24,6 +25,9 @@ use crate::store::open::{RESTORING, open_on};
 pub enum Moment {
     /// After the last batch whose number is at most this.
     Number(SeqNo),
+    /// The same, in the history of this position. After a power loss or a restore a store uses
+    /// numbers again, so a number alone may stand for a write of either history.
+    Position(Position),
     /// After everything that had been committed by this time, in milliseconds since 1970. The
     /// archive knows the time of a change to about a second.
     Time(u64),
@@ -233,57 +237,71 @@ fn find(chains: &[Chain], moment: Moment) -> Result<(&Chain, End)> {
             let chain = chains.iter().rev().find(holds);
             chain.map(|chain| (chain, End { seq, times: usize::MAX }))
         }
+        Moment::Position(at) => {
+            let chain = chains.iter().rev().find(|one| one.has(at.history(), at.seq()));
+            chain.map(|chain| (chain, End { seq: at.seq(), times: usize::MAX }))
+        }
         Moment::Time(ms) => find_time(chains, ms)?,
     };
-    found.ok_or_else(|| {
-        let parts: Vec<String> = chains
-            .iter()
-            .map(|chain| format!("{} to {}", chain.from, chain.through.seq()))
-            .collect();
-        let what = match parts.is_empty() {
-            true => "there is no archive".to_string(),
-            false => format!("the archive has no such moment; it has numbers {}", parts.join(", ")),
-        };
-        Error::invalid(what, "choose a moment that it has, or restore a backup")
-    })
+    found.ok_or_else(|| no_such(chains, moment))
 }
 
+/// The error for a moment that no part of the archive has.
+fn no_such(chains: &[Chain], moment: Moment) -> Error {
+    let parts: Vec<String> =
+        chains.iter().map(|chain| format!("{} to {}", chain.from, chain.through.seq())).collect();
+    let what = match (parts.is_empty(), moment) {
+        (true, _) => "there is no archive".to_string(),
+        (false, Moment::Position(at)) => format!(
+            "the archive has no position {at}; it has numbers {}, up to position {}",
+            parts.join(", "),
+            chains.last().map_or_else(String::new, |chain| chain.through.to_string())
+        ),
+        (false, _) => {
+            format!("the archive has no such moment; it has numbers {}", parts.join(", "))
+        }
+    };
+    Error::invalid(what, "choose a moment that it has, or restore a backup")
+}
+
+/// 1. The end lies where the clock passes the time, in whichever part. The clock may have been far
+///    ahead when a part began, so no part is left out because of its first time.
+/// 2. What follows the end of a part is known only for the last part.
+/// 3. If the clock went back, it passes a time more than once.
 fn find_time(chains: &[Chain], ms: u64) -> Result<Option<(&Chain, End)>> {
-    // A part begins with a backup, and with its first time. It has earlier times if the clock went
-    // back in it.
-    let begun = |chain: &Chain| chain.times.first().is_some_and(|(_, first)| *first <= ms);
+    let mut ends: Vec<(usize, usize)> = Vec::new();
+    for (at, Chain { times, .. }) in chains.iter().enumerate() {
+        let is_last = at + 1 == chains.len();
+        let passes = |i: &usize| {
+            let next = times.get(i + 1);
+            times[*i].1 <= ms && next.map_or(is_last, |(_, next)| *next > ms)
+        };
+        ends.extend((0..times.len()).filter(passes).map(|end| (at, end)));
+    }
+    let seq_of = |(at, end): &(usize, usize)| chains[*at].times[*end].0;
+    if let Some(last) = ends.last()
+        && ends.iter().all(|one| one.0 == last.0 && seq_of(one) == seq_of(last))
+    {
+        return Ok(Some((&chains[last.0], End { seq: seq_of(last), times: last.1 + 1 })));
+    }
+    if !ends.is_empty() {
+        let seqs: BTreeSet<SeqNo> = ends.iter().map(seq_of).collect();
+        let numbers: Vec<String> = seqs.iter().map(SeqNo::to_string).collect();
+        let numbers = numbers.join(" and ");
+        let what = format!("the clock went back: that time was at numbers {numbers}");
+        return Err(Error::invalid(what, "restore to one of these numbers"));
+    }
+    // A part that has begun by then has also ended.
     let has_any = |chain: &Chain| chain.times.iter().any(|(_, told)| *told <= ms);
-    let at = chains.iter().rposition(begun).or_else(|| chains.iter().rposition(has_any));
-    let Some(at) = at else { return Ok(None) };
+    let Some(at) = chains.iter().rposition(has_any) else { return Ok(None) };
     let (chain, next) = (&chains[at], chains.get(at + 1));
-    // Where the clock passes the time: more than once if it went back. What follows the end of a
-    // part is known only for the last part.
-    let times = &chain.times;
-    let passes = |i: usize| {
-        let (_, told) = times[i];
-        told <= ms && times.get(i + 1).map_or(next.is_none(), |(_, next)| *next > ms)
-    };
-    let ends: Vec<usize> = (0..times.len()).filter(|i| passes(*i)).collect();
-    let (what, hint) = match (&ends[..], next) {
-        ([end], _) => return Ok(Some((chain, End { seq: times[*end].0, times: end + 1 }))),
-        ([], Some(next)) => {
-            let seq = times.last().map_or(chain.from, |(seq, _)| *seq);
-            let what = format!(
-                "the archive has nothing of that time: one part ends at number {seq}, and the next \
-                 one begins with number {}",
-                next.from
-            );
-            (what, "restore to one of these numbers")
-        }
-        ([], None) => return Ok(None),
-        (ends, _) => {
-            let numbers: Vec<String> = ends.iter().map(|end| times[*end].0.to_string()).collect();
-            let numbers = numbers.join(" and ");
-            let what = format!("the clock went back: that time was at numbers {numbers}");
-            (what, "restore to one of these numbers")
-        }
-    };
-    Err(Error::invalid(what, hint))
+    let seq = chain.times.last().map_or(chain.from, |(seq, _)| *seq);
+    let begins = next.map_or(seq, |next| next.from);
+    let what = format!(
+        "the archive has nothing of that time: one part ends at number {seq}, and the next one \
+         begins with number {begins}"
+    );
+    Err(Error::invalid(what, "restore to one of these numbers"))
 }
 
 #[cfg(test)]
@@ -311,7 +329,8 @@ mod tests {
         // Guards against two bugs. In a part that is not the last one, a time that the clock passed
         // once was refused if the clock went back before the end. A time before the first one of
         // the archive was refused, too.
-        let cases: [(&[&[u64]], u64, &str); 9] = [
+        // The times of a part that began while the clock was far ahead were not looked at.
+        let cases: [(&[&[u64]], u64, &str); 16] = [
             (&[&[10, 20, 30]], 20, "20"),
             (&[&[10, 20, 30]], 99, "30"),
             (&[&[10, 20, 30]], 9, "None"),
@@ -321,6 +340,13 @@ mod tests {
             (&[&[2000, 10, 100]], 50, "20"),
             (&[&[10, 20], &[40, 50]], 30, "ends at number 20"),
             (&[&[10, 20], &[40, 50]], 60, "40"),
+            (&[&[10, 20], &[900, 30, 40]], 35, "40"),
+            (&[&[10, 20], &[900, 30, 40]], 50, "50"),
+            (&[&[10, 20], &[900, 30, 40]], 15, "10"),
+            (&[&[10, 20], &[900, 30, 40]], 25, "ends at number 20"),
+            (&[&[10, 30, 50], &[20, 60]], 40, "20 and 40"),
+            (&[&[10, 20], &[900], &[50, 60]], 55, "40"),
+            (&[&[10, 20], &[900], &[50, 60]], 30, "ends at number 20"),
         ];
         for (parts, ms, wanted) in cases {
             let chains = chains(parts);
@@ -330,5 +356,10 @@ mod tests {
             };
             assert!(found.contains(wanted), "{parts:?} at {ms}: {found}");
         }
+        // The clock went back between two writes.
+        let mut one = chains(&[&[10]]);
+        one[0].times.extend([(10, 90), (10, 40), (30, 200)]);
+        let found = find_time(&one, 50).expect("one number").map(|(_, end)| (end.seq, end.times));
+        assert_eq!(found, Some((10, 3)));
     }
 }
