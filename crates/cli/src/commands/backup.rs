@@ -19,6 +19,9 @@ use crate::output::{
     Output, amount, columns, duration, minute_of, note, rounded, seconds_of, size,
 };
 
+/// How often an archiver looks for changes, or whether its directory is free.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
 /// Back up a store, even while an application has it open; list, check and restore backups
 ///
 /// A backup is a copy on any disk, as of one moment. Later backups copy only what changed. The
@@ -53,7 +56,8 @@ enum What {
         store: PathBuf,
         /// The directory of backups; new, empty, or with backups of this store.
         dir: PathBuf,
-        /// Continue until Ctrl-C. A change is in the archive about a second after its commit.
+        /// Continue until Ctrl-C. A change is in the archive about a second after its commit. Waits
+        /// while another process archives into the directory.
         #[arg(long)]
         follow: bool,
         #[command(flatten)]
@@ -175,12 +179,14 @@ fn check_places(store: &Path, dir: &Path) -> Result<()> {
 fn archive(output: &Output, store: &Path, dir: &Path, follow: bool, rate: Rate) -> Result<Exit> {
     check_places(store, dir)?;
     interrupt::watch(&[SIGINT, SIGTERM]);
-    let mut archiver = rate.limit(Backups::open(dir)?)?.archive(store)?;
+    let backups = rate.limit(Backups::open(dir)?)?;
+    let Some(mut archiver) = when_free(follow, || backups.archive(store))? else {
+        return Ok(Exit::Ok);
+    };
     // Beside a busy writer there is always more.
     let end = Changes::open(store, ChangesFrom::Now)?.position().seq();
     let (mut changes, mut bytes, mut wait) = (0, 0, Duration::ZERO);
-    loop {
-        let done = archiver.advance(wait)?;
+    while let Some(done) = when_free(follow, || archiver.advance(wait))? {
         changes += done.changes;
         bytes += done.bytes;
         if let Some(based) = done.based {
@@ -197,7 +203,7 @@ fn archive(output: &Output, store: &Path, dir: &Path, follow: bool, rate: Rate) 
         if done.is_drained {
             // One sync for the changes of a second.
             std::thread::sleep(wait);
-            wait = Duration::from_millis(500);
+            wait = LOOK_EVERY;
         }
     }
     let position = archiver.position();
@@ -206,6 +212,27 @@ fn archive(output: &Output, store: &Path, dir: &Path, follow: bool, rate: Rate) 
     let json = json!({ "changes": changes, "bytes": bytes, "position": position });
     output.figures(&text, &json)?;
     Ok(Exit::Ok)
+}
+
+/// With `--follow`, waits while another process changes the directory. A backup or a prune there
+/// comes to its end, and another archiver may. `None` if a signal ends the wait.
+fn when_free<T>(follow: bool, mut act: impl FnMut() -> runstone::Result<T>) -> Result<Option<T>> {
+    let mut is_told = false;
+    loop {
+        match act() {
+            Err(error) if follow && error.is_in_use() => {
+                if !is_told {
+                    note(format!("{error}; waiting for it"));
+                }
+                is_told = true;
+            }
+            done => return Ok(Some(done?)),
+        }
+        std::thread::sleep(LOOK_EVERY);
+        if interrupt::check().is_err() {
+            return Ok(None);
+        }
+    }
 }
 
 fn create(output: &Output, store: &Path, dir: &Path, rate: Rate) -> Result<Exit> {
@@ -302,9 +329,17 @@ fn verify(output: &Output, backups: &Backups, backup: Option<u64>, is_deep: bool
     let mut found = Found::default();
     for number in &chosen {
         let before = found.damage.len();
-        match is_deep {
-            true => found.note_deep(Some(*number), &backups.verify_deep(*number)?),
-            false => found.note(Some(*number), &backups.verify(*number)?),
+        let outcome = match is_deep {
+            true => backups.verify_deep(*number).map(|one| found.note_deep(Some(*number), &one)),
+            false => backups.verify(*number).map(|one| found.note(Some(*number), &one)),
+        };
+        if let Err(error) = outcome {
+            // A prune may run beside the check of all backups.
+            if backup.is_some() || backups.list()?.iter().any(|one| one.number == *number) {
+                return Err(error.into());
+            }
+            found.text.push_str(&format!("backup {number}: pruned meanwhile\n"));
+            continue;
         }
         if found.damage.len() == before {
             found.text.push_str(&format!("backup {number}: whole\n"));

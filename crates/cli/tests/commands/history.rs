@@ -1,6 +1,8 @@
 //! Archives, restores to a moment, changes and mirrors, beside an application and without one.
 
-use std::time::Duration;
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 use runstone::{Backups, Options, Store};
 use serde_json::Value;
@@ -52,6 +54,12 @@ fn any_moment_is_restored() {
     place.ok(&["backup", "restore", "backups", "late", "--to", "2100-01-01 00:00"]);
     assert_eq!(place.ok(&["count", "late"]), "0\n");
 
+    // Once, the history of a position was not looked at.
+    let foreign = format!("1@{:016x}", 7);
+    let foreign = failed(&place, &["backup", "restore", "backups", "x", "--to", &foreign]);
+    assert!(foreign.contains("the archive has no position 1@"), "{foreign}");
+    let mangled = failed(&place, &["backup", "restore", "backups", "x", "--to", "1@yesterday"]);
+    assert!(mangled.contains("is no position"), "{mangled}");
     let early = failed(&place, &["backup", "restore", "backups", "early", "--to", "1999-12-31"]);
     assert!(early.contains("the archive has no such moment"), "{early}");
     let no_moment = failed(&place, &["backup", "restore", "backups", "x", "--to", "yesterday"]);
@@ -158,4 +166,29 @@ fn what_the_log_lacks_is_printed_as_state() {
     assert!(text.contains("state-put\tdefault\tb\t2"), "{text}");
     assert!(text.contains("put\tdefault\tc\t3"), "{text}");
     drop(store);
+}
+
+/// Once, the archiver of a service ended when it met a backup or a prune in its directory.
+#[test]
+fn an_archiver_waits_until_its_directory_is_free() {
+    let place = Place::new();
+    place.ok(&["put", "store", "key", "value"]);
+    let backups = Backups::open(place.path("backups")).expect("a directory of backups");
+    let archiver = backups.archive(place.path("store")).expect("it begins");
+    let refused = failed(&place, &["backup", "archive", "store", "backups"]);
+    assert!(refused.contains("is in use by") && refused.contains("wait for"), "{refused}");
+    let mut command = place.command(&["backup", "archive", "store", "backups", "--follow"]);
+    let mut child = command.stderr(Stdio::piped()).spawn().expect("it starts");
+    let mut told = BufReader::new(child.stderr.take().expect("it is piped")).lines();
+    let waits = told.next().expect("it tells").expect("text");
+    assert!(waits.contains("is in use by") && waits.ends_with("waiting for it"), "{waits}");
+    place.ok(&["put", "store", "later", "value"]);
+    drop(archiver);
+    let end = Instant::now() + Duration::from_secs(60);
+    while backups.archives().expect("whole").iter().all(|one| one.through.seq() < 2) {
+        assert!(Instant::now() < end, "it does not go on");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    child.kill().expect("it runs");
+    child.wait().expect("it ends");
 }

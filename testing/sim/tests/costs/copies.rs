@@ -27,7 +27,7 @@ struct Counted {
 impl Storage for Counted {
     fn create(&self, name: &str, category: Category) -> Result<Arc<dyn StorageFile>> {
         if name.ends_with(".backup.part") && self.is_cut_short.load(SeqCst) {
-            let source = std::io::ErrorKind::StorageFull.into();
+            let source = std::io::ErrorKind::Other.into();
             return Err(Error::new(Operation::Create, name.to_string(), source));
         }
         self.inner.create(name, category)

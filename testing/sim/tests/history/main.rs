@@ -2,6 +2,7 @@
 
 mod archives;
 mod attacks;
+mod beside;
 mod bridged;
 mod copied;
 mod crossed;

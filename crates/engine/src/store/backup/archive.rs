@@ -75,6 +75,8 @@ pub struct Archiver {
     lacks_time: bool,
     /// A backup with which the archive began, if it was not reported yet.
     based: Option<Based>,
+    /// The time of this backup, until it is durable in the archive.
+    begun_ms: Option<u64>,
     _lock: Box<dyn StorageLock>,
 }
 
@@ -172,6 +174,7 @@ impl Archiver {
             is_cut_short: false,
             lacks_time: false,
             based: None,
+            begun_ms: None,
             _lock: lock,
         };
         if let Some(based) = based {
@@ -180,14 +183,22 @@ impl Archiver {
         Ok(archiver)
     }
 
-    /// Begins a file after a backup. Even without a change, the file says that the archive has this
-    /// moment.
+    /// Begins after a backup. Should the disk have no room for that, a later round does it.
     fn begin_at(&mut self, based: Based) -> Result<()> {
         self.position = self.changes.position();
-        (self.whole, self.whole_file) = (self.position, None);
-        self.put(&Archived::Note(self.position, Note::Time(based.backup.time_ms)))?;
-        self.sync()?;
-        (self.based, self.is_cut_short) = (Some(based), false);
+        (self.whole, self.whole_file, self.is_cut_short) = (self.position, None, false);
+        (self.begun_ms, self.based) = (Some(based.backup.time_ms), Some(based));
+        self.note_begun()
+    }
+
+    /// Begins a file after a backup. Even without a change, the file says that the archive has this
+    /// moment.
+    fn note_begun(&mut self) -> Result<()> {
+        if let Some(ms) = self.begun_ms {
+            self.put(&Archived::Note(self.position, Note::Time(ms)))?;
+            self.sync()?;
+            self.begun_ms = None;
+        }
         Ok(())
     }
 
@@ -197,7 +208,8 @@ impl Archiver {
     ///
     /// # Errors
     /// Those of [`Changes::next`] and [`Backups::create`]; a full disk. The archive stays whole,
-    /// and the next call continues.
+    /// and the next call continues. [`Error::InUse`] if the archive has to begin again with a
+    /// backup while another process makes one or prunes.
     pub fn advance(&mut self, most: Duration) -> Result<Archiving> {
         let mut outcome = self.append_changes(most);
         if outcome.as_ref().is_err_and(ends_history) {
@@ -222,7 +234,11 @@ impl Archiver {
 
     /// Begins again with a backup.
     fn begin_again(&mut self) -> Result<Archiving> {
-        let lacked = Some(self.whole.seq());
+        // An earlier backup counts only once the archive goes on from it.
+        let lacked = match (&self.based, self.begun_ms) {
+            (Some(based), Some(_)) => based.lacks.map(|(from, _)| from),
+            _ => Some(self.whole.seq()),
+        };
         let (changes, based) = base(&self.backups, &self.store, &self.leases, lacked)?;
         (self.writer, self.changes) = (None, changes);
         self.begin_at(based)?;
@@ -246,6 +262,7 @@ impl Archiver {
         if self.is_cut_short {
             self.go_back()?;
         }
+        self.note_begun()?;
         let (mut done, mut asked_ms) = (Archiving::default(), now_ms());
         let mut next = self.changes.wait(most)?;
         while let Some(changed) = next {

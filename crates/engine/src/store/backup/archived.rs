@@ -163,6 +163,16 @@ pub(super) fn change_of(note: Note) -> Option<Change> {
     }
 }
 
+/// A file of a chain.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ChainFile {
+    pub(super) number: u64,
+    /// It continues after this sequence number.
+    from: SeqNo,
+    /// This many times of the chain come before the file.
+    pub(super) times_before: usize,
+}
+
 /// Files of an archive without a gap between them.
 #[derive(Clone, Debug)]
 pub(super) struct Chain {
@@ -174,8 +184,7 @@ pub(super) struct Chain {
     history: u64,
     /// The last sequence number that each history shares with that one.
     common: BTreeMap<u64, SeqNo>,
-    /// Each file, and the position after which it continues.
-    pub(super) files: Vec<(u64, SeqNo)>,
+    files: Vec<ChainFile>,
     /// The times in it, in order of the records, with the sequence number before each.
     pub(super) times: Vec<(SeqNo, u64)>,
     pub(super) bytes: u64,
@@ -210,12 +219,19 @@ impl Chain {
             through: Position::new(history.id, from),
             history: history.id,
             common: BTreeMap::from([(history.id, SeqNo::MAX)]),
-            files: vec![(number, from)],
+            files: vec![ChainFile { number, from, times_before: 0 }],
             times: Vec::new(),
             bytes: 0,
         };
         chain.know(&history);
         chain
+    }
+
+    /// The files that a backup with this last sequence number needs. A file that ends at this
+    /// number may have notes which came after the backup.
+    pub(super) fn files_after(&self, seq: SeqNo) -> impl Iterator<Item = ChainFile> {
+        let earlier = self.files.partition_point(|file| file.from < seq);
+        self.files[earlier.saturating_sub(1)..].iter().copied()
     }
 
     /// Continues in another history, which shares sequence numbers up to `common` with the one
@@ -239,7 +255,7 @@ impl Chain {
         let common = history.last_common(self.through.history());
         let goes_on = from == self.through.seq() && common.is_some_and(|common| from <= common);
         if goes_on {
-            self.files.push((number, from));
+            self.files.push(ChainFile { number, from, times_before: self.times.len() });
             if let Some(common) =
                 history.last_common(self.history).filter(|_| history.id != self.history)
             {

@@ -60,8 +60,16 @@ impl Backups {
         let earlier = self.earlier(&cut, &files)?;
         self.begin_change()?;
         self.remove_parts(&files)?;
-        let made = cut.judge(self.copy(&cut, (number, time_ms), &earlier))?;
-        self.write_whole(&backup_name(number), &made.encode())?;
+        let made = cut.judge(self.copy(&cut, (number, time_ms), &earlier)).and_then(|made| {
+            self.write_whole(&backup_name(number), &made.encode())?;
+            Ok(made)
+        });
+        let made = made.inspect_err(|error| {
+            // Otherwise the disk would stay full, for the archive and for others.
+            if error.is_no_space() && self.remove_unneeded().is_ok_and(|is_known| is_known) {
+                drop(self.end_change());
+            }
+        })?;
         // Files of interrupted backups that this backup does not need either.
         if !was_cut_short || self.remove_unneeded()? {
             self.end_change()?;

@@ -63,13 +63,15 @@ impl Backups {
     pub fn verify_deep(&self, number: u64) -> Result<DeepReport> {
         let backup = self.description(number)?;
         let options = Options::default().read_only(true).create_if_missing(false);
-        let opened = self.overlay(backup).and_then(|overlay| open_on(overlay, options, None));
+        let opened =
+            self.overlay(backup.clone()).and_then(|overlay| open_on(overlay, options, None));
         let mut deep = DeepReport::default();
-        deep.report.damage = self.verify(number)?;
+        deep.report.damage = self.verify_files(&backup)?;
         match opened {
             Ok(store) => self.read_all(&store, &mut deep)?,
             Err(error) => note(&mut deep, error)?,
         }
+        self.check_there(number, &deep.report.damage)?;
         Ok(deep)
     }
 

@@ -77,8 +77,8 @@ impl Backups {
         let Some(oldest) = oldest.filter(|_| damaged.is_empty()) else { return Ok(()) };
         let chains = archived::chains(&*self.storage)?;
         let own = chains.iter().rev().find(|one| one.holds(&oldest.state.history, oldest.last_seq));
-        let begins = own.iter().flat_map(|chain| &chain.files);
-        let needed = begins.rev().find(|(_, from)| *from <= oldest.last_seq).map(|(file, _)| *file);
+        let needed = own.and_then(|chain| chain.files_after(oldest.last_seq).next());
+        let needed = needed.map(|file| file.number);
         for number in archived::archives(&*self.storage)? {
             if needed.is_some_and(|needed| number < needed) {
                 self.storage.remove(&archived::archive_name(number))?;

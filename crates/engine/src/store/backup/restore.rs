@@ -38,11 +38,12 @@ impl Backups {
             return Err(Error::ForeignFiles { path: target.location(), example });
         }
         let backup = self.description(number)?;
-        self.write_store(backup, target).inspect_err(|_| {
+        let written = self.write_store(backup, target).inspect_err(|_| {
             // Half a store is of no use.
             let files = target.list().unwrap_or_default();
             files.iter().for_each(|file| drop(target.remove(&file.name)));
-        })
+        });
+        written.map_err(|error| self.explain(number, error))
     }
 
     pub(super) fn write_store(&self, backup: Description, target: &Arc<dyn Storage>) -> Result<()> {
@@ -89,7 +90,11 @@ impl Backups {
     /// # Errors
     /// If there is no such backup, or its description is damaged; or a storage error.
     pub fn verify(&self, number: u64) -> Result<Vec<Damage>> {
-        let backup = self.description(number)?;
+        self.verify_files(&self.description(number)?)
+    }
+
+    /// Checks the files of a backup.
+    pub(super) fn verify_files(&self, backup: &Description) -> Result<Vec<Damage>> {
         let mut damage = Vec::new();
         for table in &backup.tables {
             let (name, range) = (table_name(table.id), (0, table.bytes, table.hash));
@@ -100,7 +105,27 @@ impl Backups {
             let range = (content.offset, content.bytes, content.hash);
             self.check(&pack_name(content.pack), Category::Other, range, &mut damage)?;
         }
+        self.check_there(backup.number, &damage)?;
         Ok(damage)
+    }
+
+    /// Damage of a backup that a prune in another process removed meanwhile is none.
+    pub(super) fn check_there(&self, number: u64, damage: &[Damage]) -> Result<()> {
+        match damage.is_empty() || !self.is_pruned(number) {
+            true => Ok(()),
+            false => Err(pruned(number)),
+        }
+    }
+
+    /// The error for a backup that could not be read: a prune in another process may have removed
+    /// it.
+    pub(super) fn explain(&self, number: u64, error: Error) -> Error {
+        let is_missing = matches!(&error, Error::Storage(error) if error.is_not_found());
+        if is_missing && self.is_pruned(number) { pruned(number) } else { error }
+    }
+
+    fn is_pruned(&self, number: u64) -> bool {
+        matches!(self.find_description(number), Ok(None))
     }
 
     fn check(
@@ -150,4 +175,9 @@ impl Backups {
             false => Err(Error::corruption(name, offset, "the backup is damaged here")),
         }
     }
+}
+
+fn pruned(number: u64) -> Error {
+    let what = format!("backup {number} was pruned meanwhile");
+    Error::invalid(what, "choose a later backup or moment")
 }

@@ -95,7 +95,8 @@ impl Backups {
     ) -> Result<T> {
         let chains = archived::chains(&*self.storage)?;
         let (chain, end) = find(&chains, moment)?;
-        act(chain, end, &self.newest_before(chain, end.seq)?)
+        let backup = self.newest_before(chain, end.seq)?;
+        act(chain, end, &backup).map_err(|error| self.explain(backup.number, error))
     }
 
     /// The newest backup that lies in a chain at or before a number.
@@ -150,8 +151,10 @@ impl Backups {
             last_seq: backup.last_seq,
             changes: 0,
         };
-        for (number, _) in &chain.files {
-            archived::each(&*self.storage, *number, |record| replay.take(record))?;
+        for file in chain.files_after(backup.last_seq) {
+            // The end may be given by its place among the times of the chain.
+            replay.times = file.times_before;
+            archived::each(&*self.storage, file.number, |record| replay.take(record))?;
         }
         let Replay { applier, last_seq, changes, .. } = replay;
         Ok((applier.into_store(), Restored { backup: backup.number, changes, last_seq }))
