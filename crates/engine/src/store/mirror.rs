@@ -12,16 +12,18 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use runstone_storage::{Access, PosixStorage, Storage};
+use runstone_storage::{Access, LockMode, PosixStorage, Storage, StorageLock};
 
 use super::changes::apply::Applier;
 use super::changes::{Changes, ChangesFrom, NotedKeyspace, Position, ROUND_BYTES};
 use super::follow::cut::{self, Cut};
+use super::open::LOCK_NAME;
 use super::{Keyspace, Store};
 use crate::error::{Error, Result};
 use crate::keys::codec::{Reader, Truncated, put_bytes, put_varint, take_list, take_u32};
 use crate::keys::{KeyspaceId, Kind};
 use crate::options::store::Options;
+use crate::tree::manifest::read_current;
 
 /// The keyspace of a mirror that says how far it has come.
 pub const MIRROR_KEYSPACE: &str = "runstone.mirror";
@@ -97,16 +99,26 @@ impl Mirror {
         target: Arc<dyn Storage>,
         options: Options,
     ) -> Result<Mirror> {
-        match target.list()?.is_empty() {
-            true => Mirror::copy(source, leases, target, options),
-            false => Mirror::resume(source, leases, target, options),
+        if is_empty(&*target)? {
+            // Two processes that copy into one directory would mix their files.
+            let lock = lock(&*target)?;
+            if is_empty(&*target)? {
+                let made = Mirror::copy(source, leases, (Arc::clone(&target), lock), options);
+                return made.inspect_err(|error| {
+                    // Half a copy is of no use, and a mirror could not begin beside its files.
+                    if !error.is_in_use() {
+                        remove_all(&*target);
+                    }
+                });
+            }
         }
+        Mirror::resume(source, leases, target, options)
     }
 
     fn copy(
         source: Arc<dyn Storage>,
         leases: &Arc<dyn Storage>,
-        target: Arc<dyn Storage>,
+        (target, lock): (Arc<dyn Storage>, Box<dyn StorageLock>),
         options: Options,
     ) -> Result<Mirror> {
         let mut changes = Changes::begin(Arc::clone(&source), leases, ChangesFrom::Now)?;
@@ -114,7 +126,7 @@ impl Mirror {
         let known = cut.keyspaces();
         let (source_uid, last_seq) = (cut.state.uid, cut.last_seq);
         cut.write_store(&target)?;
-        drop(cut);
+        drop((cut, lock));
         let store = Store::open_on(target, options)?;
         let own = store.open_keyspace(MIRROR_KEYSPACE, None)?;
         changes.pass_through(last_seq)?;
@@ -135,13 +147,18 @@ impl Mirror {
         options: Options,
     ) -> Result<Mirror> {
         let place = target.location();
-        let store = Store::open_on(target, options.create_if_missing(false))?;
         let unfit = |what: &str| {
             let hint = "choose a new directory, or the mirror of this store";
             Error::invalid(format!("{place} {what}"), hint)
         };
+        // A copy that was killed has no CURRENT yet: that is no damage.
+        if read_current(&*target)?.is_none() {
+            drop(lock(&*target)?);
+            return Err(unfit("is no mirror, or its first copy did not end"));
+        }
+        let store = Store::open_on(target, options.create_if_missing(false))?;
         if !store.keyspaces().iter().any(|name| name == MIRROR_KEYSPACE) {
-            return Err(unfit("is no mirror"));
+            return Err(unfit("is no mirror, or its first copy did not end"));
         }
         let own = store.keyspace(MIRROR_KEYSPACE)?;
         let position =
@@ -248,6 +265,26 @@ impl Mirror {
     pub fn position(&self) -> Position {
         self.position
     }
+}
+
+/// The lock that the store will have, too.
+fn lock(target: &dyn Storage) -> Result<Box<dyn StorageLock>> {
+    let lock = target.lock(LOCK_NAME, LockMode::Exclusive)?;
+    lock.ok_or_else(|| Error::InUse {
+        path: target.location(),
+        process: target.lock_holder(LOCK_NAME),
+    })
+}
+
+/// Whether a directory has no file but the lock, which stays when a first copy was cut short.
+fn is_empty(target: &dyn Storage) -> Result<bool> {
+    Ok(target.list()?.iter().all(|file| file.name == LOCK_NAME))
+}
+
+fn remove_all(target: &dyn Storage) {
+    let files = target.list().unwrap_or_default();
+    let files = files.iter().filter(|file| file.name != LOCK_NAME);
+    files.for_each(|file| drop(target.remove(&file.name)));
 }
 
 /// Brings a list of keyspaces up to date. Returns whether any came or went.

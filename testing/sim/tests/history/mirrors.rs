@@ -1,11 +1,13 @@
 //! Mirrors equal the store that they follow, whatever it does and whoever dies.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use runstone::seeded::Bug;
+use runstone::storage::Storage;
 use runstone::{Background, Error, MIRROR_KEYSPACE, Mirror, Options, ValuePlacement};
-use runstone_fault_storage::SimStorage;
+use runstone_fault_storage::{Fault, FaultKind, SimStorage};
 use runstone_policy::registry::POLICIES;
 use runstone_sim::clock::WorkloadClock;
 use runstone_sim::found::holds_and_finds;
@@ -15,6 +17,8 @@ use runstone_sim::workload::{
     Operation, Run, generate, generate_large, options, options_for, placed, read_all, separated,
 };
 
+use super::attacks::{contents, mirror};
+use super::hooked::Hooked;
 use super::open;
 
 const OPERATIONS: usize = 400;
@@ -184,5 +188,81 @@ fn keyspaces_that_come_one_by_one_are_recorded_one_by_one() {
         let own = next.store().keyspace("keyspace 3").expect("it is there");
         assert_eq!(own.get("key").expect("reads").as_deref(), Some(&b"value"[..]));
         next.close().expect("no faults");
+    }
+}
+
+/// Once, a first copy that found no room left its files, and the mirror could not be made there: it
+/// was called a damaged store that a repair might help.
+#[test]
+fn a_mirror_that_had_no_room_begins_again() {
+    let options = Options::default().background(Background::Manual);
+    let source = SimStorage::new(1);
+    let store = open(&source, &options).expect("no faults");
+    store.put("key", "value").expect("no faults");
+    store.flush().expect("no faults");
+    store.put("logged", "value").expect("no faults");
+    let mut struck = 0;
+    for at_op in 0..60 {
+        let target = SimStorage::new(2);
+        let begin = || mirror(&source, &target, &options);
+        target.inject(Fault { at_op, kind: FaultKind::NoSpace, sticky: true, category: None });
+        struck += u32::from(begin().is_err());
+        target.clear_faults();
+        let mut mirror = begin().unwrap_or_else(|error| panic!("{at_op}: {error}"));
+        mirror.advance(Duration::ZERO).expect("no faults");
+        assert_eq!(contents(mirror.store()), contents(&store), "{at_op}");
+    }
+    assert!(struck > 10, "{struck}");
+}
+
+/// Once, two mirrors that began in one directory mixed their files.
+#[test]
+fn two_mirrors_do_not_begin_in_one_directory() {
+    let options = Options::default().background(Background::Manual);
+    let (source, target) = (SimStorage::new(1), SimStorage::new(2));
+    let store = open(&source, &options).expect("no faults");
+    store.put("key", "value").expect("no faults");
+    store.flush().expect("no faults");
+    let met = Arc::new(AtomicBool::new(false));
+    let hook = {
+        let (source, target, options) = (source.clone(), target.clone(), options.clone());
+        let met = Arc::clone(&met);
+        move |name: &str| {
+            let has_begun = !target.list().expect("a list").is_empty();
+            if name.ends_with("wal") && has_begun && !met.swap(true, SeqCst) {
+                let other = mirror(&source, &target, &options).map(drop);
+                assert!(matches!(other, Err(Error::InUse { .. })), "{other:?}");
+            }
+        }
+    };
+    let hooked = Hooked::new(&source, Box::new(hook));
+    let mirror = Mirror::open_on(hooked, Arc::new(target.clone()), options).expect("it is first");
+    assert!(met.load(SeqCst));
+    assert_eq!(contents(mirror.store()), contents(&store));
+}
+
+/// A first copy that was killed is told as such.
+#[test]
+fn a_mirror_that_was_not_made_to_its_end_is_told() {
+    let options = Options::default().background(Background::Manual);
+    let source = SimStorage::new(1);
+    let store = open(&source, &options).expect("no faults");
+    store.put("key", "value").expect("no faults");
+    store.flush().expect("no faults");
+    for at_op in 0..60 {
+        let target = SimStorage::new(2);
+        target.inject(Fault { at_op, kind: FaultKind::Crash, sticky: true, category: None });
+        let is_made = mirror(&source, &target, &options).is_ok();
+        let target = target.process_crash();
+        match mirror(&source, &target, &options) {
+            Ok(mirror) => assert_eq!(contents(mirror.store()), contents(&store), "{at_op}"),
+            Err(refused) => {
+                assert!(!is_made, "{at_op}: {refused}");
+                let (what, hint) = (refused.to_string(), refused.hint());
+                let is_told = ["did not end", "was not made to its end"];
+                assert!(is_told.iter().any(|told| what.contains(told)), "{at_op}: {what}");
+                assert!(hint.contains("new directory"), "{at_op}: {hint}");
+            }
+        }
     }
 }
