@@ -2,13 +2,17 @@
 //! writers, then compactions. With two threads or more, one is always left for flushes. Without
 //! threads, `run_one_job` runs the same jobs one by one, so that simulations are deterministic.
 
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::collections::BTreeSet;
+use std::ops::Bound::{Excluded, Included, Unbounded};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 
+use runstone_policy::options::PolicyOptions;
 use runstone_policy::plan::{Busy, Plan};
 use runstone_policy::policy::{expired_plan, next_plan};
+use runstone_policy::shape::Shape;
 
 use crate::catalog::Catalog;
 use crate::catalog::keyspace::KeyspaceCore;
@@ -23,12 +27,15 @@ use crate::jobs::install::Installer;
 use crate::jobs::liveness::Past;
 use crate::jobs::prepare::{Preparation, Preparer};
 use crate::jobs::supervisor::Supervisor;
+use crate::keys::KeyspaceId;
+use crate::options::store::KeyspaceOptions;
 use crate::ranges::RangeDeletes;
 use crate::schedule::{CORES, Claim, Claims, Relief, Schedule};
 use crate::sync::threads;
 use crate::tree::version::Version;
 use crate::visibility::snapshot::Visibility;
 use crate::write::commit::Committer;
+use crate::write::pressure::level_0_slows_writers;
 
 /// The most small memtables that are flushed together. Others wait meanwhile.
 pub(crate) const MOST_FLUSHES: usize = 32;
@@ -252,29 +259,44 @@ impl Runner {
 
     fn next_compaction(&self, claims: &mut Claims, keyspaces: &Keyspaces) -> Option<Job> {
         self.stir_expired(claims);
-        let (turn, unsettled) = (claims.turns.compaction, &claims.unsettled);
-        let ids: Vec<_> = unsettled.range(turn..).chain(unsettled.range(..turn)).copied().collect();
-        for id in ids {
-            let Some(keyspace) = keyspaces.get(&id) else {
-                claims.unsettled.remove(&id);
-                continue;
-            };
-            if keyspace.dropped.load(Relaxed) || claims.exclusive.contains(&id) {
-                continue;
-            }
-            if let Some(job) = self.compaction_of(claims, keyspace) {
-                return Some(job);
-            }
-            // When one of the running compactions ends, others may become possible.
-            let own = |claim: &Claim| matches!(claim, Claim::Compaction(of, _) if *of == id);
-            if !claims.running.iter().any(|(_, claim)| own(claim)) {
-                claims.unsettled.remove(&id);
-                let shape = &keyspace.view.load().version.shape;
-                let next = shape.next_expiry_ms(self.env.watch.now_ms());
-                claims.expiries.extend(next.map(|at_ms| (at_ms, id)));
+        let turn = claims.turns.compaction;
+        for (from, to) in [(Included(turn), Unbounded), (Unbounded, Excluded(turn))] {
+            let mut next = claims.unsettled.range((from, to)).next().copied();
+            // Step by step, because there may be very many, and the first usually has a job.
+            while let Some(id) = next {
+                if let Some(job) = self.compaction_by_id(claims, keyspaces, id) {
+                    return Some(job);
+                }
+                next = claims.unsettled.range((Excluded(id), to)).next().copied();
             }
         }
         None
+    }
+
+    /// A compaction of a keyspace that is not settled. If there is none, it is settled.
+    fn compaction_by_id(
+        &self,
+        claims: &mut Claims,
+        keyspaces: &Keyspaces,
+        id: KeyspaceId,
+    ) -> Option<Job> {
+        let Some(keyspace) = keyspaces.get(&id) else {
+            claims.unsettled.remove(&id);
+            return None;
+        };
+        if keyspace.dropped.load(Relaxed) || claims.exclusive.contains(&id) {
+            return None;
+        }
+        let job = self.compaction_of(claims, keyspace);
+        // When one of the running compactions ends, others may become possible.
+        let own = |claim: &Claim| matches!(claim, Claim::Compaction(of, _) if *of == id);
+        if job.is_none() && !claims.running.iter().any(|(_, claim)| own(claim)) {
+            claims.unsettled.remove(&id);
+            let shape = &keyspace.view.load().version.shape;
+            let next = shape.next_expiry_ms(self.env.watch.now_ms());
+            claims.expiries.extend(next.map(|at_ms| (at_ms, id)));
+        }
+        job
     }
 
     /// On a full disk: a job that drops tables and needs no space for it. It may look at all
@@ -345,7 +367,7 @@ impl Runner {
             &version.shape.at(|seq| past.end_ms(seq)),
             &busy,
             &heat,
-            &options.shape,
+            &impatient(&version.shape, &options),
         )?;
         Some(Job::Compaction(Arc::clone(keyspace), version, plan))
     }
@@ -543,4 +565,16 @@ impl Runner {
     fn check_writable_or_read_only(&self) -> Result<()> {
         if self.env.options.read_only { Ok(()) } else { self.env.check_writable() }
     }
+}
+
+/// The options by which the next compaction is picked. A policy may leave a small level 0 alone for
+/// a while. While writers are slowed down it must not: they would wait for that compaction, which
+/// would wait for more of their writes.
+fn impatient<'a>(shape: &Shape, options: &'a KeyspaceOptions) -> Cow<'a, PolicyOptions> {
+    if options.shape.l0_share_percent == 0 || !level_0_slows_writers(shape, options) {
+        return Cow::Borrowed(&options.shape);
+    }
+    let mut shape = options.shape.clone();
+    shape.l0_share_percent = 0;
+    Cow::Owned(shape)
 }

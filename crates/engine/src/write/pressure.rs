@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use crate::sync::{Mutex, rank};
 use runstone_policy::policy::{compaction_debt_bytes, space_percent};
+use runstone_policy::shape::Shape;
 use runstone_policy::units::Thousandths;
 
 use crate::cache::Cache;
@@ -88,6 +89,21 @@ fn space_permille(view: &View, options: &KeyspaceOptions) -> u32 {
     let percent = space_percent(&view.version.shape, bound);
     let stop = (u64::from(bound) * 2).saturating_sub(100);
     fraction(percent, u64::from(bound) + 1, stop).min(999)
+}
+
+/// Whether writers are slowed down until level 0 sinks: for its runs, or for a debt that counts
+/// them. O(1) below the trigger, O(tables) above it.
+pub(crate) fn level_0_slows_writers(shape: &Shape, options: &KeyspaceOptions) -> bool {
+    let runs = shape.level(0).runs().len() as u64;
+    if runs < u64::from(options.shape.l0_trigger) {
+        return false;
+    }
+    let debt = |slow| {
+        let policy = options.compaction_policy().ok()?;
+        Some(compaction_debt_bytes(shape, policy, &options.shape) >= slow)
+    };
+    runs >= u64::from(options.l0_slowdown_runs)
+        || options.debt_slowdown_bytes > 0 && debt(options.debt_slowdown_bytes) == Some(true)
 }
 
 /// How near the tree of a keyspace is to slowing writers down, in thousandths. At 1000 they are

@@ -6,7 +6,8 @@
 //!    that overlaps nothing moves, so that a load in key order rewrites nothing. A compaction of a
 //!    small level 0 into a large level 1 rewrites much to sort little. So it waits until level 0
 //!    holds `l0_share_percent` of what it would rewrite, but no longer than [`L0_PATIENCE`] times
-//!    the trigger: reads pay for each run that waits.
+//!    the trigger: reads pay for each run that waits. A store asks with a share of 0 while it slows
+//!    writers down.
 //! 2. Level i >= 1 above base * T^(i-1) bytes: one table sinks, the next after the level's cursor
 //!    whose overlap is free. The cursor is in the manifest, so every table gets its turn. Sources
 //!    are widened while that takes no further target table and stays within [`EXPANSION_TABLES`].

@@ -3,10 +3,11 @@
 
 use std::sync::Arc;
 
+use runstone::policy::Policy;
 use runstone::seeded::{self, Bug};
 use runstone::storage::{MemoryStorage, Storage};
 use runstone::unstable;
-use runstone::{Background, Options, Snapshot, Store, ValuePlacement};
+use runstone::{Background, KeyspaceOptions, Options, Snapshot, Store, ValuePlacement};
 use runstone_policy::registry::POLICIES;
 use runstone_sim::found::panics;
 use runstone_sim::oracle::{Oracle, State};
@@ -183,4 +184,35 @@ fn a_tombstone_dropped_by_depth_is_found() {
 fn a_collection_that_forgets_snapshots_is_found() {
     let options = |seed| placed(options(seed, Background::Manual), ValuePlacement::HashGrouped);
     assert!(finds_with(Bug::CollectionForgetsSnapshots, options));
+}
+
+/// A policy leaves a small level 0 alone while it would rewrite much below. Once, writers that
+/// stopped at so many runs, or at the debt of that compaction, waited for ever.
+#[test]
+fn writers_do_not_wait_for_a_policy_that_waits_for_them() {
+    let by_runs = |keyspace: KeyspaceOptions| keyspace.l0_slowdown_runs(9).l0_stop_runs(10);
+    let by_debt = |keyspace: KeyspaceOptions| keyspace.debt_slowdown_bytes(256 << 10);
+    let limits: [(&str, &dyn Fn(KeyspaceOptions) -> KeyspaceOptions); 2] =
+        [("runs", &by_runs), ("debt", &by_debt)];
+    for (name, limit) in limits {
+        for policy in ["fragmented-leveling", "garnering"] {
+            let keyspace = KeyspaceOptions::default().policy(Policy::named(policy));
+            let options =
+                Options::default().background(Background::Manual).keyspace(limit(keyspace));
+            let store = Store::open_on(Arc::new(MemoryStorage::new()), options).expect("opens");
+            let mut random = Random::new(7);
+            for number in 0..2_000 {
+                let value: Vec<u8> = (0..1024).map(|_| random.draw() as u8).collect();
+                store.put(format!("k{number:04}"), value).expect("puts");
+            }
+            store.compact().expect("compacts");
+            for _ in 0..10 {
+                ["k0000", "k1999"].iter().for_each(|key| store.put(key, "new").expect("puts"));
+                store.flush().expect("flushes");
+                store.wait_idle().expect("rests");
+            }
+            let pressure = store.metrics().pressure.level.parts();
+            assert!(pressure < 1000, "{policy}, {name}: {pressure}");
+        }
+    }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use runstone::policy::custom;
 use runstone::storage::{MemoryStorage, Storage};
-use runstone::{Background, Error, Options, Store};
+use runstone::{Background, Error, Store};
 use runstone_policy::registry::POLICIES;
 use runstone_sim::oracle::{Change, Oracle, Write, assert_same};
 use runstone_sim::random::{Random, for_seeds};
