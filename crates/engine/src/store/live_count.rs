@@ -165,9 +165,11 @@ fn of_memtable<'a>(
     let mut last = MemtableIter::new(Arc::clone(memtable));
     last.seek_to_last();
     let is_last = |to: &&[u8]| last.record().is_some_and(|record| record.key() >= *to);
-    let places = (place(from), to.filter(is_last).map_or(WHOLE, place));
+    let start = place(from);
+    // The tally is an estimate, which need not ascend with the key.
+    let places = (start, to.filter(is_last).map_or(WHOLE, place).max(start));
     let of = |count: u64| {
-        let share = places.1.saturating_sub(places.0);
+        let share = places.1 - places.0;
         (u128::from(count) * share / WHOLE) as u64
     };
     // The memtable knows its exact number of entries, except for batches that write to several

@@ -72,7 +72,7 @@ impl Behind {
         }
         let end = len.min(range.end + AHEAD_BYTES);
         while self.next * REGION_BYTES < end {
-            self.asked.push_back((self.next, chunks_there(file, self.next, warmth)));
+            self.asked.push_back((self.next, chunks_there((file, len), self.next, warmth)));
             self.next += 1;
         }
         while self.asked.front().is_some_and(|(region, _)| *region < first) {
@@ -101,20 +101,27 @@ impl Behind {
     }
 }
 
-/// The chunks of a region that the system has, at least in part.
-fn chunks_there(file: &dyn StorageFile, region: u64, warmth: &Warmth) -> u16 {
+/// The chunks of a region that the system has, at least in part. Those beyond the end of the file
+/// count as there, and are not part of the warmth: most tables of a small store end in their first
+/// region.
+fn chunks_there((file, len): (&dyn StorageFile, u64), region: u64, warmth: &Warmth) -> u16 {
     let begin = region * REGION_BYTES;
-    let there = match file.cached_bytes(begin, REGION_BYTES) {
-        Some(0) => 0,
-        Some(REGION_BYTES) | None => u16::MAX,
-        Some(_) => (0..CHUNKS).fold(0, |there, chunk| {
+    let bytes = REGION_BYTES.min(len - begin);
+    let (chunks, beyond) = match bytes.div_ceil(CHUNK_BYTES) {
+        CHUNKS => (CHUNKS, 0),
+        chunks => (chunks, u16::MAX << chunks),
+    };
+    let there = match file.cached_bytes(begin, bytes) {
+        Some(0) => beyond,
+        Some(cached) if cached < bytes => (0..chunks).fold(beyond, |there, chunk| {
             let cached = file.cached_bytes(begin + chunk * CHUNK_BYTES, CHUNK_BYTES);
             there | u16::from(cached != Some(0)) << chunk
         }),
+        _ => u16::MAX,
     };
-    let warm = u64::from(there.count_ones());
+    let warm = u64::from((there & !beyond).count_ones());
     warmth.warm.fetch_add(warm, Relaxed);
-    warmth.cold.fetch_add(CHUNKS - warm, Relaxed);
+    warmth.cold.fetch_add(chunks - warm, Relaxed);
     there
 }
 
@@ -191,6 +198,23 @@ mod tests {
         assert_eq!(walk(&file, REGION_BYTES, 2 * REGION_BYTES), (rest, true), "read ahead");
         let silent = Told { is_silent: true, ..Told::default() };
         assert_eq!(walk(&silent, 0, 4 * REGION_BYTES), (vec![], false), "nothing is known");
+    }
+
+    /// Once, what lies beyond the end of a small table counted as not in memory.
+    #[test]
+    fn a_small_file_in_memory_is_warm() {
+        let cached = (0..6).collect();
+        let file = Told { cached, ..Told::default() };
+        for (chunks, is_cold) in [(4, false), (6, false), (11, false), (13, true)] {
+            let (mut behind, warmth) = (Behind::default(), Warmth::default());
+            let len = chunks * CHUNK_BYTES;
+            behind.enter((&file, len), 0..len, &warmth);
+            behind.leave(&file);
+            assert_eq!(Warmth::is_cold([&warmth].into_iter()), is_cold, "{chunks} chunks");
+            let dropped = std::mem::take(&mut *file.dropped.lock().expect("no panic"));
+            let expected: Vec<_> = (chunks > 6).then_some(6..chunks).into_iter().collect();
+            assert_eq!(dropped, expected, "{chunks} chunks");
+        }
     }
 
     #[test]

@@ -193,8 +193,8 @@ fn a_range_tombstone_outlives_what_it_hides() {
     holds_and_finds(Bug::RangeTombstonesHideThemselves, check);
 }
 
-/// Once, a compaction dropped the last range tombstone of a table if a newer table had 64 of them or
-/// more. The store itself still knew it, but one that was opened again did not.
+/// Once, a compaction dropped the last range tombstone of a table if a newer table had 64 of them
+/// or more. The store itself still knew it, but one that was opened again did not.
 #[test]
 fn a_range_tombstone_outlives_many_newer_ones() {
     let storage = MemoryStorage::new();
