@@ -109,6 +109,26 @@ impl KvSsdStore {
     }
 }
 
+/// A snapshot that is released when this is dropped, even if a visitor panicked. Nobody else
+/// could release it, and deletes newer than a held snapshot are never dropped.
+struct HeldSnapshot<'a> {
+    store: &'a KvSsdStore,
+    snapshot: u64,
+}
+
+impl<'a> HeldSnapshot<'a> {
+    fn new(store: &'a KvSsdStore) -> HeldSnapshot<'a> {
+        let snapshot = store.device.lock().snapshot();
+        HeldSnapshot { store, snapshot }
+    }
+}
+
+impl Drop for HeldSnapshot<'_> {
+    fn drop(&mut self) {
+        self.store.device.lock().release(self.snapshot);
+    }
+}
+
 impl KvStore for KvSsdStore {
     fn name(&self) -> String {
         format!("kvssd-{}", self.device.lock().options().name())
@@ -128,10 +148,8 @@ impl KvStore for KvSsdStore {
 
     /// The view is one snapshot, and other callers may use the device between stretches.
     fn scan(&self, from: Option<&[u8]>, direction: Direction, visit: &mut Visit<'_>) -> Result<()> {
-        let snapshot = self.device.lock().snapshot();
-        let done = self.scan_at(from, direction, snapshot, visit);
-        self.device.lock().release(snapshot);
-        done
+        let held = HeldSnapshot::new(self);
+        self.scan_at(from, direction, held.snapshot, visit)
     }
 
     fn flush(&self) -> Result<()> {

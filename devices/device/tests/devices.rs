@@ -78,6 +78,30 @@ fn the_engine_runs_on_a_block_ssd() {
     assert!(error.to_string().contains("block SSD"), "{error}");
 }
 
+/// Once, a scan whose visitor panicked held its snapshot until the device was opened again. Deletes
+/// newer than it could not be dropped, so that a full device could not be emptied.
+#[test]
+fn a_scan_that_panics_holds_no_snapshot() {
+    let directory = tempfile::tempdir().expect("writable");
+    let store = url(&directory.path().join("nand.img"), "kvssd", SMALL);
+    let store = store.open_kvssd(true).expect("opens");
+    let keys: Vec<String> = (0..1000).map(|number| format!("k{number:05}")).collect();
+    for key in &keys {
+        store.put(key.as_bytes(), b"value", Durability::Buffered).expect("room");
+    }
+    store.flush().expect("room");
+    let scan = || store.scan(None, Direction::Forward, &mut |_, _| panic!("the visitor's own"));
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(scan)).expect_err("it panics");
+    for key in &keys {
+        store
+            .write(&[KvWrite::Delete { key: key.as_bytes() }], Durability::Buffered)
+            .expect("room");
+    }
+    store.compact().expect("room");
+    let verified = store.verify().expect("sound");
+    assert_eq!((verified.records, verified.tombstones), (0, 0));
+}
+
 /// Once, some options were reported by the names of fields, which no URL has, and `th=300` as 255.
 #[test]
 fn an_option_out_of_range_is_told_as_the_url_has_it() {
