@@ -211,11 +211,14 @@ pub(crate) fn explain(place: &str, error: FlashError) -> Error {
         FlashError::NewerFormat { found, supported } => {
             runstone::Error::NewerFormat { file, found, supported }
         }
-        FlashError::Full { .. } | FlashError::VersionsHeld { .. } => {
+        FlashError::Full { .. } | FlashError::OutOfBlocks | FlashError::VersionsHeld { .. } => {
             runstone::Error::NoSpace { full: Full::Space, path: file, what }
         }
         FlashError::KeySize { .. } | FlashError::ValueSize { .. } => {
             runstone::Error::invalid(what, "shorten it, or make a device with larger pages")
+        }
+        FlashError::JournalFull => {
+            runstone::Error::invalid(what, "shorten the keys, or make a device with larger pages")
         }
         FlashError::BadGeometry(_) | FlashError::BadOption { .. } => {
             runstone::Error::invalid(what, "change the options of the URL")

@@ -2,6 +2,8 @@
 
 use runstone::{Durability, Error, Options, Store};
 use runstone_device::DeviceUrl;
+use runstone_flash::Error as FlashError;
+use runstone_flash::nand::FaultPlan;
 use runstone_kv::{Direction, Error as KvError, KvStore, KvWrite};
 
 fn url(path: &std::path::Path, scheme: &str, query: &str) -> DeviceUrl {
@@ -100,6 +102,24 @@ fn a_scan_that_panics_holds_no_snapshot() {
     store.compact().expect("room");
     let verified = store.verify().expect("sound");
     assert_eq!((verified.records, verified.tombstones), (0, 0));
+}
+
+/// Once, a device whose blocks had turned bad reported the last one as an unknown failure of a
+/// foreign engine. It is full, like a device with too many entries.
+#[test]
+fn a_device_without_erased_blocks_is_full() {
+    let directory = tempfile::tempdir().expect("writable");
+    let query = format!("{SMALL}&durability=log");
+    let store = url(&directory.path().join("nand.img"), "kvssd", &query);
+    let store = store.open_kvssd(true).expect("opens");
+    let failing_programs = (0..10_000).collect();
+    store.device().nand_mut().set_faults(FaultPlan { failing_programs, ..FaultPlan::default() });
+    let put = |number: u32| store.put(&number.to_be_bytes(), &[1; 300], Durability::Buffered);
+    let error = (0..1000).find_map(|number| put(number).err()).expect("no block is left");
+    assert!(error.to_string().contains("no erased block is left"), "{error}");
+    assert!(matches!(error, KvError::Store(Error::NoSpace { .. })), "{error:?}");
+    let too_long = runstone_device::explained(FlashError::JournalFull);
+    assert!(matches!(too_long, KvError::Store(Error::InvalidArgument { .. })), "{too_long:?}");
 }
 
 /// Once, some options were reported by the names of fields, which no URL has, and `th=300` as 255.
