@@ -11,7 +11,7 @@
 //! 3. The journal page commits the new addresses. Then the block is free.
 //!
 //! A block that has fewer than two pages to gain is left alone, because the journal page would use
-//! them up.
+//! them up. It is no candidate, however cheap.
 
 pub(super) mod budget;
 mod moves;
@@ -46,18 +46,26 @@ pub(super) fn make_room(catalog: &mut Catalog, planned_blocks: u32) -> Result<bo
 /// Empties the cheapest block. Returns `false` if nothing can be gained.
 fn collect(catalog: &mut Catalog) -> Result<bool> {
     look_at_values(catalog, false)?;
-    let cost = |block: u32| {
-        let (pages, meta_pages) = move_cost(catalog, block);
-        (pages + meta_pages, catalog.space.nand.erase_count(block))
-    };
-    let victim = catalog.space.movable(Use::Sealed).min_by_key(|block| cost(*block));
-    let gains = |block: &u32| move_cost(catalog, *block).0 + 2 <= catalog.space.block_pages();
-    let Some(victim) = victim.filter(gains) else { return Ok(false) };
+    let blocks = catalog
+        .space
+        .movable(Use::Sealed)
+        .map(|block| (block, move_cost(catalog, block), catalog.space.nand.erase_count(block)));
+    let Some(victim) = cheapest(blocks, catalog.space.block_pages()) else { return Ok(false) };
     empty(catalog, victim)?;
     catalog.counters.collections += 1;
     level_wear(catalog)?;
     catalog.checkpoint_if_due()?;
     Ok(true)
+}
+
+/// The victim among blocks, given with what moving them costs and how worn they are. A block that
+/// gains nothing must not hide a dearer one that does: it may have fewer tables.
+fn cheapest(blocks: impl Iterator<Item = (u32, (u32, u32), u64)>, block_pages: u32) -> Option<u32> {
+    let gains = |(_, (pages, _), _): &(u32, (u32, u32), u64)| pages + 2 <= block_pages;
+    let victim = blocks
+        .filter(gains)
+        .min_by_key(|(_, (pages, meta_pages), erase_count)| (pages + meta_pages, *erase_count));
+    victim.map(|(block, ..)| block)
 }
 
 /// How many pages are programmed when a block is emptied, and how many of them are metadata pages.
@@ -115,4 +123,21 @@ fn empty(catalog: &mut Catalog, block: u32) -> Result<()> {
 pub(super) fn after_commit(catalog: &mut Catalog) -> Result<()> {
     evacuate(catalog)?;
     catalog.checkpoint_if_due()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Once, the cheapest block of all was chosen first. If it had nothing to gain, nothing was
+    /// collected: a block of few live pages but many tables stayed, and the device was called full
+    /// below its limit.
+    #[test]
+    fn a_block_without_garbage_does_not_hide_another() {
+        let (full, shared, worn) = ((0, (63, 1), 0), (1, (40, 40), 3), (2, (40, 40), 4));
+        let victim = |blocks: &[(u32, (u32, u32), u64)]| cheapest(blocks.iter().copied(), 64);
+        assert_eq!(victim(&[full, worn, shared]), Some(1));
+        assert_eq!(victim(&[full, worn, shared, (3, (62, 1), 9)]), Some(3));
+        assert_eq!(victim(&[full]), None);
+    }
 }
