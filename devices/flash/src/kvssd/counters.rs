@@ -100,6 +100,8 @@ pub struct KvSsdCounters {
     pub split_compactions: u64,
     /// How often tables were compacted only because the device was full.
     pub squeezes: u64,
+    /// Tables that compactions leave alone, because a page of them cannot be read.
+    pub stuck_tables: u64,
     /// Blocks emptied by collection.
     pub collections: u64,
     /// Cold blocks moved for the sake of wear.

@@ -145,6 +145,7 @@ impl Writer {
         }
         catalog.counters.squeezes += 1;
         self.flush_memtable(catalog)?;
+        // A table that cannot be read has no room to give. Its readers get the error.
         squeeze(catalog, |catalog| self.has_room(catalog, more_pages, 0))?;
         let is_in_vain = !self.has_room(catalog, more_pages, 0);
         self.squeezed_pages = is_in_vain.then(|| needed_pages(catalog));
@@ -196,10 +197,12 @@ impl Writer {
         settle(catalog)
     }
 
-    /// Moves everything to the deepest level and rewrites it there, which is the smallest form.
+    /// Moves everything to the deepest level and rewrites it there, which is the smallest form. If
+    /// a page cannot be read, its tables stay, and the error is returned at the end.
     pub(super) fn compact(&mut self, catalog: &mut Catalog) -> Result<()> {
         self.flush_memtable(catalog)?;
-        squeeze(catalog, |_| false)
+        catalog.stuck.clear();
+        squeeze(catalog, |_| false)?.map_or(Ok(()), Err)
     }
 
     fn flush_memtable(&mut self, catalog: &mut Catalog) -> Result<()> {

@@ -6,8 +6,12 @@ use std::sync::atomic::Ordering;
 
 use crate::failing::Failing;
 use crate::support::{State, scanned};
-use crate::tiny::{Images, TINY, appended, cut_workload, delayed, key, run, tiered, tiny};
-use runstone_flash::kvssd::{Direction, Durability, KvSsd, KvSsdOptions, Partitioner, Placement};
+use crate::tiny::{
+    Images, TINY, apart, appended, cut_workload, delayed, key, run, tiered, tiny, under,
+};
+use runstone_flash::kvssd::{
+    Clip, Direction, Durability, Entry, KvSsd, KvSsdOptions, Partitioner, Placement, ValuePlacement,
+};
 use runstone_flash::nand::{FaultPlan, Geometry, Image, MemoryImage, Timing};
 use runstone_flash::{Error, Result};
 
@@ -266,4 +270,88 @@ fn a_block_that_could_not_be_marked_as_bad_is_not_lost() {
         device.verify().unwrap();
     }
     assert!(refusals > 10, "{refusals}");
+}
+
+/// A page of a table that sank can no longer be read. Returns the range of its keys.
+fn lose_a_page(device: &mut KvSsd) -> Clip {
+    let deep = device.tree().nodes().find(|node| node.level > 0);
+    let table = device.table(deep.expect("a table sank").id).unwrap();
+    let Entry { page, clip, .. } = &table.entries[table.entries.len() / 2];
+    let uncorrectable = [device.nand().geometry().page(*page)].into();
+    device.nand_mut().set_faults(FaultPlan { uncorrectable, ..FaultPlan::default() });
+    clip.clone()
+}
+
+/// Once, a compaction that met a page that cannot be read failed the put that had caused it, and
+/// was picked again at the next one: every put that met a full memtable failed, whatever its key.
+/// The tables of such a page are left alone, and the others are compacted.
+#[test]
+fn a_page_that_cannot_be_read_does_not_end_compactions() {
+    let nlsm = KvSsdOptions { threshold: 0, placement: Placement::PerTable, ..tiny() };
+    let (log, policies) = (ValuePlacement::Log, ["leveling", "garnering"].map(under));
+    let forms = [nlsm, tiny(), delayed(), appended(), tiered(), apart(log)];
+    for options in forms.into_iter().chain(policies) {
+        let mut device = Images::new().create(&options);
+        let keys: Vec<Vec<u8>> = (0..160).map(key).collect();
+        let mut turn = 0;
+        while turn < 3 || device.tree().nodes().all(|node| node.level == 0) {
+            keys.iter().for_each(|key| device.put(key, &[turn; 100]).unwrap());
+            device.flush().unwrap();
+            turn += 1;
+        }
+        let lost = lose_a_page(&mut device);
+        let before = device.counters().compactions;
+        for turn in turn..turn + 12 {
+            for key in keys.iter().filter(|key| !lost.contains(key)) {
+                device.put(key, &[turn; 100]).unwrap();
+            }
+            for key in keys.iter().filter(|key| !lost.contains(key)) {
+                assert_eq!(device.get(key).unwrap(), Some(vec![turn; 100]));
+            }
+        }
+        let place = format!("{} {}", device.options().name(), options.policy);
+        let (counters, level0) = (device.counters(), device.tree().level(0).len());
+        assert!(counters.compactions > before + 3 && level0 <= 10, "{place}: {level0}");
+        assert!(counters.stuck_tables > 0, "{place}");
+        let mut found = keys.iter().filter(|key| lost.contains(key)).map(|key| device.get(key));
+        assert!(found.any(|found| found.is_err()), "{place}: the page is needed");
+        assert!(matches!(device.compact(), Err(Error::Uncorrectable(_))), "{place}");
+        device.nand_mut().set_faults(FaultPlan::default());
+        device.compact().unwrap();
+        device.verify().unwrap();
+        assert!(keys.iter().all(|key| device.get(key).unwrap().is_some()), "{place}");
+    }
+}
+
+/// Once, a full device with a page that cannot be read refused every put and every delete with the
+/// error of this page, because the search for space ended there.
+#[test]
+fn a_full_device_with_an_unreadable_page_can_be_emptied() {
+    for options in [tiny(), delayed(), appended(), apart(ValuePlacement::Groups)] {
+        let mut device = Images::new().create(&options);
+        let mut count = 0;
+        let mut lost = None;
+        let full = loop {
+            match device.put(&key(count), &[1; 100]) {
+                Ok(()) => count += 1,
+                Err(error) => break error,
+            }
+            if count == 500 {
+                lost = Some(lose_a_page(&mut device));
+            }
+        };
+        assert!(matches!(full, Error::Full { .. }), "{full}");
+        let lost = lost.expect("it takes 500 keys");
+        let others = || (0..count).map(key).filter(|key| !lost.contains(key));
+        for key in others() {
+            device.delete(&key).unwrap();
+        }
+        for key in others().take(count as usize / 2) {
+            device.put(&key, &[2; 100]).unwrap();
+        }
+        for (at, key) in others().enumerate() {
+            let expected = (at < count as usize / 2).then(|| vec![2; 100]);
+            assert_eq!(device.get(&key).unwrap(), expected, "{at}");
+        }
+    }
 }

@@ -3,12 +3,14 @@
 
 mod history;
 mod pages;
+mod stuck;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub(super) use history::History;
 pub(super) use pages::{Metas, read_meta, read_metas, read_records};
+pub(super) use stuck::{Stuck, mark_stuck};
 
 use super::counters::{Cause, KvSsdCounters};
 use super::format::meta_page::TableMeta;
@@ -30,6 +32,7 @@ pub(super) struct Catalog {
     pub(super) metas: Metas,
     pub(super) history: History,
     pub(super) snapshots: Snapshots,
+    pub(super) stuck: Stuck,
     pub(super) counters: KvSsdCounters,
     /// Pages that are reserved for segments of tables.
     pub(super) reserved_pages: u64,
@@ -58,6 +61,7 @@ impl Catalog {
             metas: Metas::default(),
             history: History::default(),
             snapshots: Snapshots::default(),
+            stuck: Stuck::default(),
             counters: KvSsdCounters::default(),
             reserved_pages: 0,
             space,

@@ -21,6 +21,7 @@ use crate::kvssd::catalog::{Catalog, Transaction, read_meta, read_metas};
 use crate::kvssd::collection::budget::{blocks_for, full, has_room_now, is_short_of_space};
 use crate::kvssd::collection::{after_commit, make_room};
 use crate::kvssd::counters::Cause;
+use crate::kvssd::format::key::Key;
 use crate::kvssd::format::meta_page::TableMeta;
 use crate::kvssd::options::Form;
 use crate::kvssd::tables::merge::Merged;
@@ -46,19 +47,21 @@ pub(super) struct Job {
     pub(super) last_level: Option<u32>,
 }
 
-/// Runs a job, or its first part if there is no room for the whole job.
-pub(super) fn run(catalog: &mut Catalog, job: &Job) -> Result<()> {
+/// Runs a job, or its first part if there is no room for the whole job. Returns the key up to which
+/// it ran, if there is more.
+pub(super) fn run(catalog: &mut Catalog, job: &Job) -> Result<Option<Key>> {
     let (mut most_pages, mut may_save) = (u64::MAX, false);
     loop {
         let inputs = inputs(catalog, job)?;
         let whole = inputs.page_count;
         let piece = if most_pages < whole { cut(inputs, most_pages) } else { inputs };
-        let is_part = !piece.rest.is_empty();
+        let (is_part, end) = (!piece.rest.is_empty(), piece.end.clone());
         match try_piece(catalog, job, piece, may_save) {
             Ok(true) => {
                 catalog.counters.compactions += 1;
                 catalog.counters.split_compactions += u64::from(is_part);
-                return after_commit(catalog);
+                after_commit(catalog)?;
+                return Ok(end);
             }
             Ok(false) | Err(Error::OutOfBlocks | Error::JournalFull) => {}
             Err(other) => return Err(other),
@@ -88,7 +91,7 @@ fn inputs(catalog: &mut Catalog, job: &Job) -> Result<Piece> {
     let tables = upper.iter().chain(&lower);
     let page_count = tables.flat_map(|table| &table.entries);
     let page_count = page_count.map(|entry| u64::from(entry.page_count)).sum();
-    Ok(Piece { upper, lower, nodes, rest: Vec::new(), page_count })
+    Ok(Piece { upper, lower, nodes, rest: Vec::new(), page_count, end: None })
 }
 
 /// Tries a piece. Returns `false` if it has no room. `may_save` says whether its commit may be

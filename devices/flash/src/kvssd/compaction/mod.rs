@@ -8,38 +8,85 @@ mod output;
 mod piece;
 pub(super) mod remap;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use runstone_policy::plan::Plan;
+use runstone_policy::plan::{Busy, Heat, Plan};
 
 pub(super) use flush::flush;
 use job::{Job, has_many_deletes, run};
 use output::fill_pages;
 use piece::hull;
 
-use super::catalog::Catalog;
+use super::catalog::{Catalog, mark_stuck};
 use super::collection::budget::full;
 use super::collection::{after_commit, make_room};
 use super::counters::Cause;
+use super::format::key::Key;
 use super::options::Form;
 use super::tree::Node;
 use super::tree::journal::node_bytes;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// How many tables of lLSM are merged at a time when space is short.
 const MERGED_TABLES: usize = 8;
 
 /// Moves down what exceeds the policy's limits, and rewrites tables that are full of deletes.
+/// Tables that cannot be read stay, so that their readers get an error and not an older version.
+/// The others are compacted around them.
 pub(super) fn settle(catalog: &mut Catalog) -> Result<()> {
     let policy = catalog.options.compaction_policy()?;
     let numbers = catalog.options.policy_options(&catalog.space.nand.geometry());
-    let (busy, heat) = Default::default();
-    while let Some(plan) = policy.pick(&catalog.tree.shape(), &busy, &heat, &numbers) {
-        run_plan(catalog, plan)?;
+    let heat = Heat::default();
+    let mut may_merge = true;
+    loop {
+        let shape = catalog.tree.shape();
+        let mut busy = Busy { tables: catalog.stuck.tables().clone(), ranges: Vec::new() };
+        if !may_merge {
+            busy.tables.extend(catalog.tree.level(0).iter().map(|node| node.id));
+        }
+        let Some(plan) = policy.pick(&shape, &busy, &heat, &numbers) else { break };
+        // Level 0 is merged within itself only if it cannot sink.
+        let is_merge = plan.compactions.iter().any(|compaction| compaction.output_level == 0);
+        if is_merge && !catalog.stuck.may_merge(catalog.tree.level(0).len()) {
+            may_merge = false;
+            continue;
+        }
+        let tables = Busy::of(&shape, [&plan]).tables;
+        let done = match is_merge {
+            true => merge_level0(catalog, &tables),
+            false => run_plan(catalog, plan),
+        };
+        match done {
+            Err(error) => mark_stuck(catalog, error, &tables)?,
+            Ok(()) if is_merge => catalog.stuck.note_merge(catalog.tree.level(0).len()),
+            Ok(()) => {}
+        }
     }
     while let Some(node) = find_idle_deletes(catalog) {
-        let output_level = node.level;
-        run(catalog, &Job { upper: vec![node], output_level, is_rewrite: true, ..Job::default() })?;
+        let (output_level, tables) = (node.level, BTreeSet::from([node.id]));
+        let job = Job { upper: vec![node], output_level, is_rewrite: true, ..Job::default() };
+        if let Err(error) = run(catalog, &job) {
+            mark_stuck(catalog, error, &tables)?;
+        }
+    }
+    Ok(())
+}
+
+/// Merges tables of level 0 within the level, part after part: not so that it ends with tables of
+/// more strata, but with fewer tables.
+fn merge_level0(catalog: &mut Catalog, tables: &BTreeSet<u64>) -> Result<()> {
+    let is_other = |node: &&Arc<Node>| !tables.contains(&node.id);
+    let others = catalog.tree.level(0).iter().filter(is_other).map(|node| node.id);
+    let others: BTreeSet<u64> = others.collect();
+    let mut from = Some(Key::default());
+    while let Some(start) = from {
+        let is_next = |node: &&Arc<Node>| !others.contains(&node.id) && node.fence.lo >= start;
+        let upper: Vec<_> = catalog.tree.level(0).iter().filter(is_next).cloned().collect();
+        if upper.is_empty() {
+            break;
+        }
+        from = run(catalog, &Job { upper, is_rewrite: true, ..Job::default() })?;
     }
     Ok(())
 }
@@ -145,6 +192,7 @@ fn find_idle_deletes(catalog: &Catalog) -> Option<Arc<Node>> {
         let level = usize::from(node.level);
         has_many_deletes(node.tombstones, node.record_count)
             && level > 0
+            && !catalog.stuck.tables().contains(&node.id)
             && node.max_seq <= first_snapshot
             && (level + 1..catalog.tree.level_count())
                 .all(|below| catalog.tree.overlapping(below, &node.fence).is_empty())
@@ -152,22 +200,33 @@ fn find_idle_deletes(catalog: &Catalog) -> Option<Arc<Node>> {
     catalog.tree.nodes().find(is_idle).cloned()
 }
 
-/// Compacts table by table, until `is_enough` says so.
-pub(super) fn squeeze(catalog: &mut Catalog, is_enough: impl Fn(&Catalog) -> bool) -> Result<()> {
+/// Compacts table by table, until `is_enough` says so. Tables that cannot be read stay where they
+/// are, and so do those that would sink into them. Returns the first error of such a table.
+pub(super) fn squeeze(
+    catalog: &mut Catalog,
+    is_enough: impl Fn(&Catalog) -> bool,
+) -> Result<Option<Error>> {
     let bottom = catalog.tree.level_count().saturating_sub(1).max(1);
+    let mut unread = None;
     for level in 0..bottom {
-        while !catalog.tree.level(level).is_empty() && !is_enough(catalog) {
-            let tables = catalog.tree.level(level);
-            let upper = if level == 0 { tables.to_vec() } else { tables[..1].to_vec() };
-            let range = hull(&upper);
-            let meets = |below: &usize| !catalog.tree.overlapping(*below, &range).is_empty();
-            // One level of the policy at a time. With all of them at once, lLSM filled up in a case
-            // where it does not if levels come one by one (docs/papers/kvssd.md, 1.1 volumes).
-            let bands = catalog.tree.bands;
-            let below = bands.levels(bands.band(level as u32) + 1).end as usize - 1;
-            let last = below.min(bottom);
-            let output_level = (level + 1..last).find(meets).unwrap_or(last) as u8;
-            run(catalog, &Job { upper, output_level, is_rewrite: true, ..Job::default() })?;
+        let mut left = BTreeSet::new();
+        while !is_enough(catalog) {
+            let upper = next_squeezed(catalog, level, &left);
+            if upper.is_empty() {
+                break;
+            }
+            let output_level = squeezed_level(catalog, level, bottom, &upper);
+            let Some(error) = squeeze_tables(catalog, upper.clone(), output_level)? else {
+                continue;
+            };
+            unread.get_or_insert(error);
+            left.extend(upper.iter().map(|node| node.id));
+            if level == 0 {
+                // They cannot sink, but may hide versions of each other.
+                let tables = upper.iter().map(|node| node.id).collect();
+                unless_unread(merge_level0(catalog, &tables))?;
+                left.extend(catalog.tree.level(0).iter().map(|node| node.id));
+            }
         }
     }
     // Under lLSM tables are also merged, so that fewer of them reserve space.
@@ -184,9 +243,50 @@ pub(super) fn squeeze(catalog: &mut Catalog, is_enough: impl Fn(&Catalog) -> boo
     for upper in wasteful {
         let is_there = upper.iter().all(|node| catalog.tree.node(node.id).is_some());
         if is_there && !is_enough(catalog) {
-            let output_level = bottom as u8;
-            run(catalog, &Job { upper, output_level, is_rewrite: true, ..Job::default() })?;
+            unread = unread.or(squeeze_tables(catalog, upper, bottom as u8)?);
         }
     }
-    Ok(())
+    Ok(unread)
+}
+
+/// What sinks next from a level: all tables of level 0, or the first table that is not left behind.
+fn next_squeezed(catalog: &Catalog, level: usize, left: &BTreeSet<u64>) -> Vec<Arc<Node>> {
+    let tables = catalog.tree.level(level);
+    let is_new = |node: &&Arc<Node>| !left.contains(&node.id);
+    match level {
+        0 if tables.iter().all(|node| is_new(&node)) => tables.to_vec(),
+        0 => Vec::new(),
+        _ => tables.iter().find(is_new).cloned().into_iter().collect(),
+    }
+}
+
+/// The level that tables sink to: one level of the policy at a time. With all of them at once, lLSM
+/// filled up in a case where it does not if levels come one by one (docs/papers/kvssd.md, 1.1
+/// volumes).
+fn squeezed_level(catalog: &Catalog, level: usize, bottom: usize, upper: &[Arc<Node>]) -> u8 {
+    let range = hull(upper);
+    let meets = |below: &usize| !catalog.tree.overlapping(*below, &range).is_empty();
+    let bands = catalog.tree.bands;
+    let below = bands.levels(bands.band(level as u32) + 1).end as usize - 1;
+    let last = below.min(bottom);
+    (level + 1..last).find(meets).unwrap_or(last) as u8
+}
+
+/// Rewrites tables into a level. If a page cannot be read, they stay, and its error is returned as
+/// a value.
+fn squeeze_tables(
+    catalog: &mut Catalog,
+    upper: Vec<Arc<Node>>,
+    output_level: u8,
+) -> Result<Option<Error>> {
+    let job = Job { upper, output_level, is_rewrite: true, ..Job::default() };
+    unless_unread(run(catalog, &job))
+}
+
+fn unless_unread<T>(done: Result<T>) -> Result<Option<Error>> {
+    match done {
+        Ok(_) => Ok(None),
+        Err(error @ (Error::Uncorrectable(_) | Error::PageDamaged(..))) => Ok(Some(error)),
+        Err(other) => Err(other),
+    }
 }

@@ -14,6 +14,8 @@ pub(super) struct Piece {
     pub(super) nodes: Vec<Arc<Node>>,
     pub(super) rest: Vec<TableMeta>,
     pub(super) page_count: u64,
+    /// The key at which the inputs were cut.
+    pub(super) end: Option<Key>,
 }
 
 impl Piece {
@@ -74,7 +76,8 @@ pub(super) fn cut(piece: Piece, most_pages: u64) -> Piece {
     });
     let Some(key) = at.map(|(lo, _)| Key::from(*lo)) else { return piece };
     let upper_count = piece.upper.len();
-    let mut done = Piece { upper: vec![], lower: vec![], nodes: vec![], rest: vec![], page_count };
+    let (upper, lower, nodes, rest) = Default::default();
+    let mut done = Piece { upper, lower, nodes, rest, page_count, end: Some(key.clone()) };
     let tables = piece.upper.into_iter().chain(piece.lower);
     for (at, (table, node)) in tables.zip(piece.nodes).enumerate() {
         let before = table.clipped(&Clip { lo: Key::default(), hi: key.clone() });
