@@ -114,12 +114,12 @@ where
 
     /// Moves to the first key >= `key`.
     pub fn seek(&mut self, key: &K) -> Result<()> {
-        self.cursor.seek(&key::encode(key)?)
+        self.cursor.seek(&key::encode_of(key)?)
     }
 
     /// Moves to the last key <= `key`.
     pub fn seek_for_prev(&mut self, key: &K) -> Result<()> {
-        self.cursor.seek_for_prev(&key::encode(key)?)
+        self.cursor.seek_for_prev(&key::encode_of(key)?)
     }
 
     /// Moves to the first key.

@@ -49,17 +49,17 @@ where
 
     /// Stores a value with the durability in `options`.
     pub fn put_with(&self, key: &K, value: &V, options: WriteOptions) -> Result<()> {
-        self.keyspace.put_with(key::encode(key)?, format::encode::<V, F>(value)?, options)
+        self.keyspace.put_with(key::encode_of(key)?, format::encode::<V, F>(value)?, options)
     }
 
     /// Stores a value that expires after `ttl`, counted from now.
     pub fn put_with_ttl(&self, key: &K, value: &V, ttl: Duration) -> Result<()> {
-        self.keyspace.put_with_ttl(key::encode(key)?, format::encode::<V, F>(value)?, ttl)
+        self.keyspace.put_with_ttl(key::encode_of(key)?, format::encode::<V, F>(value)?, ttl)
     }
 
     /// Adds a put to a batch or a transaction.
     pub fn put_in(&self, writes: &mut impl Writes, key: &K, value: &V) -> Result<()> {
-        writes.put_bytes(&self.keyspace, &key::encode(key)?, &format::encode::<V, F>(value)?)
+        writes.put_bytes(&self.keyspace, &key::encode_of(key)?, &format::encode::<V, F>(value)?)
     }
 
     /// Looks up a key.
@@ -67,19 +67,19 @@ where
     /// # Errors
     /// If the value is not a `V`, and where [`Keyspace::get`] returns an error.
     pub fn get(&self, key: &K) -> Result<Option<V>> {
-        let key = key::encode(key)?;
+        let key = key::encode_of(key)?;
         self.typed(self.keyspace.get(&key)?, &key)
     }
 
     /// Looks up a key at a snapshot, or as a transaction sees it.
     pub fn get_in(&self, view: &impl Reads, key: &K) -> Result<Option<V>> {
-        let key = key::encode(key)?;
+        let key = key::encode_of(key)?;
         self.typed(view.get_bytes(&self.keyspace, &key)?, &key)
     }
 
     /// Locks a key in a pessimistic transaction, and looks it up as it is now.
     pub fn get_for_update(&self, transaction: &mut Transaction, key: &K) -> Result<Option<V>> {
-        let key = key::encode(key)?;
+        let key = key::encode_of(key)?;
         self.typed(transaction.get_for_update(&self.keyspace, &key)?, &key)
     }
 
@@ -88,14 +88,14 @@ where
     where
         K: 'k,
     {
-        let keys = keys.into_iter().map(key::encode).collect::<Result<Vec<_>>>()?;
+        let keys = keys.into_iter().map(key::encode_of).collect::<Result<Vec<_>>>()?;
         let values = self.keyspace.multi_get(&keys)?;
         keys.iter().zip(values).map(|(key, value)| self.typed(value, key)).collect()
     }
 
     /// Whether the key has a value.
     pub fn contains_key(&self, key: &K) -> Result<bool> {
-        self.keyspace.contains_key(key::encode(key)?)
+        self.keyspace.contains_key(key::encode_of(key)?)
     }
 
     /// The smallest key with its value.
@@ -110,12 +110,12 @@ where
 
     /// Removes a key. Removing an absent key is not an error.
     pub fn delete(&self, key: &K) -> Result<()> {
-        self.keyspace.delete(key::encode(key)?)
+        self.keyspace.delete(key::encode_of(key)?)
     }
 
     /// Adds a delete to a batch or a transaction.
     pub fn delete_in(&self, writes: &mut impl Writes, key: &K) -> Result<()> {
-        writes.delete_bytes(&self.keyspace, &key::encode(key)?)
+        writes.delete_bytes(&self.keyspace, &key::encode_of(key)?)
     }
 
     /// Removes the keys of a range with one small record, as [`Keyspace::delete_range`] does.
@@ -128,7 +128,7 @@ where
 
     /// Removes all keys that begin with `prefix`, in the same way.
     pub fn delete_prefix(&self, prefix: &impl KeyPrefix<K>) -> Result<()> {
-        self.delete_between(bounds_of_prefix(prefix)?)
+        self.delete_between(bounds_of_prefix::<K>(prefix)?)
     }
 
     fn delete_between(&self, (start, end): Bounds) -> Result<()> {
@@ -165,7 +165,7 @@ where
 
     /// Iterates over the keys that begin with `prefix`, in both directions.
     pub fn prefix(&self, prefix: &impl KeyPrefix<K>) -> Result<TypedScan<K, V, F>> {
-        let scan = self.keyspace.scan(options_of(bounds_of_prefix(prefix)?))?;
+        let scan = self.keyspace.scan(options_of(bounds_of_prefix::<K>(prefix)?))?;
         Ok(TypedScan::new(scan, &self.keyspace))
     }
 
@@ -175,7 +175,7 @@ where
         view: &'r R,
         prefix: &impl KeyPrefix<K>,
     ) -> Result<TypedScan<K, V, F, R::Scan<'r>>> {
-        let scan = view.scan_bytes(&self.keyspace, options_of(bounds_of_prefix(prefix)?))?;
+        let scan = view.scan_bytes(&self.keyspace, options_of(bounds_of_prefix::<K>(prefix)?))?;
         Ok(TypedScan::new(scan, &self.keyspace))
     }
 
@@ -191,15 +191,15 @@ where
 
     fn bounds(&self, range: &impl RangeBounds<K>) -> Result<Bounds> {
         // No key lies between a key and the same key with a zero byte appended.
-        let behind = |key: &K| key::encode(key).map(|bytes| [&bytes[..], &[0]].concat());
+        let behind = |key: &K| key::encode_of(key).map(|bytes| [&bytes[..], &[0]].concat());
         let start = match range.start_bound() {
-            Bound::Included(key) => key::encode(key)?,
+            Bound::Included(key) => key::encode_of(key)?,
             Bound::Excluded(key) => behind(key)?,
             Bound::Unbounded => Vec::new(),
         };
         let end = match range.end_bound() {
             Bound::Included(key) => Some(behind(key)?),
-            Bound::Excluded(key) => Some(key::encode(key)?),
+            Bound::Excluded(key) => Some(key::encode_of(key)?),
             Bound::Unbounded => None,
         };
         if let Some(end) = end.as_ref().filter(|end| **end < start) {
@@ -219,8 +219,8 @@ where
 /// The first key, and the smallest key after the last one, if there is one.
 type Bounds = (Vec<u8>, Option<Vec<u8>>);
 
-fn bounds_of_prefix(prefix: &impl Serialize) -> Result<Bounds> {
-    let start = key::encode(prefix)?;
+fn bounds_of_prefix<K: DeserializeOwned>(prefix: &impl Serialize) -> Result<Bounds> {
+    let start = key::encode_prefix_of::<K, _>(prefix)?;
     let mut end = start.clone();
     while end.pop_if(|last| *last == u8::MAX).is_some() {}
     let Some(last) = end.last_mut() else { return Ok((start, None)) };

@@ -6,7 +6,8 @@ use runstone::{
     Batch, Error, KeyspaceOptions, Options, ReadOptions, Result, Store, TransactionOptions,
     WriteOptions,
 };
-use runstone_typed::{TypedKeyspace, ValueFormat};
+use runstone_typed::{KeyPrefix, TypedKeyspace, ValueFormat};
+use serde::{Deserialize, Serialize};
 
 type Scores = TypedKeyspace<(i32, String), u64>;
 
@@ -199,3 +200,46 @@ fn a_value_that_json_cannot_hold_is_refused() {
         Ok(())
     });
 }
+
+/// A key that leaves a field out depending on its value, which serde does not tell the encoder.
+#[derive(Debug, Serialize, Deserialize)]
+struct Omits(#[serde(skip_serializing_if = "Option::is_none")] Option<u8>, String);
+
+#[derive(Debug, Serialize, Deserialize)]
+enum Nested {
+    Plain(u8, Full),
+    Omits(#[serde(skip_serializing_if = "Option::is_none")] Option<u8>, String),
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Full(Option<u8>, String);
+
+/// Once, a tuple struct or a tuple variant that left out a field got the bytes of another key:
+/// `Omits(Some(1), "")` and `Omits(None, "\0")` were one key, and one value replaced the other.
+#[test]
+fn a_key_whose_tuple_leaves_out_a_field_is_refused() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = Store::open(dir.path(), Options::default()).expect("opens");
+    let keyspace = || store.open_keyspace("keys", None).expect("opens");
+    let omits = TypedKeyspace::<Omits, u8>::new(keyspace());
+    omits.put(&Omits(Some(1), String::new()), &1).expect("all fields are there");
+    let left_out = Omits(None, "\0".into());
+    for refused in [omits.put(&left_out, &2), omits.delete(&left_out)] {
+        let error = refused.expect_err("a field is missing").to_string();
+        assert!(error.contains("Omits") && error.contains("left out"), "{error}");
+    }
+    assert!(omits.get(&left_out).is_err() && omits.range(left_out..).is_err());
+    let nested = TypedKeyspace::<(Nested, Full), u8>::new(keyspace());
+    let full = || Full(None, "a".into());
+    nested.put(&(Nested::Plain(1, full()), full()), &1).expect("all fields are there");
+    nested.put(&(Nested::Omits(Some(1), String::new()), full()), &1).expect("here too");
+    let left_out = Nested::Omits(None, "\0".into());
+    nested.put(&(left_out, full()), &2).expect_err("a field is missing");
+    assert!(nested.delete_prefix(&(Nested::Plain(1, full()),)).is_ok());
+    assert!(nested.delete_prefix(&(Nested::Omits(None, "\0".into()),)).is_err());
+    let whole = TypedKeyspace::<Full, u8>::new(keyspace());
+    whole.put(&full(), &3).expect("all fields are there");
+    assert!(whole.delete_prefix(&(None,)).is_ok());
+}
+
+impl KeyPrefix<Full> for (Option<u8>,) {}

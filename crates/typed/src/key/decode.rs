@@ -5,7 +5,7 @@ use serde::de::{self, DeserializeOwned, DeserializeSeed, IntoDeserializer, Visit
 use super::{END, KeyError, MARK, WIDE_VARIANT, descend};
 
 pub(super) fn decode<K: DeserializeOwned>(bytes: &[u8]) -> Result<K, KeyError> {
-    let mut decoder = Decoder { rest: bytes, depth: 0 };
+    let mut decoder = Decoder::new(bytes);
     let outcome = K::deserialize(&mut decoder).and_then(|key| match decoder.rest.len() {
         0 => Ok(key),
         more => Err(KeyError::new(format!("more follows behind it (bytes: {more})"))),
@@ -14,12 +14,28 @@ pub(super) fn decode<K: DeserializeOwned>(bytes: &[u8]) -> Result<K, KeyError> {
     outcome.map_err(|error| KeyError { at, ..error })
 }
 
+/// How many fields the tuple structs and tuple variants in these bytes have by their declarations,
+/// in the order in which they begin. It ends where the bytes are no such key. If they are a prefix,
+/// an outermost tuple struct is left out, because the prefix is a tuple of its first parts.
+pub(super) fn declared<K: DeserializeOwned>(bytes: &[u8], are_prefix: bool) -> Vec<usize> {
+    let mut decoder = Decoder { skips_outermost: are_prefix, ..Decoder::new(bytes) };
+    let _ = K::deserialize(&mut decoder);
+    decoder.tuples
+}
+
 struct Decoder<'b> {
     rest: &'b [u8],
     depth: u32,
+    /// See [`declared`].
+    tuples: Vec<usize>,
+    skips_outermost: bool,
 }
 
 impl<'b> Decoder<'b> {
+    fn new(bytes: &'b [u8]) -> Decoder<'b> {
+        Decoder { rest: bytes, depth: 0, tuples: Vec::new(), skips_outermost: false }
+    }
+
     /// Decodes a part that lies inside the part that was taken.
     fn inside<T>(
         &mut self,
@@ -200,6 +216,7 @@ impl<'de> de::Deserializer<'de> for &mut Decoder<'_> {
         count: usize,
         visitor: V,
     ) -> Result<V::Value, KeyError> {
+        self.skips_outermost = false;
         visitor.visit_seq(Parts { decoder: self, left: count, are_inside: false })
     }
 
@@ -209,6 +226,9 @@ impl<'de> de::Deserializer<'de> for &mut Decoder<'_> {
         count: usize,
         visitor: V,
     ) -> Result<V::Value, KeyError> {
+        if !self.skips_outermost {
+            self.tuples.push(count);
+        }
         self.deserialize_tuple(count, visitor)
     }
 
@@ -231,6 +251,7 @@ impl<'de> de::Deserializer<'de> for &mut Decoder<'_> {
         _: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, KeyError> {
+        self.skips_outermost = false;
         visitor.visit_enum(self)
     }
 
@@ -310,6 +331,7 @@ impl<'de> de::VariantAccess<'de> for &mut Decoder<'_> {
         count: usize,
         visitor: V,
     ) -> Result<V::Value, KeyError> {
+        self.tuples.push(count);
         visitor.visit_seq(Parts { decoder: self, left: count, are_inside: true })
     }
 
@@ -318,6 +340,6 @@ impl<'de> de::VariantAccess<'de> for &mut Decoder<'_> {
         fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, KeyError> {
-        self.tuple_variant(fields.len(), visitor)
+        visitor.visit_seq(Parts { decoder: self, left: fields.len(), are_inside: true })
     }
 }

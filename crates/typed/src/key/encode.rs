@@ -5,16 +5,21 @@ use serde::ser::{self, Impossible, Serializer};
 
 use super::{END, KeyError, MARK, WIDE_VARIANT, descend};
 
-pub(super) fn encode<K: Serialize + ?Sized>(key: &K) -> Result<Vec<u8>, KeyError> {
-    let mut encoder = Encoder::default();
-    key.serialize(&mut encoder)?;
-    Ok(encoder.bytes)
+/// A key as bytes.
+#[derive(Default)]
+pub(super) struct Encoder {
+    pub(super) bytes: Vec<u8>,
+    /// The tuple structs and tuple variants that were written, in the order in which they begin,
+    /// with the numbers of their fields. A field that is left out is not counted, and serde does
+    /// not tell more.
+    pub(super) tuples: Vec<(&'static str, usize)>,
+    depth: u32,
 }
 
-#[derive(Default)]
-struct Encoder {
-    bytes: Vec<u8>,
-    depth: u32,
+pub(super) fn encode<K: Serialize + ?Sized>(key: &K) -> Result<Encoder, KeyError> {
+    let mut encoder = Encoder::default();
+    key.serialize(&mut encoder)?;
+    Ok(encoder)
 }
 
 impl Encoder {
@@ -163,7 +168,8 @@ impl Serializer for &mut Encoder {
         Ok(self)
     }
 
-    fn serialize_tuple_struct(self, _: &'static str, _: usize) -> Result<Self, KeyError> {
+    fn serialize_tuple_struct(self, name: &'static str, count: usize) -> Result<Self, KeyError> {
+        self.tuples.push((name, count));
         Ok(self)
     }
 
@@ -171,9 +177,10 @@ impl Serializer for &mut Encoder {
         self,
         _: &'static str,
         number: u32,
-        _: &'static str,
-        _: usize,
+        name: &'static str,
+        count: usize,
     ) -> Result<Self, KeyError> {
+        self.tuples.push((name, count));
         self.push_variant(number)?;
         Ok(self)
     }

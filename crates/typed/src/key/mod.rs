@@ -15,6 +15,9 @@
 //! No encoding of a type is a prefix of another encoding of the same type. So tuples compare part
 //! by part, and the bytes of the first parts are a prefix of exactly those keys that begin with
 //! these parts.
+//!
+//! This holds for types whose values serde always writes in one form. A `HashSet` is a sequence in
+//! the order of its hasher, so equal sets may be different keys: use a `BTreeSet`.
 
 mod decode;
 mod encode;
@@ -44,14 +47,47 @@ const WIDE_VARIANT: u8 = u8::MAX;
 /// ```
 ///
 /// # Errors
-/// Maps, and fields that are left out depending on their values, have no encoding.
+/// Maps, and named fields that are left out depending on their values, have no encoding. If a tuple
+/// struct or a tuple variant leaves out a field (`skip_serializing_if`), serde does not tell, and
+/// the bytes may be those of another key. A [`TypedKeyspace`](crate::TypedKeyspace) knows how many
+/// fields such a type declares, and refuses the key.
 pub fn encode<K: Serialize + ?Sized>(key: &K) -> Result<Vec<u8>> {
-    encode::encode(key).map_err(|error| {
-        Error::invalid(
-            format!("a {} cannot be a key: {}", std::any::type_name::<K>(), error.what),
-            "use integers, strings, tuples, structs and enums, whose order bytes can keep",
-        )
-    })
+    Ok(encode::encode(key).map_err(refused::<K>)?.bytes)
+}
+
+/// Encodes a key of a keyspace of `K`. No field may be left out.
+pub(crate) fn encode_of<K: Serialize + DeserializeOwned>(key: &K) -> Result<Vec<u8>> {
+    encode_checked::<K, K>(key, false)
+}
+
+/// Encodes a prefix of keys of a keyspace of `K` in the same way.
+pub(crate) fn encode_prefix_of<K: DeserializeOwned, P: Serialize>(prefix: &P) -> Result<Vec<u8>> {
+    encode_checked::<K, P>(prefix, true)
+}
+
+/// Compares the numbers of fields with those that the type declares to a decoder. Up to the first
+/// tuple with a field left out, the bytes are those of a whole key, so the decoder gets there.
+fn encode_checked<K: DeserializeOwned, P: Serialize>(key: &P, is_prefix: bool) -> Result<Vec<u8>> {
+    let encoded = encode::encode(key).map_err(refused::<P>)?;
+    if encoded.tuples.is_empty() {
+        return Ok(encoded.bytes);
+    }
+    let declared = decode::declared::<K>(&encoded.bytes, is_prefix);
+    let mut pairs = encoded.tuples.iter().zip(&declared);
+    match pairs.find(|((_, written), declared)| written != *declared) {
+        None => Ok(encoded.bytes),
+        Some(((name, written), declared)) => Err(refused::<P>(KeyError::new(format!(
+            "fields of its tuple {name} are left out at times (written: {written}, declared: \
+             {declared})"
+        )))),
+    }
+}
+
+fn refused<K: ?Sized>(error: KeyError) -> Error {
+    Error::invalid(
+        format!("a {} cannot be a key: {}", std::any::type_name::<K>(), error.what),
+        "use integers, strings, tuples, structs and enums, whose order bytes can keep",
+    )
 }
 
 /// The key that the bytes encode.
