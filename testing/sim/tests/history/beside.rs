@@ -17,6 +17,12 @@ use super::open;
 
 /// A store whose writer takes leases away at once, and an archiver of it.
 fn archived(seed: u64) -> (Options, Store, SimStorage, Archiver) {
+    let (options, store, [_, disk], archiving) = archived_with_source(seed);
+    (options, store, disk, archiving)
+}
+
+/// The same, with the storage of the store.
+fn archived_with_source(seed: u64) -> (Options, Store, [SimStorage; 2], Archiver) {
     let options = placed(options(seed, Background::Manual), ValuePlacement::Inline);
     let options = options.follower_keep_bytes(1);
     let (source, disk) = (SimStorage::new(seed), SimStorage::new(seed + 1));
@@ -24,7 +30,7 @@ fn archived(seed: u64) -> (Options, Store, SimStorage, Archiver) {
     store.put("first", "1").expect("no faults");
     let mut archiving = archiver(&disk, &source).expect("it begins");
     archiving.advance(Duration::ZERO).expect("no faults");
-    (options, store, disk, archiving)
+    (options, store, [source, disk], archiving)
 }
 
 /// Writes what the archiver does not see before it has gone from the log.
@@ -59,6 +65,35 @@ fn an_archive_that_begins_again_on_a_full_disk_tells_what_it_lacks() {
         let parts = backups(&disk).archives().expect("whole");
         let last = parts.last().expect("it has begun again");
         assert_eq!(last.from_seq, based.backup.last_seq, "{at}");
+        assert_eq!(last.from_ms, Some(based.backup.time_ms), "{at}");
+    }
+    assert!(struck > 10, "{struck}");
+}
+
+/// The same for an archiver that finds no room when it begins: the next one tells of the gap.
+#[test]
+fn an_archiver_that_finds_no_room_to_begin_hides_no_gap() {
+    let mut struck = 0;
+    for at in 0..60 {
+        let (_options, store, [source, disk], archiving) = archived_with_source(3);
+        let archived_seq = archiving.position().seq();
+        drop(archiving);
+        outrun(&store);
+        let (kind, at_op) = (FaultKind::NoSpace, disk.ops() + at);
+        disk.inject(Fault { at_op, kind, sticky: true, category: None });
+        let first = archiver(&disk, &source);
+        struck += u32::from(first.is_err());
+        disk.clear_faults();
+        let mut archiving = match first {
+            Ok(archiving) => archiving,
+            Err(_) => archiver(&disk, &source).expect("there is room again"),
+        };
+        let round = archiving.advance(Duration::ZERO).expect("there is room again");
+        let based = round.based.unwrap_or_else(|| panic!("{at}: it tells of no gap"));
+        let lacks = based.lacks.expect("it does not begin");
+        assert_eq!(lacks, (archived_seq, based.backup.last_seq), "{at}");
+        let parts = backups(&disk).archives().expect("whole");
+        let last = parts.last().expect("it has begun again");
         assert_eq!(last.from_ms, Some(based.backup.time_ms), "{at}");
     }
     assert!(struck > 10, "{struck}");

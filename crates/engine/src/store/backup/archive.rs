@@ -183,7 +183,8 @@ impl Archiver {
         Ok(archiver)
     }
 
-    /// Begins after a backup. Should the disk have no room for that, a later round does it.
+    /// Begins after a backup. Should the disk have no room for that, a later round does it, or the
+    /// next archiver begins with another backup.
     fn begin_at(&mut self, based: Based) -> Result<()> {
         self.position = self.changes.position();
         (self.whole, self.whole_file, self.is_cut_short) = (self.position, None, false);
@@ -234,11 +235,10 @@ impl Archiver {
 
     /// Begins again with a backup.
     fn begin_again(&mut self) -> Result<Archiving> {
-        // An earlier backup counts only once the archive goes on from it.
-        let lacked = match (&self.based, self.begun_ms) {
-            (Some(based), Some(_)) => based.lacks.map(|(from, _)| from),
-            _ => Some(self.whole.seq()),
-        };
+        // A backup that was not reported yet, or from which the archive did not go on yet, is
+        // passed over: what it lacked is lacked still.
+        let earlier = self.based.as_ref().and_then(|based| based.lacks).map(|(from, _)| from);
+        let lacked = earlier.or(self.begun_ms.is_none().then(|| self.whole.seq()));
         let (changes, based) = base(&self.backups, &self.store, &self.leases, lacked)?;
         (self.writer, self.changes) = (None, changes);
         self.begin_at(based)?;

@@ -378,18 +378,28 @@ fn verify_file(storage: &dyn Storage, number: u64, is_last: bool) -> Result<Opti
     }
 }
 
-/// Completes the archive that another archiver left. The last file is removed if a crash left it
-/// without its begin record: before a later file it would look damaged. Bytes written to it are
-/// made durable before anything continues after it.
+/// Completes the archive that another archiver left. The last file is removed if a crash or a full
+/// disk left it without its begin record, which would look damaged before a later file, or without
+/// another one: a part that has nothing yet would hide what the archive lacks before it. Bytes
+/// written to it are made durable before anything continues after it.
 pub(super) fn make_whole(storage: &dyn Storage) -> Result<()> {
     let Some(last) = archives(storage)?.pop() else { return Ok(()) };
-    match open(storage, last, true)? {
+    let begun = open(storage, last, true)?.map(|opened| has_records(opened.reader)).transpose()?;
+    match begun.filter(|has_records| *has_records) {
         None => {
             storage.remove(&archive_name(last))?;
             Ok(storage.sync_dir()?)
         }
         Some(_) => Ok(storage.open(&archive_name(last), Category::Other)?.sync()?),
     }
+}
+
+/// Whether there are records after the begin record, even behind damage.
+fn has_records(mut reader: LogReader) -> Result<bool> {
+    let Next::End { offset } = reader.next()? else { return Ok(true) };
+    let mut later = 0;
+    reader.scan_after(offset, |_, _| later += 1)?;
+    Ok(later > 0)
 }
 
 /// Cuts a file to the part that is known to be durable; removes it if there is no such part.
