@@ -17,7 +17,7 @@ use runstone_storage::{Access, LockMode, PosixStorage, Storage, StorageLock};
 use super::changes::apply::Applier;
 use super::changes::{Changes, ChangesFrom, NotedKeyspace, Position, ROUND_BYTES};
 use super::follow::cut::{self, Cut};
-use super::open::LOCK_NAME;
+use super::open::{LOCK_NAME, is_own_file};
 use super::{Keyspace, Store};
 use crate::error::{Error, Result};
 use crate::keys::codec::{Reader, Truncated, put_bytes, put_varint, take_list, take_u32};
@@ -100,34 +100,33 @@ impl Mirror {
         options: Options,
     ) -> Result<Mirror> {
         if is_empty(&*target)? {
+            // Before the lock: a source that cannot be read leaves nothing in the directory.
+            let changes = Changes::begin(Arc::clone(&source), leases, ChangesFrom::Now)?;
+            let cut = Cut::take(Arc::clone(&source), leases)?;
             // Two processes that copy into one directory would mix their files.
             let lock = lock(&*target)?;
             if is_empty(&*target)? {
-                let made = Mirror::copy(source, leases, (Arc::clone(&target), lock), options);
-                return made.inspect_err(|error| {
-                    // Half a copy is of no use, and a mirror could not begin beside its files.
-                    if !error.is_in_use() {
-                        remove_all(&*target);
-                    }
-                });
+                // Half a copy is of no use, and a mirror could not begin beside its files.
+                cut.write_store(&target).inspect_err(|_| remove_all(&*target))?;
+                drop(lock);
+                let made = Mirror::of_copy((source, leases), (changes, cut), &target, options);
+                return made.inspect_err(|_| remove_copy(&*target));
             }
         }
         Mirror::resume(source, leases, target, options)
     }
 
-    fn copy(
-        source: Arc<dyn Storage>,
-        leases: &Arc<dyn Storage>,
-        (target, lock): (Arc<dyn Storage>, Box<dyn StorageLock>),
+    /// Makes a mirror of a copy.
+    fn of_copy(
+        (source, leases): (Arc<dyn Storage>, &Arc<dyn Storage>),
+        (mut changes, cut): (Changes, Cut),
+        target: &Arc<dyn Storage>,
         options: Options,
     ) -> Result<Mirror> {
-        let mut changes = Changes::begin(Arc::clone(&source), leases, ChangesFrom::Now)?;
-        let cut = Cut::take(Arc::clone(&source), leases)?;
         let known = cut.keyspaces();
         let (source_uid, last_seq) = (cut.state.uid, cut.last_seq);
-        cut.write_store(&target)?;
-        drop((cut, lock));
-        let store = Store::open_on(target, options)?;
+        drop(cut);
+        let store = Store::open_on(Arc::clone(target), options)?;
         let own = store.open_keyspace(MIRROR_KEYSPACE, None)?;
         changes.pass_through(last_seq)?;
         let applier = Applier::new(store, &known, Some(MIRROR_KEYSPACE))?;
@@ -151,8 +150,10 @@ impl Mirror {
             let hint = "choose a new directory, or the mirror of this store";
             Error::invalid(format!("{place} {what}"), hint)
         };
-        // A copy that was killed has no CURRENT yet: that is no damage.
-        if read_current(&*target)?.is_none() {
+        // A copy that was killed has no CURRENT yet: that is no damage. A directory with files of
+        // others gets no lock.
+        let is_ours = target.list()?.iter().all(|file| is_own_file(&file.name));
+        if is_ours && read_current(&*target)?.is_none() {
             drop(lock(&*target)?);
             return Err(unfit("is no mirror, or its first copy did not end"));
         }
@@ -279,6 +280,13 @@ fn lock(target: &dyn Storage) -> Result<Box<dyn StorageLock>> {
 /// Whether a directory has no file but the lock, which stays when a first copy was cut short.
 fn is_empty(target: &dyn Storage) -> Result<bool> {
     Ok(target.list()?.iter().all(|file| file.name == LOCK_NAME))
+}
+
+/// Removes a copy that became no mirror, unless somebody has opened it meanwhile.
+fn remove_copy(target: &dyn Storage) {
+    if let Ok(_lock) = lock(target) {
+        remove_all(target);
+    }
 }
 
 fn remove_all(target: &dyn Storage) {

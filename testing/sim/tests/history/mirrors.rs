@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use runstone::seeded::Bug;
-use runstone::storage::Storage;
+use runstone::storage::{Category, Storage};
 use runstone::{Background, Error, MIRROR_KEYSPACE, Mirror, Options, ValuePlacement};
 use runstone_fault_storage::{Fault, FaultKind, SimStorage};
 use runstone_policy::registry::POLICIES;
@@ -239,6 +239,19 @@ fn two_mirrors_do_not_begin_in_one_directory() {
     let mirror = Mirror::open_on(hooked, Arc::new(target.clone()), options).expect("it is first");
     assert!(met.load(SeqCst));
     assert_eq!(contents(mirror.store()), contents(&store));
+}
+
+/// A directory that a mirror refuses is left as it was.
+#[test]
+fn a_mirror_that_is_refused_leaves_no_lock() {
+    let options = Options::default().background(Background::Manual);
+    let (source, target) = (SimStorage::new(1), SimStorage::new(2));
+    assert!(mirror(&source, &target, &options).is_err(), "the source is no store");
+    assert!(target.list().expect("a list").is_empty());
+    drop(open(&source, &options).expect("no faults"));
+    target.create("letter.txt", Category::Other).expect("no faults");
+    let refused = mirror(&source, &target, &options).map(drop).expect_err("files of others");
+    assert_eq!(target.list().expect("a list").len(), 1, "{refused}");
 }
 
 /// A first copy that was killed is told as such.
