@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use runstone::{
-    Background, Change, Changes, ChangesFrom, Kind, OnGap, Options, Position, Store, WalMode,
+    Background, Batch, Change, Changes, ChangesFrom, Kind, OnGap, Options, Position, Store,
+    WalMode, WriteOptions,
 };
 use runstone_fault_storage::SimStorage;
 use runstone_sim::random::{Random, seeds};
@@ -119,6 +120,15 @@ fn a_position_of_a_forgotten_history_is_told_as_such() {
     let end = format!("lies behind the end of the log, number {}", position.seq());
     assert!(what.contains(&end), "{what}");
     assert!(hint.contains("begin anew"), "{hint}");
+    // Inside of a batch whose log was flushed, and is kept.
+    let mut batch = Batch::new();
+    ["a", "b"].iter().for_each(|key| batch.put(store.default_keyspace(), key, "").expect("puts"));
+    store.write(&batch, WriteOptions::default()).expect("no faults");
+    store.flush().expect("no faults");
+    let history = position.to_string().split_once('@').expect("both").1.to_string();
+    let inside = format!("{}@{history}", position.seq() + 1).parse().expect("a position");
+    let (what, _) = after(&disk, inside);
+    assert!(what.contains("lies inside a batch that ends at number"), "{what}");
     for _ in 0..70 {
         disk = disk.process_crash();
         store = open(&disk, &options).expect("it opens");

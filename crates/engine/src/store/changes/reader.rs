@@ -182,6 +182,7 @@ impl HistoryReader {
         let start_seq = self.manifest.state.log_start_seq;
         let found = LogTail::after(&self.storage, position.seq())?;
         let end = found.as_ref().map_or(start_seq - 1, LogTail::last_seq);
+        let is_inside = found.as_ref().is_some_and(|log| log.last_seq() > position.seq());
         match found.filter(|_| end == position.seq()) {
             Some(log) => {
                 let reaches_back = log.begins_at() <= position.seq();
@@ -192,7 +193,7 @@ impl HistoryReader {
             }
             // Everything up to the position is in tables, and the log begins after it.
             None if start_seq == position.seq() + 1 => self.tell_keyspaces(position.seq())?,
-            None if start_seq > position.seq() => return Err(self.gone(Gone::Log)),
+            None if start_seq > position.seq() && !is_inside => return Err(self.gone(Gone::Log)),
             None => return Err(no_position(position, end)),
         }
         self.read.own_seq = position.seq();
