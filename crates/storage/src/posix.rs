@@ -42,7 +42,10 @@ pub enum Access {
 /// A directory of the file system.
 #[derive(Debug)]
 pub struct PosixStorage {
+    /// Absolute: the process may change its working directory.
     directory: PathBuf,
+    /// The directory as the caller named it, for messages.
+    place: PathBuf,
     /// Open from the start, so that syncing it needs no descriptor when there may be no descriptor
     /// left; `None` if each sync opens it.
     open_directory: Option<File>,
@@ -65,8 +68,11 @@ impl PosixStorage {
             return Err(failed(Operation::Open, io::ErrorKind::NotADirectory.into()));
         }
         let open_directory = File::open(path).map_err(|source| failed(Operation::Open, source))?;
+        let directory =
+            std::path::absolute(path).map_err(|source| failed(Operation::Open, source))?;
         Ok(PosixStorage {
-            directory: path.to_path_buf(),
+            directory,
+            place: path.to_path_buf(),
             open_directory: Some(open_directory),
             is_read_only: access == Access::ReadOnly,
             counters: Arc::default(),
@@ -90,7 +96,7 @@ impl PosixStorage {
 
     fn failed(&self, operation: Operation, name: &str, source: io::Error) -> Error {
         let source = full::explained(source, &self.directory);
-        Error::new(operation, self.directory.join(name).display().to_string(), source)
+        Error::new(operation, self.place.join(name).display().to_string(), source)
     }
 
     /// The path of `name`, if the storage may be changed.
@@ -294,7 +300,7 @@ impl Storage for PosixStorage {
     }
 
     fn location(&self) -> String {
-        self.directory.display().to_string()
+        self.place.display().to_string()
     }
 
     fn directory(&self) -> Option<&Path> {

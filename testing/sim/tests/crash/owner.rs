@@ -29,6 +29,7 @@ use rustix::process::{Pid, WaitOptions, waitpid};
 
 const CHILD: &str = "RUNSTONE_FORK_TEST_STORE";
 const DYING: &str = "RUNSTONE_FORK_TEST_DYING";
+const MOVING: &str = "RUNSTONE_FORK_TEST_MOVING";
 const PUTS: u32 = 1_000;
 
 fn options(placement: ValuePlacement, background: Background) -> Options {
@@ -534,6 +535,38 @@ fn a_fork_of_the_process_changes_nothing() {
         check(&store, PUTS + 10);
         assert!(store.verify().expect("verify").is_clean());
     }
+}
+
+/// Not a test of its own: a process that opens a store by a relative path and goes elsewhere.
+#[test]
+fn child_that_changes_its_directory() {
+    let Ok(elsewhere) = std::env::var(MOVING) else { return };
+    let store = Store::open("store", manual()).expect("open");
+    (0..PUTS).for_each(|i| put(&store, i).expect("put"));
+    std::env::set_current_dir(elsewhere).expect("is there");
+    (PUTS..2 * PUTS).for_each(|i| put(&store, i).expect("put"));
+    store.flush().expect("flush");
+    assert!(store.verify().expect("verify").is_clean());
+    store.close().expect("close");
+}
+
+/// Once, files were made where the process had gone, and the store stopped because its lock was
+/// not there.
+#[test]
+fn a_store_stays_where_it_was_opened() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let elsewhere = tempfile::tempdir().expect("temporary directory");
+    let output = Command::new(std::env::current_exe().expect("own path"))
+        .args(["owner::child_that_changes_its_directory", "--exact", "--nocapture"])
+        .current_dir(&directory)
+        .env(MOVING, elsewhere.path())
+        .output()
+        .expect("spawn");
+    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+    assert!(files(elsewhere.path()).is_empty());
+    let store = Store::open(directory.path().join("store"), manual()).expect("reopen");
+    check(&store, 2 * PUTS);
 }
 
 /// Not a test of its own: a process that forks and dies, with a writer and a follower. The fork
