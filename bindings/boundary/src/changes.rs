@@ -252,24 +252,25 @@ pub struct WriteReader {
 #[derive(Debug)]
 enum Pieces {
     One(Option<Batch>),
-    Many(Receiver<Result<Batch>>),
+    Many(Receiver<Result<Option<Batch>>>),
+    /// Reading failed. It is told at each call: a load of which a part is missing must not look
+    /// complete.
+    Failed(Failure),
 }
 
 /// Reads a load in a thread, because the load hands out its entries and cannot be asked for them.
-/// The thread is at most one piece ahead, and ends with the receiver.
-fn pieces_of(load: Load) -> Result<Receiver<Result<Batch>>> {
+/// The thread is at most one piece ahead, and ends with the receiver. `None` marks the end.
+fn pieces_of(load: Load) -> Result<Receiver<Result<Option<Batch>>>> {
     let (sender, receiver) = sync_channel(0);
     let read = move || {
         let mut is_over = false;
         let outcome = load.read(|batch| {
-            is_over = sender.send(Ok(batch.clone())).is_err();
+            is_over = sender.send(Ok(Some(batch.clone()))).is_err();
             if is_over { Err(Error::Closed) } else { Ok(()) }
         });
-        if let Err(error) = outcome
-            && !is_over
-        {
+        if !is_over {
             // Nobody may wait for it any more.
-            let _ = sender.send(Err(error.into()));
+            let _ = sender.send(outcome.map(|()| None).map_err(Failure::from));
         }
     };
     let begun = thread::Builder::new().name("runstone-load".into()).spawn(read);
@@ -282,12 +283,21 @@ impl WriteReader {
     /// The next writes, in order; `None` if there are no more.
     ///
     /// # Errors
-    /// Those of [`Load::read`].
+    /// Those of [`Load::read`]. Later calls return the same error.
     pub fn read(&mut self) -> Result<Option<Vec<OneWrite>>> {
-        let piece = match &mut self.source {
-            Pieces::One(batch) => batch.take(),
-            Pieces::Many(receiver) => receiver.recv().ok().transpose()?,
+        let read = match &mut self.source {
+            Pieces::One(batch) => Ok(batch.take()),
+            Pieces::Failed(failure) => Err(failure.clone()),
+            Pieces::Many(receiver) => receiver.recv().unwrap_or_else(|_| {
+                Err(Failure::new(Code::Internal, "the thread that reads a load has panicked"))
+            }),
         };
+        match &read {
+            Ok(None) => self.source = Pieces::One(None),
+            Err(failure) => self.source = Pieces::Failed(failure.clone()),
+            Ok(Some(_)) => {}
+        }
+        let piece = read?;
         Ok(piece.map(|batch| batch.operations().map(|one| self.write(&one)).collect()))
     }
 
@@ -334,6 +344,30 @@ mod tests {
 
     fn open(dir: &Path, from: ChangesFrom) -> ChangeReader {
         ChangeReader::open(dir, from.into()).expect("a store")
+    }
+
+    /// A load whose reading failed once seemed complete at the next call.
+    #[test]
+    fn a_load_that_cannot_be_read_never_ends() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let store = Store::open(dir.path(), Options::default()).expect("opens");
+        let mut reader = open(dir.path(), ChangesFrom::Now);
+        let entries = (0..1_000u32).map(|i| (i.to_be_bytes(), [7; 100]));
+        store.default_keyspace().bulk_load(entries).expect("room");
+        let mut found = std::iter::from_fn(|| reader.next(Duration::ZERO).expect("readable"));
+        let load = found.find(|change| change.kind == ChangeKind::Loaded);
+        let mut writes = load.expect("it was loaded").writes().expect("a thread");
+        for file in std::fs::read_dir(dir.path()).expect("lists") {
+            let path = file.expect("reads").path();
+            if path.extension().is_some_and(|extension| extension == "table") {
+                let len = path.metadata().expect("is there").len() as usize;
+                std::fs::write(path, vec![0; len]).expect("damages");
+            }
+        }
+        let first = writes.read().expect_err("damaged");
+        for _ in 0..3 {
+            assert_eq!(writes.read().expect_err("still"), first);
+        }
     }
 
     #[test]
