@@ -105,6 +105,10 @@ impl OpenOptions {
             &mut options.filter_bits_per_key,
             self.filter_bits_per_key.map(|bits| f64::from(bits).into()),
         );
+        // A table is cut between blocks at best.
+        let least = u64::from(options.block_bytes);
+        let table_bytes = &mut custom::options_mut(&mut options).table_bytes;
+        *table_bytes = least.max(*table_bytes);
         if let Some(codec) = self.compression {
             options.compression = vec![codec];
         }
