@@ -262,7 +262,7 @@ impl Runner {
         let turn = claims.turns.compaction;
         for (from, to) in [(Included(turn), Unbounded), (Unbounded, Excluded(turn))] {
             let mut next = claims.unsettled.range((from, to)).next().copied();
-            // Step by step, because there may be very many, and the first usually has a job.
+            // The numbers are not copied: there may be very many, and the first usually has a job.
             while let Some(id) = next {
                 if let Some(job) = self.compaction_by_id(claims, keyspaces, id) {
                     return Some(job);

@@ -209,7 +209,7 @@ impl Archiver {
     ///
     /// # Errors
     /// Those of [`Changes::next`] and [`Backups::create`]; a full disk. The archive stays whole,
-    /// and the next call continues. [`Error::InUse`] if the archive has to begin again with a
+    /// and the next call continues. [`Error::InUse`] if the archive must begin again with a
     /// backup while another process makes one or prunes.
     pub fn advance(&mut self, most: Duration) -> Result<Archiving> {
         let mut outcome = self.append_changes(most);

@@ -207,7 +207,7 @@ impl Chain {
         self.has(history.id, seq)
     }
 
-    /// Whether it contains the state of a history after a sequence number.
+    /// Whether the chain has the state of a history after a sequence number.
     pub(super) fn has(&self, history: u64, seq: SeqNo) -> bool {
         let common = self.common.get(&history);
         common.is_some_and(|common| seq <= *common) && self.from <= seq && seq <= self.through.seq()

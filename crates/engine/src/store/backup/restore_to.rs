@@ -264,11 +264,11 @@ fn no_such(chains: &[Chain], moment: Moment) -> Error {
             format!("the archive has no such moment; it has numbers {}", parts.join(", "))
         }
     };
-    Error::invalid(what, "choose a moment that it has, or restore a backup")
+    Error::invalid(what, "choose a moment of the archive, or restore a backup")
 }
 
-/// 1. The end lies where the clock passes the time, in whichever part. The clock may have been far
-///    ahead when a part began, so no part is left out because of its first time.
+/// 1. The clock passes the time at the end, in any part. It may have been far ahead when a part
+///    began, so the search looks at each part, whatever its first time is.
 /// 2. What follows the end of a part is known only for the last part.
 /// 3. If the clock went back, it passes a time more than once.
 fn find_time(chains: &[Chain], ms: u64) -> Result<Option<(&Chain, End)>> {
