@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use runstone_random::Random;
+use runstone_storage::fork::Process;
 use runstone_storage::{Category, LockMode, Storage, StorageLock};
 
 use super::archived::{self, Archived, archive_name, note_of};
@@ -77,6 +78,8 @@ pub struct Archiver {
     based: Option<Based>,
     /// The time of this backup, until it is durable in the archive.
     begun_ms: Option<u64>,
+    /// Whose archiver it is: the file belongs to the process that holds the lock.
+    process: Process,
     _lock: Box<dyn StorageLock>,
 }
 
@@ -175,6 +178,7 @@ impl Archiver {
             lacks_time: false,
             based: None,
             begun_ms: None,
+            process: Process::current(),
             _lock: lock,
         };
         if let Some(based) = based {
@@ -210,8 +214,11 @@ impl Archiver {
     /// # Errors
     /// Those of [`Changes::next`] and [`Backups::create`]; a full disk. The archive stays whole,
     /// and the next call continues. [`Error::InUse`] if the archive must begin again with a
-    /// backup while another process makes one or prunes.
+    /// backup while another process makes one or prunes. [`Error::OtherProcess`] in a fork.
     pub fn advance(&mut self, most: Duration) -> Result<Archiving> {
+        if !self.process.is_current() {
+            return Err(Error::OtherProcess);
+        }
         let mut outcome = self.append_changes(most);
         if outcome.as_ref().is_err_and(ends_history) {
             self.cut_short();
@@ -252,9 +259,11 @@ impl Archiver {
             archived::cut(&*self.backups.storage, number, bytes)?;
         }
         archived::make_whole(&*self.backups.storage)?;
+        // Done: should the rest fail, there may be no such file any more when this is tried again.
+        self.whole_file = None;
         let store = Arc::clone(&self.store);
         self.changes = Changes::begin(store, &self.leases, ChangesFrom::After(self.whole))?;
-        (self.whole_file, self.is_cut_short) = (None, false);
+        self.is_cut_short = false;
         Ok(())
     }
 
