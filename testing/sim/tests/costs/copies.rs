@@ -5,6 +5,7 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use allocation_counter::{measure, opt_out};
 use runstone::storage::{Category, Counters, Error, FileInfo, LockMode, MemoryStorage, Operation};
@@ -151,6 +152,25 @@ fn a_backup_costs_the_same_after_any_number_of_others() {
     println!("{few} files opened after few backups, {many} after many, {listings} listings");
     assert!(many <= few + 2, "{many} files opened after many backups, {few} after few");
     assert!(listings <= 2, "{listings} listings of the directory");
+}
+
+/// Once, a prune read the whole archive.
+#[test]
+fn a_prune_reads_only_the_beginnings_of_an_archive() {
+    let (source, disk) = (Arc::new(Counted::default()), Arc::new(Counted::default()));
+    let store = open(&source);
+    let backups = Backups::open_on(storage(&disk)).expect("it is empty");
+    let mut archiver = backups.archive_on(storage(&source)).expect("begins");
+    for number in 0..8_000u64 {
+        store.put(number.to_be_bytes(), [7; 1_000]).expect("puts");
+    }
+    while !archiver.advance(Duration::ZERO).expect("archives").is_drained {}
+    backups.create_on(storage(&source)).expect("a backup");
+    let read = || disk.inner.counters().snapshot(Category::Other).read_bytes;
+    let before = read();
+    assert_eq!(backups.prune(1).expect("prunes"), 1);
+    let bytes = read() - before;
+    assert!(bytes < 1 << 20, "{bytes} bytes");
 }
 
 fn names(disk: &Counted, kind: &str) -> usize {

@@ -99,6 +99,33 @@ fn an_archiver_that_finds_no_room_to_begin_hides_no_gap() {
     assert!(struck > 10, "{struck}");
 }
 
+/// A full disk takes a round that has begun a file, and the log goes on without the archiver. Once,
+/// the archiver looked for ever for the file, which it had removed itself.
+#[test]
+fn an_archiver_goes_on_when_its_file_had_nothing() {
+    let mut struck = 0;
+    for at in 0..30 {
+        let (_options, store, [source, disk], archiving) = archived_with_source(3);
+        drop(archiving);
+        let mut archiving = archiver(&disk, &source).expect("it goes on");
+        store.put("second", "2").expect("no faults");
+        let (kind, at_op) = (FaultKind::NoSpace, disk.ops() + at);
+        disk.inject(Fault { at_op, kind, sticky: true, category: None });
+        let first = archiving.advance(Duration::ZERO);
+        struck += u32::from(first.is_err());
+        outrun(&store);
+        for _ in 0..2 {
+            let full = archiving.advance(Duration::ZERO);
+            assert!(first.is_ok() || full.is_err(), "{at}: {full:?}");
+        }
+        disk.clear_faults();
+        let round = archiving.advance(Duration::ZERO);
+        let round = round.unwrap_or_else(|error| panic!("{at}: {error}"));
+        assert!(first.is_ok() || round.based.is_some_and(|based| based.lacks.is_some()), "{at}");
+    }
+    assert!(struck > 2, "{struck}");
+}
+
 /// A backup or a prune in another process is not the end of an archiver that has to begin again.
 #[test]
 fn an_archiver_goes_on_after_others_have_used_its_directory() {

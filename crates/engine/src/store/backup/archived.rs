@@ -340,6 +340,32 @@ pub(super) fn archives(storage: &dyn Storage) -> Result<Vec<u64>> {
     Ok(numbers(&storage.list()?, "archive"))
 }
 
+/// The first file that a restore from a backup may need, by the begin records of the files. `None`
+/// if no file goes on with the history of the backup from before the backup. O(files): a prune
+/// every night must not read the archive.
+pub(super) fn first_needed(
+    storage: &dyn Storage,
+    history: &History,
+    seq: SeqNo,
+) -> Result<Option<u64>> {
+    let mut needed = None;
+    let numbers = archives(storage)?;
+    for number in &numbers {
+        let file = match open(storage, *number, numbers.last() == Some(number)) {
+            // An archiver on a full disk removes the file that it has just begun.
+            Err(error) if is_pruned(&error) => continue,
+            opened => opened?,
+        };
+        let Some(file) = file else { continue };
+        let common = file.history.last_common(history.id);
+        // A file that ends at the number of the backup may have notes that came after the backup.
+        if file.from < seq && common.is_some_and(|common| seq <= common) {
+            needed = Some(*number);
+        }
+    }
+    Ok(needed)
+}
+
 /// What is damaged in the archive. O(its bytes).
 pub(super) fn verify(storage: &dyn Storage) -> Result<Vec<Damage>> {
     let mut damage = Vec::new();
@@ -402,16 +428,22 @@ fn has_records(mut reader: LogReader) -> Result<bool> {
     Ok(later > 0)
 }
 
-/// Cuts a file to the part that is known to be durable; removes it if there is no such part.
+/// Cuts a file to the part that is known to be durable; removes it if there is no such part. A file
+/// that is not there any more was removed by an earlier attempt.
 pub(super) fn cut(storage: &dyn Storage, number: u64, bytes: u64) -> Result<()> {
     let name = archive_name(number);
-    if bytes == 0 {
-        return match storage.remove(&name) {
-            Err(error) if !error.is_not_found() => Err(error.into()),
-            _ => Ok(storage.sync_dir()?),
-        };
+    let outcome = match bytes {
+        0 => storage.remove(&name),
+        _ => shorten(storage, &name, bytes),
+    };
+    match outcome {
+        Err(error) if !error.is_not_found() => Err(error.into()),
+        _ => Ok(storage.sync_dir()?),
     }
-    let file = storage.open(&name, Category::Other)?;
+}
+
+fn shorten(storage: &dyn Storage, name: &str, bytes: u64) -> runstone_storage::Result<()> {
+    let file = storage.open(name, Category::Other)?;
     if file.len()? > bytes {
         file.set_len(bytes)?;
         file.sync()?;

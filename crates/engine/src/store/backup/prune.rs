@@ -75,10 +75,8 @@ impl Backups {
             Ok(true)
         })?;
         let Some(oldest) = oldest.filter(|_| damaged.is_empty()) else { return Ok(()) };
-        let chains = archived::chains(&*self.storage)?;
-        let own = chains.iter().rev().find(|one| one.holds(&oldest.state.history, oldest.last_seq));
-        let needed = own.and_then(|chain| chain.files_after(oldest.last_seq).next());
-        let needed = needed.map(|file| file.number);
+        let history = &oldest.state.history;
+        let needed = archived::first_needed(&*self.storage, history, oldest.last_seq)?;
         for number in archived::archives(&*self.storage)? {
             if needed.is_some_and(|needed| number < needed) {
                 self.storage.remove(&archived::archive_name(number))?;
