@@ -1,7 +1,6 @@
 //! Restores a store as of a moment between backups: the newest backup before it, and then the
 //! changes of the archive up to it.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -267,6 +266,13 @@ fn no_such(chains: &[Chain], moment: Moment) -> Error {
     Error::invalid(what, "choose a moment of the archive, or restore a backup")
 }
 
+/// How a user names a moment of a chain: a number of which only one history knows is enough.
+fn told(chains: &[Chain], chain: &Chain, seq: SeqNo) -> String {
+    let history = chain.through.history();
+    let is_only = chains.iter().all(|one| one.through.history() == history);
+    if is_only { seq.to_string() } else { Position::new(history, seq).to_string() }
+}
+
 /// 1. The clock passes the time at the end, in any part. It may have been far ahead when a part
 ///    began, so the search looks at each part, whatever its first time is.
 /// 2. What follows the end of a part is known only for the last part.
@@ -287,9 +293,10 @@ fn find_time(chains: &[Chain], ms: u64) -> Result<Option<(&Chain, End)>> {
     {
         return Ok(Some((&chains[last.0], End { seq: seq_of(last), times: last.1 + 1 })));
     }
+    let told = |at: usize, seq| told(chains, &chains[at], seq);
     if !ends.is_empty() {
-        let seqs: BTreeSet<SeqNo> = ends.iter().map(seq_of).collect();
-        let numbers: Vec<String> = seqs.iter().map(SeqNo::to_string).collect();
+        let mut numbers: Vec<String> = ends.iter().map(|one| told(one.0, seq_of(one))).collect();
+        numbers.dedup();
         let numbers = numbers.join(" and ");
         let what = format!("the clock went back: that time was at numbers {numbers}");
         return Err(Error::invalid(what, "restore to one of these numbers"));
@@ -297,11 +304,11 @@ fn find_time(chains: &[Chain], ms: u64) -> Result<Option<(&Chain, End)>> {
     // A part that has begun by then has also ended.
     let has_any = |chain: &Chain| chain.times.iter().any(|(_, told)| *told <= ms);
     let Some(at) = chains.iter().rposition(has_any) else { return Ok(None) };
-    let (chain, next) = (&chains[at], chains.get(at + 1));
-    let seq = chain.times.last().map_or(chain.from, |(seq, _)| *seq);
-    let begins = next.map_or(seq, |next| next.from);
+    let seq = chains[at].times.last().map_or(chains[at].from, |(seq, _)| *seq);
+    let ends = told(at, seq);
+    let begins = chains.get(at + 1).map_or_else(|| ends.clone(), |next| told(at + 1, next.from));
     let what = format!(
-        "the archive has nothing of that time: one part ends at number {seq}, and the next one \
+        "the archive has nothing of that time: one part ends at number {ends}, and the next one \
          begins with number {begins}"
     );
     Err(Error::invalid(what, "restore to one of these numbers"))
@@ -359,6 +366,12 @@ mod tests {
             };
             assert!(found.contains(wanted), "{parts:?} at {ms}: {found}");
         }
+        // Two parts are of different histories, which use the same numbers.
+        let mut two = chains(&[&[10, 50], &[20, 60]]);
+        two[1].through = Position::new(8, 40);
+        let refused = find_time(&two, 30).expect_err("twice").to_string();
+        let positions = [Position::new(7, 10), Position::new(8, 30)];
+        assert!(refused.contains(&format!("{} and {}", positions[0], positions[1])), "{refused}");
         // The clock went back between two writes.
         let mut one = chains(&[&[10]]);
         one[0].times.extend([(10, 90), (10, 40), (30, 200)]);
