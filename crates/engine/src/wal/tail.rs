@@ -169,11 +169,12 @@ impl LogTail {
         Ok(found)
     }
 
-    /// The first sequence number that a segment has. `None` if there is no log.
-    pub fn first_seq(storage: &Arc<dyn Storage>) -> Result<Option<SeqNo>> {
-        for number in segments(&**storage, 0)? {
-            if let Some(first) = first_seq(&**storage, number)? {
-                return Ok(Some(first));
+    /// The first record that a segment has. `None` if there is no log. Segments before one with
+    /// writes may have only notes, with the number of the first write: they are not passed over.
+    pub fn oldest(storage: &Arc<dyn Storage>) -> Result<Option<LogTail>> {
+        for segment in segments(&**storage, 0)? {
+            if let Some(seq) = first_seq(&**storage, segment)? {
+                return Ok(Some(LogTail::new(storage, LogStart { segment, seq })));
             }
         }
         Ok(None)

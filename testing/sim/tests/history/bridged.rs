@@ -223,3 +223,23 @@ fn the_state_fits_the_log_whatever_comes_between() {
 fn a_copy_fits_the_log_whatever_comes_between() {
     at_each_open(copies_and_follows);
 }
+
+/// A large batch has a segment of its own. Once, a reader of the oldest changes began with it, and
+/// passed the segment that says which keyspace it writes to.
+#[test]
+fn the_oldest_changes_say_which_keyspaces_they_write_to() {
+    for bytes in [1, 1 << 20] {
+        let source = SimStorage::new(1);
+        let options = plain().wal_segment_bytes(64 << 10);
+        let store = open(&source, &options).expect("no faults");
+        let apart = store.open_keyspace("apart", None).expect("no faults");
+        apart.put("first", vec![7; bytes]).expect("no faults");
+        store.put("second", "2").expect("no faults");
+        let mut changes = store.changes(ChangesFrom::Oldest).expect("it has a log");
+        // Every store has this one, so the log does not say so.
+        let default = ("default".to_string(), Content::new());
+        let mut copy = Copy { keyspaces: BTreeMap::from([(0, default)]) };
+        drain(&mut changes, &mut copy).expect("no faults");
+        assert_eq!(copy.named(), contents(&store), "{bytes}");
+    }
+}

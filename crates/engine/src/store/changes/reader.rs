@@ -164,8 +164,9 @@ impl HistoryReader {
     /// Stays at the beginning of the remaining log.
     fn begin_oldest(&mut self) -> Result<()> {
         let start_seq = self.manifest.state.log_start_seq;
-        let oldest = LogTail::first_seq(&self.storage)?.unwrap_or(start_seq).min(start_seq);
-        if let Some(log) = LogTail::after(&self.storage, oldest - 1)? {
+        if let Some(log) =
+            LogTail::oldest(&self.storage)?.filter(|log| log.begins_at() <= start_seq)
+        {
             self.log = log;
         }
         self.read.own_seq = self.log.last_seq();
@@ -272,8 +273,8 @@ impl HistoryReader {
     }
 
     fn gone(&self, why: Gone) -> Error {
-        let first = LogTail::first_seq(&self.storage).ok().flatten();
-        let first = first.unwrap_or(self.manifest.state.log_start_seq);
+        let oldest = LogTail::oldest(&self.storage).ok().flatten();
+        let first = oldest.map_or(self.manifest.state.log_start_seq, |oldest| oldest.begins_at());
         let (path, first) = (self.storage.location(), first.saturating_sub(1));
         Error::HistoryGone { path, first, why }
     }
