@@ -19,8 +19,8 @@ use crate::values::separation::ValueFiles;
 impl Engine {
     /// Flushes, then links all tables into a new directory that gets a manifest of its own.
     pub(crate) fn checkpoint(self: &Arc<Self>, path: &Path) -> Result<()> {
-        // Another process may own the directory by now.
-        self.schedule.check_open()?;
+        // After a close, another process may own the directory.
+        self.check_usable()?;
         if self.env.options.read_only {
             // A read-only store keeps what it replayed from the log in memtables, and only a writer
             // can flush those.

@@ -106,6 +106,12 @@ impl Engine {
         }
     }
 
+    /// Refuses a call after the close, and in a fork, before it takes a lock or makes a file.
+    pub(crate) fn check_usable(&self) -> Result<()> {
+        self.env.check_process()?;
+        self.schedule.check_open()
+    }
+
     /// Commits a batch, which may span keyspaces.
     pub(crate) fn write(&self, batch: &Batch, options: WriteOptions) -> Result<()> {
         let keyspaces = self.keyspaces_of(batch)?;

@@ -29,7 +29,7 @@ impl Engine {
             self.env.options.check_log_for(name, options)?;
         }
         self.env.check_caller()?;
-        self.schedule.check_open()?;
+        self.check_usable()?;
         let found = self.catalog.find_keyspace(name);
         reached!(KeyspaceFound);
         let outcome = match (found, options) {
@@ -146,7 +146,7 @@ impl Engine {
     pub(crate) fn drop_keyspace(&self, name: &str) -> Result<()> {
         // A full disk is a reason to drop a keyspace.
         self.env.check_not_stopped()?;
-        self.schedule.check_open()?;
+        self.check_usable()?;
         let unknown = || Error::UnknownKeyspace { name: name.to_string() };
         let keyspace = self.catalog.find_keyspace(name).ok_or_else(unknown)?;
         reached!(KeyspaceFound);

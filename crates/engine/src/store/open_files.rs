@@ -24,6 +24,7 @@ use std::sync::{Arc, Weak};
 
 use crate::sync::{Mutex, rank};
 use arc_swap::ArcSwapOption;
+use runstone_storage::fork::Process;
 use runstone_storage::{Category, ReadRequest, Result, Storage, StorageFile};
 
 use super::owner::Owner;
@@ -53,6 +54,7 @@ pub(super) struct OpenFiles {
     owner: Arc<Owner>,
     list: Arc<OpenList>,
     io_rate: Arc<IoRate>,
+    process: Process,
     /// Every file that somebody holds, open or not.
     held: Mutex<rank::FileNames, BTreeMap<String, Weak<PooledFile>>>,
 }
@@ -68,7 +70,8 @@ impl OpenFiles {
         list: Arc<OpenList>,
         io_rate: Arc<IoRate>,
     ) -> Arc<OpenFiles> {
-        Arc::new(OpenFiles { storage, owner, list, io_rate, held: Mutex::default() })
+        let (process, held) = (Process::current(), Mutex::default());
+        Arc::new(OpenFiles { storage, owner, list, io_rate, process, held })
     }
 
     /// Creates a file that is closed when it is not used.
@@ -335,6 +338,10 @@ impl PooledFile {
 
 impl Drop for PooledFile {
     fn drop(&mut self) {
+        // In a fork, a thread that does not exist there may hold the lock for ever.
+        if !self.files.process.is_current() {
+            return;
+        }
         let mut held = self.files.held.lock();
         if held.get(&self.name).is_some_and(|file| file.strong_count() == 0) {
             held.remove(&self.name);

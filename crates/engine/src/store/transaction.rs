@@ -137,7 +137,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(10);
 impl Transaction {
     pub(crate) fn begin(store: &Arc<Engine>, options: TransactionOptions) -> Result<Transaction> {
         store.env.check_caller()?;
-        store.schedule.check_open()?;
+        store.check_usable()?;
         let is_serializable = options.isolation == Isolation::Serializable;
         let reads = is_serializable.then(|| Mutex::new(ReadSet::new(options.max_tracked_bytes)));
         let locks = match options.mode {

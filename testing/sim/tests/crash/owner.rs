@@ -20,7 +20,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use runstone::{
-    Background, ChangesFrom, Commit, Cursor, Error, Follower, KeyspaceOptions, Options,
+    Background, Backups, ChangesFrom, Commit, Cursor, Error, Follower, KeyspaceOptions, Options,
     ReadOptions, Resources, Scan, Snapshot, SortedWriter, Store, Transaction, TransactionOptions,
     ValuePlacement, WriteOptions,
 };
@@ -121,6 +121,7 @@ fn child_that_forks() {
     values_beside_a_fork(&format!("{path}-values"));
     questions_beside_a_fork(&format!("{path}-asked"));
     readers_beside_a_fork(&format!("{path}-read"));
+    archiver_beside_a_fork(&format!("{path}-archived"));
 }
 
 /// A large value is a piece of a memtable. Once, copying or dropping such a value in a fork waited
@@ -227,7 +228,12 @@ fn ask_in_a_fork(
     expect(10, refused(follower.checkpoint("/dev/null/copy")))?;
     expect(11, refused(transaction.get(store.default_keyspace(), "k").map(drop)))?;
     expect(12, refused(store.keyspace("default").map(drop)))?;
-    expect(13, refused(store.sync()))
+    expect(13, refused(store.sync()))?;
+    expect(14, refused(store.changes(ChangesFrom::Now).map(drop)))?;
+    expect(15, refused(store.checkpoint("/dev/null/copy")))?;
+    expect(16, refused(store.begin(TransactionOptions::default()).map(drop)))?;
+    expect(17, refused(store.open_keyspace("new", None).map(drop)))?;
+    expect(18, refused(store.drop_keyspace("other")))
 }
 
 /// A fork has the leases of its parent's readers. Once, a fork that read on told the writer that
@@ -258,6 +264,39 @@ fn readers_beside_a_fork(path: &str) {
     assert_eq!(status_of(child), Some(0), "a fork reads on");
     assert!(leases() == before, "a fork changed a lease");
     assert!(changes.next().expect("reads").is_some());
+    store.close().expect("closes");
+}
+
+/// A fork that archives on would cut the file of its parent to the length at the fork.
+fn archiver_beside_a_fork(path: &str) {
+    let store = Store::open(path, manual()).expect("open");
+    let directory = format!("{path}-backups");
+    let backups = Backups::open(&directory).expect("opens");
+    let mut archiver = backups.archive(path).expect("begins");
+    put(&store, 1).expect("put");
+    archiver.advance(Duration::ZERO).expect("archives");
+    let (mut child_waits, mut parent_goes_on) = std::io::pipe().expect("a pipe");
+    // SAFETY: O1.
+    let child = match unsafe { libc::fork() } {
+        0 => {
+            let _ = child_waits.read(&mut [0]);
+            let outcomes = [(); 3].map(|()| archiver.advance(Duration::ZERO));
+            let are_refused =
+                outcomes.iter().all(|outcome| matches!(outcome, Err(Error::OtherProcess)));
+            // SAFETY: O2.
+            unsafe { libc::_exit(i32::from(!are_refused)) }
+        }
+        child => Pid::from_raw(child).expect("a fork"),
+    };
+    put(&store, 2).expect("put");
+    archiver.advance(Duration::ZERO).expect("archives");
+    let before = files(directory.as_ref());
+    parent_goes_on.write_all(&[1]).expect("writes");
+    assert_eq!(status_of(child), Some(0), "a fork archives on");
+    assert!(files(directory.as_ref()) == before, "a fork changed the archive");
+    put(&store, 3).expect("put");
+    archiver.advance(Duration::ZERO).expect("archives");
+    assert!(backups.verify_archives().expect("reads").is_empty());
     store.close().expect("closes");
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use runstone_policy::shape::Table;
 use runstone_storage::Storage;
+use runstone_storage::fork::Process;
 
 use crate::cache::Cache;
 use crate::error::{Error, Result};
@@ -26,7 +27,8 @@ pub struct Load {
     tables: Vec<Arc<Table>>,
     storage: Arc<dyn Storage>,
     store_uid: u64,
-    /// Keeps the tables.
+    /// Whose lease keeps the tables.
+    process: Process,
     _part: Option<Arc<LeasePart>>,
 }
 
@@ -38,7 +40,7 @@ impl Load {
         part: Option<LeasePart>,
     ) -> Load {
         let (storage, part) = (Arc::clone(storage), part.map(Arc::new));
-        Load { keyspace, tables, storage, store_uid, _part: part }
+        Load { keyspace, tables, storage, store_uid, process: Process::current(), _part: part }
     }
 
     /// The keyspace that was loaded.
@@ -55,8 +57,11 @@ impl Load {
     /// change.
     ///
     /// # Errors
-    /// [`Error::Corruption`], a storage error, or one of `see`.
+    /// [`Error::Corruption`], a storage error, or one of `see`; [`Error::OtherProcess`] in a fork.
     pub fn read(&self, mut see: impl FnMut(&Batch) -> Result<()>) -> Result<()> {
+        if !self.process.is_current() {
+            return Err(Error::OtherProcess);
+        }
         let mut batch = Batch::new();
         for table in &self.tables {
             let (cache, uid) = (Cache::new(CACHE_BYTES), file_uid(self.store_uid, table.id));

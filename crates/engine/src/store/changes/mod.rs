@@ -186,6 +186,7 @@ impl Store {
     /// # Errors
     /// Those of [`Changes::open`].
     pub fn changes(&self, from: ChangesFrom) -> Result<Changes> {
+        self.inner.env.check_process()?;
         Changes::open_on(Arc::clone(&self.inner.env.storage), from)
     }
 }

@@ -181,7 +181,7 @@ impl Store {
 impl Open<'_> {
     pub(super) fn change(&self, name: &str, value: &str) -> Result<LiveChange> {
         let setting = find(name)?;
-        self.engine.schedule.check_open()?;
+        self.engine.check_usable()?;
         if self.engine.env.options.read_only {
             return Err(Error::ReadOnly);
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use runstone_random::Random;
 use runstone_storage::Storage;
+use runstone_storage::fork::Process;
 
 use super::{LiveState, read};
 use crate::error::{Error, Result};
@@ -45,6 +46,8 @@ use crate::tree::tail::ManifestTail;
 pub struct Watch {
     /// For reading, and for leases.
     storages: (Arc<dyn Storage>, Arc<dyn Storage>),
+    /// Whose lease it is.
+    process: Process,
     lease: Mutex<rank::Watching, Option<(Arc<Lease>, LeasePart)>>,
 }
 
@@ -71,7 +74,7 @@ impl Watch {
     fn begin(storages: (Arc<dyn Storage>, Arc<dyn Storage>)) -> Result<Watch> {
         // A directory that is not a store gets no lease.
         ManifestTail::open(&storages.0)?;
-        let watch = Watch { storages, lease: Mutex::default() };
+        let watch = Watch { storages, process: Process::current(), lease: Mutex::default() };
         watch.ask()?;
         Ok(watch)
     }
@@ -98,8 +101,12 @@ impl Watch {
     /// report comes from a process that has ended or that hangs: see [`LiveState::is_current`].
     ///
     /// # Errors
-    /// A storage error, or an error if 64 others follow the store already.
+    /// A storage error, or an error if 64 others follow the store already; [`Error::OtherProcess`]
+    /// in a fork.
     pub fn live(&self) -> Result<Option<LiveState>> {
+        if !self.process.is_current() {
+            return Err(Error::OtherProcess);
+        }
         self.ask()?;
         read(&*self.storages.0)
     }
