@@ -157,7 +157,13 @@ impl Committer {
             return Ok(false);
         }
         self.env.check_writable()?;
+        // As any writer of a batch that is not noted: a patient commit would look again in vain.
+        let turn = (!is_noted(batch)).then(|| self.unnoted.try_lock());
+        if matches!(turn, Some(None)) {
+            return Ok(false);
+        }
         let Some(state) = self.state.try_lock() else { return Ok(false) };
+        drop(turn);
         if self.visibility.now() + 1 < state.next_seq || !holds() {
             return Ok(false);
         }
