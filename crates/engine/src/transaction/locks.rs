@@ -5,17 +5,21 @@
 //!    one lock and each lock has one holder, so one path leads from each waiter. If the path comes
 //!    back to its start, the newcomer closes a cycle and gets the error; the others continue when
 //!    it rolls back. No cycle can form in any other way, so nobody searches again.
-//! 3. A holder that releases a lock removes the notes of its waiters in the same step. So no note
+//! 3. Who takes or releases a lock changes the notes of its waiters in the same step. So no note
 //!    refers to a lock that its holder has released, and a cycle of notes is a cycle of waiters.
-//! 4. A commit that deletes a range first enters the range, and then looks for locks inside it. A
+//!    The new holder waits for nothing, so no cycle comes of it.
+//! 4. A released lock is free, and its first waiter is woken: if all were, a thousand threads that
+//!    want one key would wake half a million times. The lock is not passed on, because an
+//!    optimistic commit, which never waits, would find it free at no time.
+//! 5. A commit that deletes a range first enters the range, and then looks for locks inside it. A
 //!    transaction that takes a lock first takes it, and then looks for ranges over it. So one of
 //!    the two sees the other: the commit fails, or the newcomer waits until the deletes are
 //!    visible.
 //!
-//! Lock order: a shard, then the notes. The ranges have no part in this order. Waiters are not
-//! queued: the first to come gets the lock.
+//! Lock order: a shard, then the notes. The ranges have no part in this order.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::time::{Duration, Instant};
@@ -30,6 +34,8 @@ use crate::error::{Error, Result};
 use crate::keys::KeyspaceId;
 
 const SHARDS: usize = 16;
+/// Of the id of a keyspace, with which a name begins.
+const ID_BYTES: usize = size_of::<KeyspaceId>();
 
 /// All locks of a store.
 #[derive(Debug, Default)]
@@ -38,7 +44,7 @@ pub(crate) struct LockTable {
     /// Which transaction each waiting transaction waits for.
     notes: Mutex<rank::LockNotes, HashMap<u64, Note>>,
     /// The ranges that commits are deleting.
-    ranges: Mutex<rank::LockedRanges, Vec<Range>>,
+    ranges: Mutex<rank::LockedRanges, Vec<Ranges>>,
     ranges_left: Condvar,
     last_id: AtomicU64,
     /// How many pessimistic transactions are open.
@@ -49,42 +55,53 @@ pub(crate) struct LockTable {
 struct Shard {
     /// In order, because a commit asks for those in a range.
     locks: Mutex<rank::LockShard, BTreeMap<Name, Lock>>,
-    released: Condvar,
 }
 
 /// The id of a keyspace, followed by a key.
 type Name = Vec<u8>;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Lock {
-    holder: u64,
-    waiters: BTreeSet<u64>,
+    /// `None` until one of the waiters, or another one, takes it.
+    holder: Option<u64>,
+    /// In the order in which they came.
+    waiters: VecDeque<Arc<Waiter>>,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    id: u64,
+    is_free: Condvar,
 }
 
 #[derive(Clone, Debug)]
 struct Note {
-    holder: u64,
+    /// Of the lock that is waited for; `None` while it is free.
+    holder: Option<u64>,
     /// What is waited for, as a text for people.
     what: String,
 }
 
-/// Keys that a commit deletes: from the first key up to the second, exclusive, if there is a
-/// second.
-#[derive(Clone, Debug)]
-struct Range {
+/// The ranges that a commit deletes. They do not overlap.
+#[derive(Debug)]
+struct Ranges {
     holder: u64,
-    id: KeyspaceId,
-    start: Vec<u8>,
-    end: Option<Vec<u8>>,
+    /// By the first name; up to a key, exclusive, or to the end of the keyspace.
+    ends: BTreeMap<Name, Option<Vec<u8>>>,
 }
 
-impl Range {
-    fn covers(&self, name: &[u8]) -> bool {
-        let key = name.strip_prefix(&self.id.to_le_bytes()[..]);
-        key.is_some_and(|key| {
-            *self.start <= *key && self.end.as_deref().is_none_or(|end| key < end)
-        })
+impl Ranges {
+    fn cover(&self, name: &[u8]) -> bool {
+        let before =
+            self.ends.range::<[u8], _>((Bound::Unbounded, Bound::Included(name))).next_back();
+        before.is_some_and(|(start, end)| is_inside(name, start, end.as_deref()))
     }
+}
+
+/// Whether a name that is not before the start of a range lies in the range.
+fn is_inside(name: &[u8], start: &[u8], end: Option<&[u8]>) -> bool {
+    let (keyspace, key) = name.split_at(ID_BYTES);
+    start.starts_with(keyspace) && end.is_none_or(|end| key < end)
 }
 
 /// The locks of one transaction. Dropping this value releases them all.
@@ -115,22 +132,43 @@ impl LockTable {
     /// Notes which transaction a transaction waits for, unless that closes a cycle.
     fn note(&self, waiter: u64, holder: u64, what: String) -> Result<()> {
         let mut notes = self.notes.lock();
-        let mut cycle = vec![describe(waiter, &Note { holder, what: what.clone() })];
+        let mut cycle = vec![describe(waiter, &what, holder)];
         let mut at = holder;
         while let Some(note) = notes.get(&at).filter(|_| !seeded!(DeadlocksNotSought)) {
-            cycle.push(describe(at, note));
-            if note.holder == waiter {
+            let Some(next) = note.holder else { break };
+            cycle.push(describe(at, &note.what, next));
+            if next == waiter {
                 return Err(Error::Deadlock { cycle: cycle.join(", ") });
             }
-            at = note.holder;
+            at = next;
         }
-        notes.insert(waiter, Note { holder, what });
+        notes.insert(waiter, Note { holder: Some(holder), what });
         Ok(())
+    }
+
+    /// Changes who holds a lock, also in the notes of its waiters. O(waiters), without waking them.
+    fn set_holder(&self, lock: &mut Lock, holder: Option<u64>) {
+        lock.holder = holder;
+        if lock.waiters.is_empty() {
+            return;
+        }
+        let mut notes = self.notes.lock();
+        for waiter in &lock.waiters {
+            if let Some(note) = notes.get_mut(&waiter.id) {
+                note.holder = holder;
+            }
+        }
+    }
+
+    /// Ends the wait of a transaction.
+    fn leave(&self, lock: &mut Lock, id: u64) {
+        lock.waiters.retain(|waiter| waiter.id != id);
+        self.notes.lock().remove(&id);
     }
 }
 
-fn describe(waiter: u64, note: &Note) -> String {
-    format!("{waiter} waits for {} of {}", note.what, note.holder)
+fn describe(waiter: u64, what: &str, holder: u64) -> String {
+    format!("{waiter} waits for {what} of {holder}")
 }
 
 impl Locks {
@@ -183,10 +221,10 @@ impl Locks {
     fn wait_for_ranges(&self, core: &KeyspaceCore, key: &[u8], name: &[u8]) -> Result<()> {
         let mut ranges = self.table.ranges.lock();
         let (mut deadline, mut is_late) = (None, false);
-        while let Some(range) = ranges.iter().find(|range| range.covers(name)) {
+        while let Some(found) = ranges.iter().find(|ranges| ranges.cover(name)) {
             if is_late {
                 let (keyspace, key) = (core.name.clone(), key.to_vec());
-                return Err(Error::LockTimeout { keyspace, key, holder: range.holder });
+                return Err(Error::LockTimeout { keyspace, key, holder: found.holder });
             }
             let left = &self.table.ranges_left;
             match *deadline.get_or_insert_with(|| Instant::now().checked_add(self.timeout)) {
@@ -198,25 +236,35 @@ impl Locks {
     }
 
     /// Keeps newcomers from the locks in a range until this value is dropped. Returns a key in the
-    /// range that somebody has locked, if there is one. O(log n), and O(own locks inside).
+    /// range that somebody has locked, if there is one. The ranges of a commit do not overlap.
+    /// O(log n), and O(own locks inside).
     pub(crate) fn try_acquire_range(
         &mut self,
         core: &KeyspaceCore,
         start: &[u8],
         end: Option<&[u8]>,
     ) -> Option<Vec<u8>> {
-        let (start, end) = (start.to_vec(), end.map(<[u8]>::to_vec));
-        let range = Range { holder: self.id, id: core.id, start, end };
-        self.table.ranges.lock().push(range.clone());
-        self.has_ranges = true;
+        let start = name_of(core, start);
+        self.enter_range(&start, end);
         self.table.shards.iter().find_map(|shard| {
             let locks = shard.locks.lock();
-            let from = [&range.id.to_le_bytes()[..], &range.start].concat();
-            let inside = locks.range(from..).take_while(|(name, _)| range.covers(name));
-            let mut others = inside.filter(|(_, lock)| lock.holder != self.id);
+            let after = locks.range::<[u8], _>((Bound::Included(&*start), Bound::Unbounded));
+            let inside = after.take_while(|(name, _)| is_inside(name, &start, end));
+            let mut others =
+                inside.filter(|(_, lock)| lock.holder.is_some_and(|holder| holder != self.id));
             let held = others.next().filter(|_| !seeded!(LocksIgnoredByRanges));
-            held.map(|(name, _)| name[core.id.to_le_bytes().len()..].to_vec())
+            held.map(|(name, _)| name[ID_BYTES..].to_vec())
         })
+    }
+
+    fn enter_range(&mut self, start: &[u8], end: Option<&[u8]>) {
+        let mut all = self.table.ranges.lock();
+        let at = all.iter().position(|ranges| ranges.holder == self.id).unwrap_or_else(|| {
+            all.push(Ranges { holder: self.id, ends: BTreeMap::new() });
+            all.len() - 1
+        });
+        all[at].ends.insert(start.to_vec(), end.map(<[u8]>::to_vec));
+        self.has_ranges = true;
     }
 
     /// Releases everything.
@@ -225,7 +273,7 @@ impl Locks {
             self.release(&name);
         }
         if std::mem::take(&mut self.has_ranges) {
-            self.table.ranges.lock().retain(|range| range.holder != self.id);
+            self.table.ranges.lock().retain(|ranges| ranges.holder != self.id);
             self.table.ranges_left.notify_all();
         }
     }
@@ -235,15 +283,14 @@ impl Locks {
         self.names.is_empty() && !self.has_ranges
     }
 
-    /// Releases the lock with this name.
+    /// Releases the lock with this name, and wakes the first waiter.
     fn release(&self, name: &[u8]) {
-        let shard = self.table.shard(name);
-        let mut locks = shard.locks.lock();
-        let Some(lock) = locks.remove(name) else { return };
-        if !lock.waiters.is_empty() {
-            let mut notes = self.table.notes.lock();
-            lock.waiters.iter().for_each(|waiter| _ = notes.remove(waiter));
-            shard.released.notify_all();
+        let mut locks = self.table.shard(name).locks.lock();
+        let Some(lock) = locks.get_mut(name) else { return };
+        self.table.set_holder(lock, None);
+        match lock.waiters.front() {
+            Some(first) => _ = first.is_free.notify_all(),
+            None => _ = locks.remove(name),
         }
     }
 
@@ -251,10 +298,11 @@ impl Locks {
     pub(crate) fn try_acquire(&mut self, core: &KeyspaceCore, key: &[u8]) -> bool {
         let name = name_of(core, key);
         let mut locks = self.table.shard(&name).locks.lock();
-        match locks.get(&name) {
-            Some(lock) => lock.holder == self.id,
+        let lock = locks.entry(name.clone()).or_default();
+        match lock.holder {
+            Some(holder) => holder == self.id,
             None => {
-                locks.insert(name.clone(), Lock::of(self.id));
+                self.table.set_holder(lock, Some(self.id));
                 drop(locks);
                 self.names.insert(name)
             }
@@ -262,35 +310,41 @@ impl Locks {
     }
 
     fn wait_for(&self, core: &KeyspaceCore, key: &[u8], name: &[u8]) -> Result<()> {
-        let shard = self.table.shard(name);
-        let mut locks = shard.locks.lock();
+        let mut locks = self.table.shard(name).locks.lock();
+        let lock = locks.entry(name.to_vec()).or_default();
+        let Some(holder) = lock.holder else {
+            self.table.set_holder(lock, Some(self.id));
+            return Ok(());
+        };
+        let what = format!("\"{}\" of {:?}", key.escape_ascii(), core.name);
+        self.table.note(self.id, holder, what)?;
+        let waiter = Arc::new(Waiter { id: self.id, is_free: Condvar::new() });
+        lock.waiters.push_back(Arc::clone(&waiter));
         // `None` if it lies beyond what the clock can represent.
-        let mut deadline = None;
-        let mut is_late = false;
+        let deadline = Instant::now().checked_add(self.timeout);
         loop {
-            let Some(lock) = locks.get_mut(name) else {
-                locks.insert(name.to_vec(), Lock::of(self.id));
-                return Ok(());
-            };
-            let holder = lock.holder;
-            if is_late {
-                lock.waiters.remove(&self.id);
-                self.table.notes.lock().remove(&self.id);
-                let (keyspace, key) = (core.name.clone(), key.to_vec());
-                return Err(Error::LockTimeout { keyspace, key, holder });
-            }
-            // The holder may have changed since the last check.
-            if lock.waiters.insert(self.id) {
-                let what = format!("\"{}\" of {:?}", key.escape_ascii(), core.name);
-                self.table.note(self.id, holder, what).inspect_err(|_| {
-                    lock.waiters.remove(&self.id);
-                })?;
-            }
-            match *deadline.get_or_insert_with(|| Instant::now().checked_add(self.timeout)) {
-                Some(deadline) => {
-                    is_late = shard.released.wait_until(&mut locks, deadline).timed_out();
+            let is_late = match deadline {
+                Some(end) => waiter.is_free.wait_until(&mut locks, end).timed_out(),
+                None => {
+                    waiter.is_free.wait(&mut locks);
+                    false
                 }
-                None => shard.released.wait(&mut locks),
+            };
+            let lock = locks.get_mut(name).expect("a lock with waiters stays");
+            match lock.holder {
+                // The first waiter always gets here, so no free lock has only waiters that sleep.
+                None => {
+                    self.table.leave(lock, self.id);
+                    self.table.set_holder(lock, Some(self.id));
+                    return Ok(());
+                }
+                Some(holder) if is_late => {
+                    self.table.leave(lock, self.id);
+                    let (keyspace, key) = (core.name.clone(), key.to_vec());
+                    return Err(Error::LockTimeout { keyspace, key, holder });
+                }
+                // Somebody else came first.
+                Some(_) => {}
             }
         }
     }
@@ -305,12 +359,6 @@ impl Drop for Locks {
         if self.is_user {
             self.table.users.fetch_sub(1, SeqCst);
         }
-    }
-}
-
-impl Lock {
-    fn of(holder: u64) -> Lock {
-        Lock { holder, waiters: BTreeSet::new() }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Locks of pessimistic transactions: who waits, for how long, and who is refused.
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
@@ -223,4 +224,56 @@ fn outcomes_are_counted() {
     let counters = store.metrics().counters;
     let ended = (counters.transactions_committed, counters.transaction_conflicts);
     assert_eq!((ended, counters.lock_timeouts, counters.deadlocks), ((2, 1), 1, 0));
+}
+
+/// A lock that is passed from waiter to waiter would be free at no time, and an update that takes
+/// no lock for longer than its commit would wait for ever.
+#[test]
+fn an_update_gets_its_turn_among_waiters() {
+    const MOST_TURNS: u32 = 100_000;
+    let store = store();
+    let keyspace = store.default_keyspace();
+    let is_done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let take_turns = || {
+            for _ in 0..MOST_TURNS {
+                if is_done.load(Relaxed) {
+                    return true;
+                }
+                let mut one = begin(&store, LONG);
+                lock(&mut one, keyspace, "a").expect("it is its turn");
+                one.put(keyspace, "a", "turn").expect("it has the lock");
+                one.commit(WriteOptions::default()).expect("commits");
+            }
+            false
+        };
+        let others = [0, 1, 2].map(|_| scope.spawn(take_turns));
+        for _ in 0..3 {
+            let update = |_: Option<&[u8]>| Some(b"update".to_vec());
+            keyspace.fetch_update("a", update).expect("it gets its turn");
+        }
+        is_done.store(true, Relaxed);
+        for other in others {
+            assert!(other.join().expect("no panic"), "the updates came after all turns");
+        }
+    });
+}
+
+/// Many wait for one lock, and each gets it.
+#[test]
+fn all_waiters_get_their_turn() {
+    let store = store();
+    let keyspace = store.default_keyspace();
+    let add = || {
+        for _ in 0..20 {
+            let mut one = begin(&store, LONG);
+            let old = one.get_for_update(keyspace, "count").expect("it is its turn");
+            let count = old.map_or(0, |old| u32::from_be_bytes(old[..].try_into().expect("four")));
+            one.put(keyspace, "count", (count + 1).to_be_bytes()).expect("it has the lock");
+            one.commit(WriteOptions::default()).expect("commits");
+        }
+    };
+    thread::scope(|scope| (0..50).for_each(|_| _ = scope.spawn(add)));
+    let count = keyspace.get("count").expect("reads").expect("it is there");
+    assert_eq!(count[..], 1_000u32.to_be_bytes());
 }
