@@ -23,7 +23,7 @@ use crate::error::{Error, Result};
 use crate::keys::codec::{Reader, Truncated, put_bytes, put_varint, take_list, take_u32};
 use crate::keys::{KeyspaceId, Kind};
 use crate::options::store::Options;
-use crate::tree::manifest::read_current;
+use crate::tree::manifest::{CURRENT, read_current};
 
 /// The keyspace of a mirror that says how far it has come.
 pub const MIRROR_KEYSPACE: &str = "runstone.mirror";
@@ -289,10 +289,12 @@ fn remove_copy(target: &dyn Storage) {
     }
 }
 
+/// First the file that makes it a store: what a crash leaves of the rest is no damaged store.
 fn remove_all(target: &dyn Storage) {
-    let files = target.list().unwrap_or_default();
-    let files = files.iter().filter(|file| file.name != LOCK_NAME);
-    files.for_each(|file| drop(target.remove(&file.name)));
+    let mut files = target.list().unwrap_or_default();
+    files.retain(|file| file.name != LOCK_NAME);
+    files.sort_by_key(|file| file.name != CURRENT);
+    files.iter().for_each(|file| drop(target.remove(&file.name)));
 }
 
 /// Brings a list of keyspaces up to date. Returns whether any came or went.
