@@ -42,7 +42,7 @@ pub enum Access {
 /// A directory of the file system.
 #[derive(Debug)]
 pub struct PosixStorage {
-    /// Absolute: the process may change its working directory.
+    /// See [`lasting`].
     directory: PathBuf,
     /// The directory as the caller named it, for messages.
     place: PathBuf,
@@ -59,20 +59,20 @@ impl PosixStorage {
     /// that exists is left alone.
     pub fn open(path: &Path, access: Access) -> Result<Self> {
         let failed = |operation, source| Error::new(operation, path.display().to_string(), source);
+        let place = path.to_path_buf();
+        let path = lasting(path).map_err(|source| failed(Operation::Open, source))?;
         if access == Access::CreateIfMissing {
-            let made = create_directory(path);
-            made.map_err(|source| failed(Operation::Create, full::explained(source, path)))?;
+            let made = create_directory(&path);
+            made.map_err(|source| failed(Operation::Create, full::explained(source, &path)))?;
         }
-        let metadata = fs::metadata(path).map_err(|source| failed(Operation::Open, source))?;
+        let metadata = fs::metadata(&path).map_err(|source| failed(Operation::Open, source))?;
         if !metadata.is_dir() {
             return Err(failed(Operation::Open, io::ErrorKind::NotADirectory.into()));
         }
-        let open_directory = File::open(path).map_err(|source| failed(Operation::Open, source))?;
-        let directory =
-            std::path::absolute(path).map_err(|source| failed(Operation::Open, source))?;
+        let open_directory = File::open(&path).map_err(|source| failed(Operation::Open, source))?;
         Ok(PosixStorage {
-            directory,
-            place: path.to_path_buf(),
+            directory: path,
+            place,
             open_directory: Some(open_directory),
             is_read_only: access == Access::ReadOnly,
             counters: Arc::default(),
@@ -416,6 +416,14 @@ fn is_unlinkable(kind: io::ErrorKind) -> bool {
 fn is_writable(path: &Path) -> bool {
     let is_protected = fs::metadata(path).is_ok_and(|found| found.permissions().readonly());
     !is_protected && !matches!(access(path, rustix::fs::Access::WRITE_OK), Err(Errno::ACCESS))
+}
+
+/// The absolute path, because the process may change its working directory. A path that leads
+/// through directories which the process may not search stays as it is.
+fn lasting(path: &Path) -> io::Result<PathBuf> {
+    let whole = std::path::absolute(path)?;
+    let is_denied = |error: io::Error| error.kind() == io::ErrorKind::PermissionDenied;
+    Ok(if fs::metadata(&whole).is_err_and(is_denied) { path.to_path_buf() } else { whole })
 }
 
 /// Creates `path` and its missing parents, outermost first, each made durable in its parent before
