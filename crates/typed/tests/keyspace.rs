@@ -243,3 +243,52 @@ fn a_key_whose_tuple_leaves_out_a_field_is_refused() {
 }
 
 impl KeyPrefix<Full> for (Option<u8>,) {}
+
+/// Written as a tuple struct, and read as a plain tuple, which is checked.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "(u32, u32)")]
+struct Span(u32, u32);
+
+impl TryFrom<(u32, u32)> for Span {
+    type Error = String;
+
+    fn try_from((from, to): (u32, u32)) -> std::result::Result<Span, String> {
+        if from <= to { Ok(Span(from, to)) } else { Err(format!("{from} to {to}")) }
+    }
+}
+
+/// Written as a plain tuple, and read as a tuple struct.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(into = "(u8, u8, u8)")]
+struct Plain(u8, u8, u8);
+
+impl From<Plain> for (u8, u8, u8) {
+    fn from(plain: Plain) -> (u8, u8, u8) {
+        (plain.0, plain.1, plain.2)
+    }
+}
+
+/// A tuple struct inside a tuple struct, at the same place of the key.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Outer(Option<Inner>, u8);
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Inner(u8, String);
+
+/// Once, the tuples that were written were counted against others that were read.
+#[test]
+fn a_key_may_be_read_as_another_type_than_it_is_written_as() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = Store::open(dir.path(), Options::default()).expect("opens");
+    type Key = (Span, Plain, Outer, Inner);
+    let keys = TypedKeyspace::<Key, u8>::new(store.open_keyspace("keys", None).expect("opens"));
+    let inner = || Inner(4, "a".into());
+    for key in [
+        (Span(1, 2), Plain(1, 2, 3), Outer(None, 3), inner()),
+        (Span(1, 3), Plain(1, 2, 3), Outer(Some(inner()), 3), inner()),
+    ] {
+        keys.put(&key, &1).expect("all fields are there");
+        assert_eq!(keys.get(&key).expect("reads"), Some(1));
+    }
+    assert_eq!(keys.range(..).expect("opens").count(), 2);
+}

@@ -2,7 +2,7 @@
 
 use serde::de::{self, DeserializeOwned, DeserializeSeed, IntoDeserializer, Visitor};
 
-use super::{END, KeyError, MARK, WIDE_VARIANT, descend};
+use super::{END, KeyError, MARK, Tuple, WIDE_VARIANT, descend};
 
 pub(super) fn decode<K: DeserializeOwned>(bytes: &[u8]) -> Result<K, KeyError> {
     let mut decoder = Decoder::new(bytes);
@@ -14,26 +14,30 @@ pub(super) fn decode<K: DeserializeOwned>(bytes: &[u8]) -> Result<K, KeyError> {
     outcome.map_err(|error| KeyError { at, ..error })
 }
 
-/// How many fields the tuple structs and tuple variants in these bytes have by their declarations,
-/// in the order in which they begin. It ends where the bytes are no such key. If they are a prefix,
-/// an outermost tuple struct is left out, because the prefix is a tuple of its first parts.
-pub(super) fn declared<K: DeserializeOwned>(bytes: &[u8], are_prefix: bool) -> Vec<usize> {
-    let mut decoder = Decoder { skips_outermost: are_prefix, ..Decoder::new(bytes) };
+/// The tuple structs and tuple variants in these bytes, as they are declared, in the order in which
+/// they begin. It ends where the bytes are no such key.
+pub(super) fn declared<K: DeserializeOwned>(bytes: &[u8]) -> Vec<Tuple> {
+    let mut decoder = Decoder::new(bytes);
     let _ = K::deserialize(&mut decoder);
     decoder.tuples
 }
 
 struct Decoder<'b> {
     rest: &'b [u8],
+    /// How many bytes there were.
+    len: usize,
     depth: u32,
     /// See [`declared`].
-    tuples: Vec<usize>,
-    skips_outermost: bool,
+    tuples: Vec<Tuple>,
 }
 
 impl<'b> Decoder<'b> {
     fn new(bytes: &'b [u8]) -> Decoder<'b> {
-        Decoder { rest: bytes, depth: 0, tuples: Vec::new(), skips_outermost: false }
+        Decoder { rest: bytes, len: bytes.len(), depth: 0, tuples: Vec::new() }
+    }
+
+    fn note_tuple(&mut self, name: Option<&'static str>, count: usize) {
+        self.tuples.push(Tuple { at: self.len - self.rest.len(), name, count });
     }
 
     /// Decodes a part that lies inside the part that was taken.
@@ -216,19 +220,16 @@ impl<'de> de::Deserializer<'de> for &mut Decoder<'_> {
         count: usize,
         visitor: V,
     ) -> Result<V::Value, KeyError> {
-        self.skips_outermost = false;
         visitor.visit_seq(Parts { decoder: self, left: count, are_inside: false })
     }
 
     fn deserialize_tuple_struct<V: Visitor<'de>>(
         self,
-        _: &'static str,
+        name: &'static str,
         count: usize,
         visitor: V,
     ) -> Result<V::Value, KeyError> {
-        if !self.skips_outermost {
-            self.tuples.push(count);
-        }
+        self.note_tuple(Some(name), count);
         self.deserialize_tuple(count, visitor)
     }
 
@@ -251,7 +252,6 @@ impl<'de> de::Deserializer<'de> for &mut Decoder<'_> {
         _: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, KeyError> {
-        self.skips_outermost = false;
         visitor.visit_enum(self)
     }
 
@@ -331,7 +331,7 @@ impl<'de> de::VariantAccess<'de> for &mut Decoder<'_> {
         count: usize,
         visitor: V,
     ) -> Result<V::Value, KeyError> {
-        self.tuples.push(count);
+        self.note_tuple(None, count);
         visitor.visit_seq(Parts { decoder: self, left: count, are_inside: true })
     }
 

@@ -3,16 +3,16 @@
 use serde::Serialize;
 use serde::ser::{self, Impossible, Serializer};
 
-use super::{END, KeyError, MARK, WIDE_VARIANT, descend};
+use super::{END, KeyError, MARK, Tuple, WIDE_VARIANT, descend};
 
 /// A key as bytes.
 #[derive(Default)]
 pub(super) struct Encoder {
     pub(super) bytes: Vec<u8>,
-    /// The tuple structs and tuple variants that were written, in the order in which they begin,
-    /// with the numbers of their fields. A field that is left out is not counted, and serde does
-    /// not tell more.
-    pub(super) tuples: Vec<(&'static str, usize)>,
+    /// The tuple structs and tuple variants that were written, with their names for messages, in
+    /// the order in which they begin. A field that is left out is not counted, and serde does not
+    /// tell more.
+    pub(super) tuples: Vec<(Tuple, &'static str)>,
     depth: u32,
 }
 
@@ -169,7 +169,7 @@ impl Serializer for &mut Encoder {
     }
 
     fn serialize_tuple_struct(self, name: &'static str, count: usize) -> Result<Self, KeyError> {
-        self.tuples.push((name, count));
+        self.tuples.push((Tuple { at: self.bytes.len(), name: Some(name), count }, name));
         Ok(self)
     }
 
@@ -180,8 +180,8 @@ impl Serializer for &mut Encoder {
         name: &'static str,
         count: usize,
     ) -> Result<Self, KeyError> {
-        self.tuples.push((name, count));
         self.push_variant(number)?;
+        self.tuples.push((Tuple { at: self.bytes.len(), name: None, count }, name));
         Ok(self)
     }
 

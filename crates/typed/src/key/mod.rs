@@ -57,30 +57,47 @@ pub fn encode<K: Serialize + ?Sized>(key: &K) -> Result<Vec<u8>> {
 
 /// Encodes a key of a keyspace of `K`. No field may be left out.
 pub(crate) fn encode_of<K: Serialize + DeserializeOwned>(key: &K) -> Result<Vec<u8>> {
-    encode_checked::<K, K>(key, false)
+    encode_checked::<K, K>(key)
 }
 
 /// Encodes a prefix of keys of a keyspace of `K` in the same way.
 pub(crate) fn encode_prefix_of<K: DeserializeOwned, P: Serialize>(prefix: &P) -> Result<Vec<u8>> {
-    encode_checked::<K, P>(prefix, true)
+    encode_checked::<K, P>(prefix)
 }
 
 /// Compares the numbers of fields with those that the type declares to a decoder. Up to the first
-/// tuple with a field left out, the bytes are those of a whole key, so the decoder gets there.
-fn encode_checked<K: DeserializeOwned, P: Serialize>(key: &P, is_prefix: bool) -> Result<Vec<u8>> {
+/// tuple with a field left out, the bytes are those of a whole key, so the decoder gets there. A
+/// type may be written as one type and read as another: only tuples of one name are compared.
+fn encode_checked<K: DeserializeOwned, P: Serialize>(key: &P) -> Result<Vec<u8>> {
     let encoded = encode::encode(key).map_err(refused::<P>)?;
     if encoded.tuples.is_empty() {
         return Ok(encoded.bytes);
     }
-    let declared = decode::declared::<K>(&encoded.bytes, is_prefix);
-    let mut pairs = encoded.tuples.iter().zip(&declared);
-    match pairs.find(|((_, written), declared)| written != *declared) {
-        None => Ok(encoded.bytes),
-        Some(((name, written), declared)) => Err(refused::<P>(KeyError::new(format!(
-            "fields of its tuple {name} are left out at times (written: {written}, declared: \
-             {declared})"
-        )))),
+    let declared = decode::declared::<K>(&encoded.bytes);
+    for (tuple, label) in &encoded.tuples {
+        let same = |one: &&Tuple| (one.at, one.name) == (tuple.at, tuple.name);
+        let mut counts = declared.iter().filter(same).map(|one| one.count).peekable();
+        let Some(first) = counts.peek().copied() else { continue };
+        if counts.all(|count| count != tuple.count) {
+            let written = tuple.count;
+            return Err(refused::<P>(KeyError::new(format!(
+                "fields of its tuple {label} are left out at times (written: {written}, declared: \
+                 {first})"
+            ))));
+        }
     }
+    Ok(encoded.bytes)
+}
+
+/// A tuple struct or a tuple variant in a key.
+#[derive(Clone, Copy, Debug)]
+struct Tuple {
+    /// How many bytes of the key are before its fields.
+    at: usize,
+    /// The name of the struct; `None` for a variant, whose name a decoder is not told.
+    name: Option<&'static str>,
+    /// The number of its fields.
+    count: usize,
 }
 
 fn refused<K: ?Sized>(error: KeyError) -> Error {
