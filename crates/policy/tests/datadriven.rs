@@ -20,11 +20,11 @@
 //! | `newest inputs=1,2 without=3` | per body line `key@seq`: does nothing hold a newer version? |
 //!
 //! Lines of a tree: `L1 r1 11:[a..h]=64M#3-9 tomb=2 n=50 12:..` is a run (newest first in a level;
-//! sequence numbers, tombstones, entries and prefixes `p=ab,ac` may be left out; `keys=0-999` gives
-//! the table a sketch of the keys of these numbers, without it the keys are unknown), `L1
-//! overlapping 11:..` are tables of an overlapping level, `L0 r1@7 ..` is a run whose last flush is
-//! number 7, `flushes 9` (the first line) counts flushes, `cursor L1 k` is a round-robin cursor,
-//! `last L3` is the stored last level.
+//! sequence numbers, tombstones, range deletes `ranges=2` among them, entries and prefixes
+//! `p=ab,ac` may be left out; `keys=0-999` gives the table a sketch of the keys of these numbers,
+//! without it the keys are unknown), `L1 overlapping 11:..` are tables of an overlapping level, `L0
+//! r1@7 ..` is a run whose last flush is number 7, `flushes 9` (the first line) counts flushes,
+//! `cursor L1 k` is a round-robin cursor, `last L3` is the stored last level.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -497,6 +497,7 @@ fn parse_tree_line(line: &str) -> Result<Edit, String> {
     for word in words {
         match (word.split_once('='), tables.last_mut()) {
             (Some(("tomb", count)), Some(table)) => table.tombstones = parse_bytes(count)?,
+            (Some(("ranges", count)), Some(table)) => table.range_deletes = parse_bytes(count)?,
             (Some(("n", count)), Some(table)) => table.entries = parse_bytes(count)?,
             (Some(("keys", range)), Some(table)) => table.sketch = parse_sketch(range)?,
             (Some(("p", prefixes)), Some(table)) => {

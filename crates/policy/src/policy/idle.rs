@@ -9,6 +9,11 @@
 //!    if, by the estimate of [`super::space`], it takes more than [`IDLE_SPACE_PERCENT`] of what is
 //!    live.
 //!
+//! Range deletes may have to stay, however often their table is compacted: older data lies behind
+//! the bounds of the table. So only other deletes count as tombstones at first, and a table is
+//! dense by its range deletes only when nothing else is left to do. The caller asks again only
+//! after a change of the tree.
+//!
 //! The extra writing is bounded. By rule 1 at most [`PUTS_PER_TOMBSTONE`] puts are rewritten for
 //! each tombstone that is dropped. By rule 2 it is at most three puts, or 200% of the bytes that
 //! may be freed. Without snapshots, each rule leaves a tree in which it finds nothing more to do.
@@ -42,21 +47,32 @@ pub fn idle_plan(
     if !busy.tables.is_empty() || !busy.ranges.is_empty() || shape.pending.is_some() {
         return None;
     }
-    dense_plan(policy, shape, options, least)
-        .or_else(|| littered_plan(policy, shape, options, least))
+    let all: Count = |table| table.tombstones;
+    dense_plan(policy, shape, options, least, deletes)
+        .or_else(|| littered_plan(policy, shape, options, least, deletes))
         .or_else(|| bound_plan(policy, shape, busy, options, IDLE_SPACE_PERCENT, live_bytes))
+        .or_else(|| littered_plan(policy, shape, options, least, all))
+        .or_else(|| dense_plan(policy, shape, options, least, all))
 }
 
-/// Rule 1.
+/// Which of the tombstones of a table count.
+type Count = fn(&Table) -> u64;
+
+/// The tombstones of a table that are no range deletes.
+fn deletes(table: &Table) -> u64 {
+    table.tombstones.saturating_sub(table.range_deletes)
+}
+
+/// Rule 1, with the tombstones that `count` tells.
 fn dense_plan(
     policy: &dyn CompactionPolicy,
     shape: &Shape,
     options: &PolicyOptions,
     least: u64,
+    count: Count,
 ) -> Option<Plan> {
     let layers = layers(shape, policy, options)?;
-    let is_dense =
-        |table: &Table| table.tombstones >= least && table.tombstones * 2 >= table.entries;
+    let is_dense = |table: &Table| count(table) >= least && count(table) * 2 >= table.entries;
     layers.iter().enumerate().find_map(|(at, (_, run))| {
         let mut dense = run.tables.iter().filter(|table| is_dense(table));
         dense.find_map(|table| {
@@ -101,9 +117,10 @@ fn littered_plan(
     shape: &Shape,
     options: &PolicyOptions,
     least: u64,
+    count: Count,
 ) -> Option<Plan> {
     let sum = |of: fn(&Table) -> u64| shape.tables().map(|(_, table)| of(table)).sum::<u64>();
-    let (tombstones, entries) = (sum(|table| table.tombstones), sum(|table| table.entries));
+    let (tombstones, entries) = (sum(count), sum(|table| table.entries));
     if tombstones < least || tombstones.saturating_mul(4) < entries {
         return None;
     }
