@@ -243,7 +243,8 @@ impl KeyspaceOptions {
                     "{} lets {resting} runs rest in level 0; l0_slowdown_runs is {}",
                     self.policy, self.l0_slowdown_runs
                 ),
-                "raise l0_slowdown_runs and l0_stop_runs, or lower stack_runs",
+                "raise l0_slowdown_runs and l0_stop_runs, or lower the larger of stack_runs and \
+                 universal_trigger",
             ));
         }
         if self.compression.is_empty() {

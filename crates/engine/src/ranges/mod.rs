@@ -509,7 +509,7 @@ impl RangeDeletes {
         is_hidden(over)
     }
 
-    /// All range deletes that are the newest over some key, by number.
+    /// All range deletes that are not empty, by block and number.
     pub fn iter(&self) -> impl Iterator<Item = RangeDelete> {
         let of_block = |block: &Arc<Block>| block.skyline.list().clone();
         let lists = self.blocks.iter().map(of_block);
