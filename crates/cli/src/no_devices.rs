@@ -44,6 +44,14 @@ impl Url {
         match *self {}
     }
 
+    pub fn exists(&self) -> bool {
+        match *self {}
+    }
+
+    pub fn forget_import(&self) -> Result<()> {
+        match *self {}
+    }
+
     pub fn places(&self) -> Vec<PathBuf> {
         match *self {}
     }

@@ -121,9 +121,12 @@ impl Location {
             return Ok(None);
         }
         url.check(keyspace, has_engine_options)?;
-        let is_there = url.places().iter().any(|place| place.exists());
-        self.made.set(may_make && !is_there);
+        let is_new = may_make && !url.exists();
         let opened = url.open(may_make).map_err(|error| self.explain(error, may_make))?;
+        self.made.set(is_new);
+        if is_new {
+            url.forget_import()?;
+        }
         Ok(Some(opened))
     }
 

@@ -54,6 +54,15 @@ impl KvSsdStore {
         step(&mut self.device.lock()).map_err(|error| explain(&self.place, error))
     }
 
+    /// Makes everything durable that was written. Dropping the store does the same, and tells
+    /// nobody if it fails.
+    ///
+    /// # Errors
+    /// Those of [`KvSsd::sync`].
+    pub fn sync(&self) -> Result<()> {
+        self.run(KvSsd::sync)
+    }
+
     /// Reads everything and checks it.
     pub fn verify(&self) -> Result<kvssd::Verified> {
         self.run(KvSsd::verify)

@@ -127,7 +127,11 @@ impl Args {
         };
         let location = Location::of(&path)?;
         let report = match self.device(&location)? {
-            Some(device) => run_all(&names, &spec, device.kv(), output)?,
+            Some(device) => {
+                let report = run_all(&names, &spec, device.kv(), output)?;
+                device.close()?;
+                report
+            }
             None => {
                 let store = self.open(&location)?;
                 if !output.is_json {

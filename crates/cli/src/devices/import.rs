@@ -39,6 +39,16 @@ pub fn progress_files(image: &Path) -> [PathBuf; 2] {
     })
 }
 
+/// Removes a file that may be there.
+pub fn remove(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(Failure::file(path, "remove", &error))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// See the module docs.
 pub struct DeviceTarget {
     device: KvSsdStore,
@@ -123,17 +133,11 @@ impl Target for DeviceTarget {
         self.batch_bytes = 0;
         match progress {
             Some(progress) => self.save(progress),
-            None => match fs::remove_file(&self.path) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    Err(Failure::file(&self.path, "remove", &error))
-                }
-                _ => Ok(()),
-            },
+            None => remove(&self.path),
         }
     }
 
-    /// Closing the device is dropping it.
     fn close(self: Box<Self>, _is_complete: bool) -> Result<()> {
-        Ok(())
+        Ok(self.device.sync()?)
     }
 }

@@ -87,6 +87,16 @@ impl Url {
         self.block.get().map(|block| layers::figures(&block.layers(), user_bytes))
     }
 
+    /// Whether there is a device.
+    pub fn exists(&self) -> bool {
+        self.device.exists()
+    }
+
+    /// Removes the progress of an import into another device that was at this place.
+    pub fn forget_import(&self) -> Result<()> {
+        import::progress_files(&self.device.path).iter().try_for_each(|path| import::remove(path))
+    }
+
     /// Files that the device lies in, or may.
     pub fn places(&self) -> Vec<PathBuf> {
         [self.device.files(), import::progress_files(&self.device.path).to_vec()].concat()
@@ -191,8 +201,7 @@ impl Opened for KvSsdStore {
         Ok(Box::new(import::DeviceTarget::new(*self, source, how, durability)?))
     }
 
-    /// Dropping the device syncs it.
     fn close(self: Box<Self>) -> Result<()> {
-        Ok(())
+        Ok(self.sync()?)
     }
 }
