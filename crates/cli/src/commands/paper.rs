@@ -34,7 +34,7 @@ pub struct Args {
     #[arg(long, value_name = "DIR", requires = "name")]
     svg: Option<PathBuf>,
     /// Replace figures that exist.
-    #[arg(long)]
+    #[arg(long, requires = "svg")]
     force: bool,
     /// Write the tables into this page in Markdown, between its comments `<!-- paper: .. -->`.
     #[arg(long, value_name = "FILE", requires = "name")]

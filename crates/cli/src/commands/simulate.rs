@@ -114,7 +114,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
     /// Replace existing files.
-    #[arg(long)]
+    #[arg(long, requires = "svg")]
     force: bool,
 }
 
@@ -133,12 +133,13 @@ impl Args {
         }
         setup.flash = self.on_flash(&policies, &setup)?;
         let simulation = Simulation::run(&setup, &policies, output)?;
-        if let Some(path) = &self.svg {
-            output.write_file(path, &runstone_plot::svg(&simulation.charts()), self.force)?;
-        }
         match output.is_json {
             true => output.json(&simulation.to_json())?,
             false => output.text(&simulation.to_text())?,
+        }
+        // Last: a file that cannot be written takes no figures away.
+        if let Some(path) = &self.svg {
+            output.write_file(path, &runstone_plot::svg(&simulation.charts()), self.force)?;
         }
         Ok(Exit::Ok)
     }
