@@ -24,6 +24,10 @@ pub struct ChangeReader {
     changes: Changes,
     /// Names of dropped keyspaces stay: their changes may come later.
     names: Names,
+    /// A change that was read and could not be handed over. It comes again.
+    kept: Option<OneChange>,
+    /// The position before that change.
+    before: Position,
 }
 
 /// What kind of change it is. The numbers are part of the bindings.
@@ -144,7 +148,8 @@ impl ChangeReader {
             (from, None) => Changes::open(path, from)?,
         };
         let changes = changes.unsynced(reading.unsynced);
-        let mut reader = ChangeReader { changes, names: Names::default() };
+        let before = changes.position();
+        let mut reader = ChangeReader { changes, names: Names::default(), kept: None, before };
         let known = reader.changes.keyspaces();
         known.iter().for_each(|one| reader.know(one));
         Ok(reader)
@@ -155,17 +160,38 @@ impl ChangeReader {
     /// # Errors
     /// Those of [`Changes::next`].
     pub fn next(&mut self, wait: Duration) -> runstone::Result<Option<OneChange>> {
-        loop {
-            let Some(changed) = self.changes.wait(wait)? else { return Ok(None) };
-            if let Some(told) = self.tell(changed.position, changed.change) {
-                return Ok(Some(told));
-            }
+        self.read(wait)?;
+        Ok(self.kept.take())
+    }
+
+    /// What `give` makes of the next change; `None` if there is none within `wait`. If `give`
+    /// fails, the same change comes again at the next call, and the position stays before it.
+    ///
+    /// # Errors
+    /// Those of [`Changes::next`] and those of `give`.
+    pub fn hand_over<T>(
+        &mut self,
+        wait: Duration,
+        give: impl FnOnce(&OneChange) -> Result<T>,
+    ) -> Result<Option<T>> {
+        self.read(wait)?;
+        let given = self.kept.as_ref().map(give).transpose()?;
+        self.kept = None;
+        Ok(given)
+    }
+
+    fn read(&mut self, wait: Duration) -> runstone::Result<()> {
+        while self.kept.is_none() {
+            self.before = self.changes.position();
+            let Some(changed) = self.changes.wait(wait)? else { break };
+            self.kept = self.tell(changed.position, changed.change);
         }
+        Ok(())
     }
 
     /// The position after the last change that was returned.
     pub fn position(&self) -> Position {
-        self.changes.position()
+        if self.kept.is_some() { self.before } else { self.changes.position() }
     }
 
     fn know(&mut self, one: &NotedKeyspace) {
@@ -401,6 +427,35 @@ mod tests {
             kinds.push(change.kind);
         }
         assert_eq!(kinds, [ChangeKind::Keyspace, ChangeKind::Writes, ChangeKind::Dropped]);
+    }
+
+    #[test]
+    fn a_change_that_was_not_taken_comes_again() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let store = Store::open(dir.path(), Options::default()).expect("opens");
+        let mut reader = open(dir.path(), ChangesFrom::Now);
+        store.put("k", "v").expect("room");
+        let (mut refused, mut taken) = (Vec::new(), Vec::new());
+        loop {
+            let before = reader.position();
+            let given = reader.hand_over(Duration::ZERO, |change| {
+                if refused.last() == Some(&change.position) {
+                    return Ok((change.position, all(change)));
+                }
+                refused.push(change.position);
+                Err(Failure::invalid("no memory"))
+            });
+            match given {
+                Ok(None) => break,
+                Ok(Some((position, writes))) => {
+                    assert_eq!(reader.position(), position);
+                    taken.extend(writes);
+                }
+                Err(_) => assert_eq!(reader.position(), before),
+            }
+        }
+        let keys = taken.iter().map(|write| &write.key[..]);
+        assert!(keys.eq([b"k"]), "{taken:?}");
     }
 
     /// If the log is gone, the state of the keys written meanwhile comes in its place.

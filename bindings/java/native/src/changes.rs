@@ -10,7 +10,7 @@ use runstone::{ChangesFrom, Position};
 use runstone_boundary::changes::{
     ChangeKind, ChangeReader, OneChange, OneWrite, Reading, WriteReader,
 };
-use runstone_boundary::{Failure, Handles, Result, options};
+use runstone_boundary::{Failure, Handle, Handles, Result, options};
 
 use crate::answers::Answer;
 use crate::calls::{call, handle, optional_text, text};
@@ -74,27 +74,35 @@ extern "system" fn Java_org_runstone_Native_nextChange<'l>(
     call(env, |env| {
         let wait = Duration::from_millis(u64::try_from(wait_ms).unwrap_or(0));
         let reader = CHANGES.get(handle(changes))?;
-        let Some(change) = reader.lock().next(wait)? else { return Ok(JByteArray::default()) };
-        tell(change)?.give(env)
+        let given = reader.lock().hand_over(wait, |change| {
+            let (answer, rest) = tell(change)?;
+            let given = answer.give(env);
+            if let (Err(_), Some(rest)) = (&given, rest) {
+                WRITES.close(rest.get())?;
+            }
+            given
+        })?;
+        Ok(given.unwrap_or_default())
     })
 }
 
-fn tell(change: OneChange) -> Result<Answer> {
+/// The answer, and the handle of the rest of the writes, which is in it.
+fn tell(change: &OneChange) -> Result<(Answer, Option<Handle>)> {
     let mut writes = change.writes()?;
     let first = writes.read()?;
     // A plain change has all of its writes in one page.
     let rest = match (&first, change.kind == ChangeKind::Loaded) {
-        (Some(_), true) => WRITES.keep(Mutex::new(writes))?.get(),
-        _ => 0,
+        (Some(_), true) => Some(WRITES.keep(Mutex::new(writes))?),
+        _ => None,
     };
     let answer = Answer::default()
         .numbers([change.position.seq(), change.position.history(), change.kind as u64])
-        .list(change.keyspaces, |answer, (name, options)| {
-            answer.bytes(name).optional(options, Answer::bytes)
+        .list(&change.keyspaces, |answer, (name, options)| {
+            answer.bytes(name).optional(options.as_ref(), Answer::bytes)
         })
         .optional(change.time_ms, Answer::number)
         .optional(change.gap, |answer, (after, through)| answer.numbers([after, through]));
-    Ok(page(answer, first).number(rest))
+    Ok((page(answer, first).number(rest.map_or(0, Handle::get)), rest))
 }
 
 fn page(answer: Answer, writes: Option<Vec<OneWrite>>) -> Answer {
