@@ -76,7 +76,8 @@ typedef enum {
     RUNSTONE_LEASE_REVOKED = 21,
     // The store has lost what was read of its history. Begin again with its state.
     RUNSTONE_HISTORY_FORKED = 22,
-    // The log does not reach back so far. Begin again with the state of the store.
+    // What came after the position is not known any more; the message says why. Begin again with
+    // the state of the store.
     RUNSTONE_HISTORY_GONE = 23,
 } runstone_status;
 
@@ -148,7 +149,8 @@ typedef enum {
     // After everything that had been committed by then, in milliseconds since 1970. The archive
     // knows the time of a change to about a second.
     RUNSTONE_AT_TIME = 1,
-    // After the last batch whose number is at most this: exact.
+    // After the last batch whose number is at most this: exact. After a power loss or a restore a
+    // store uses numbers again: runstone_backups_restore_to_position() says in which history.
     RUNSTONE_AT_NUMBER = 2,
 } runstone_moment;
 
@@ -567,6 +569,13 @@ runstone_status runstone_backups_restore_to(const runstone_backups *backups,
                                             uint64_t value,
                                             const char *path,
                                             runstone_restored *restored);
+
+// As runstone_backups_restore_to() with the number of the position, in the history of the
+// position.
+runstone_status runstone_backups_restore_to_position(const runstone_backups *backups,
+                                                     runstone_position position,
+                                                     const char *path,
+                                                     runstone_restored *restored);
 
 // Removes all backups but the newest `keep`, at least 1, and what only they needed, the beginning
 // of the archive included. `removed`, which may be null, gets how many.

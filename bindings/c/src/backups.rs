@@ -2,13 +2,14 @@
 
 use std::ffi::c_char;
 
-use runstone::{ArchiveInfo, BackupInfo, Backups, Damage, Moment};
+use runstone::{ArchiveInfo, BackupInfo, Backups, Damage, Moment, Position};
 use runstone_boundary::{Code, Failure};
 
 use runstone_boundary::handle;
 use runstone_boundary::pointers::Kept;
 
 use crate::Result;
+use crate::archiver::runstone_position;
 use crate::bytes::{Place, places, runstone_bytes, text};
 use crate::handles::runstone_backups;
 use crate::status::{answer, runstone_status};
@@ -105,7 +106,8 @@ pub enum runstone_moment {
     /// After everything that had been committed by then, in milliseconds since 1970. The archive
     /// knows the time of a change to about a second.
     RUNSTONE_AT_TIME = 1,
-    /// After the last batch whose number is at most this: exact.
+    /// After the last batch whose number is at most this: exact. After a power loss or a restore a
+    /// store uses numbers again: runstone_backups_restore_to_position() says in which history.
     RUNSTONE_AT_NUMBER = 2,
 }
 
@@ -308,21 +310,43 @@ pub unsafe extern "C" fn runstone_backups_restore_to(
     path: *const c_char,
     restored: *mut runstone_restored,
 ) -> runstone_status {
-    answer(|| {
-        // SAFETY: the caller promises valid strings.
-        let path = unsafe { text("path", path) }?;
-        let moment = self::moment(moment, value)?;
-        let made = runstone_backups::get(backups)?.restore_to(moment, path)?;
-        if !restored.is_null() {
-            // SAFETY: the caller promises a valid place.
-            unsafe { Place::new("restored", restored) }?.set(runstone_restored {
-                backup: made.backup,
-                changes: made.changes,
-                last_seq: made.last_seq,
-            });
-        }
-        Ok(())
-    })
+    // SAFETY: the caller's promises are those of the function.
+    answer(|| unsafe { restore_to(backups, self::moment(moment, value)?, path, restored) })
+}
+
+/// As runstone_backups_restore_to() with the number of the position, in the history of the
+/// position.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn runstone_backups_restore_to_position(
+    backups: *const runstone_backups,
+    position: runstone_position,
+    path: *const c_char,
+    restored: *mut runstone_restored,
+) -> runstone_status {
+    let moment = Moment::Position(Position::new(position.history, position.seq));
+    // SAFETY: the caller's promises are those of the function.
+    answer(|| unsafe { restore_to(backups, moment, path, restored) })
+}
+
+/// `path` must be a valid string, and `restored` null or a valid place.
+unsafe fn restore_to(
+    backups: *const runstone_backups,
+    moment: Moment,
+    path: *const c_char,
+    restored: *mut runstone_restored,
+) -> Result<()> {
+    // SAFETY: the caller promises valid strings.
+    let path = unsafe { text("path", path) }?;
+    let made = runstone_backups::get(backups)?.restore_to(moment, path)?;
+    if !restored.is_null() {
+        // SAFETY: the caller promises a valid place.
+        unsafe { Place::new("restored", restored) }?.set(runstone_restored {
+            backup: made.backup,
+            changes: made.changes,
+            last_seq: made.last_seq,
+        });
+    }
+    Ok(())
 }
 
 /// Removes all backups but the newest `keep`, at least 1, and what only they needed, the beginning

@@ -135,6 +135,11 @@ static void archive_and_moments(runstone_store *store) {
     WORKS(runstone_backups_restore_to(backups, RUNSTONE_AT_NUMBER, good.seq, place("good"),
                                       &restored));
     CHECK(restored.backup == 4 && restored.changes >= 1 && restored.last_seq == good.seq);
+    WORKS(runstone_backups_restore_to_position(backups, good, place("position"), &restored));
+    CHECK(restored.last_seq == good.seq);
+    runstone_position other = {good.seq, good.history + 1};
+    REFUSED(RUNSTONE_INVALID_ARGUMENT, "no position",
+            runstone_backups_restore_to_position(backups, other, place("other"), NULL));
     WORKS(runstone_backups_restore_to(backups, RUNSTONE_AT_NUMBER, good.seq + 1, place("bad"),
                                       NULL));
     WORKS(runstone_backups_restore_to(backups, RUNSTONE_AT_END, 0, place("end"), &restored));

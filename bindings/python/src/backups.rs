@@ -168,7 +168,7 @@ impl Position {
 /// The directory of a store, given as a path or as the open store.
 pub fn place_of(store: &Bound<'_, PyAny>) -> PyResult<PathBuf> {
     match store.cast::<Store>() {
-        Ok(open) => Ok(open.get().path()),
+        Ok(open) => Ok(open.get().place()),
         Err(_) => store.extract().map_err(|_| {
             let given = store.repr().map_or_else(|_| String::new(), |text| text.to_string());
             PyTypeError::new_err(format!("store is a path or a Store, not {given}"))
@@ -277,20 +277,23 @@ impl Backups {
         })
     }
 
-    #[pyo3(signature = (path, *, time=None, number=None))]
+    #[pyo3(signature = (path, *, time=None, number=None, position=None))]
     fn restore_to(
         &self,
         py: Python<'_>,
         path: PathBuf,
         time: Option<Bound<'_, PyAny>>,
         number: Option<u64>,
+        position: Option<&Position>,
     ) -> PyResult<Restored> {
-        let moment = match (time, number) {
-            (None, None) => Moment::End,
-            (None, Some(number)) => Moment::Number(number),
-            (Some(time), None) => Moment::Time(moment_of(&time)?),
-            (Some(_), Some(_)) => {
-                return outcome(Err(Failure::invalid("give a time or a number, not both")));
+        let moment = match (time, number, position) {
+            (None, None, None) => Moment::End,
+            (None, Some(number), None) => Moment::Number(number),
+            (None, None, Some(position)) => Moment::Position(position.0),
+            (Some(time), None, None) => Moment::Time(moment_of(&time)?),
+            _ => {
+                let what = "give one of a time, a number and a position";
+                return outcome(Err(Failure::invalid(what)));
             }
         };
         let made = self.with(py, |backups| Ok(backups.restore_to(moment, path)?))?;

@@ -28,7 +28,10 @@ use crate::transaction::Transaction;
 #[pyclass(frozen, weakref, extends = Keyspace, module = "runstone")]
 pub struct Store {
     family: Arc<Family>,
+    /// As it was given.
     path: PathBuf,
+    /// The same, wherever the process changes its directory to.
+    place: PathBuf,
     /// Returns whether the object still exists.
     object: Arc<()>,
 }
@@ -63,6 +66,9 @@ pub fn open<'py>(
         Some(function) => Arc::new(Listener(kept(function, &mut functions))),
         None => Arc::clone(&lost) as Arc<dyn EventListener>,
     });
+    let place = std::path::absolute(&path)?;
+    // Below a directory that may not be searched only the path as it is leads anywhere.
+    let place = if place.try_exists().is_err() { path.clone() } else { place };
     let store = wait(py, || {
         Ok(match resources {
             Some(shared) if follows => OpenStore::follow_sharing(&shared, &path, options)?,
@@ -81,7 +87,7 @@ pub fn open<'py>(
     let default = store.default_keyspace().clone();
     let family = Family::new(store, functions);
     let keyspace = Keyspace::new(default, &family);
-    let store = Store { family, path, object: Arc::default() };
+    let store = Store { family, path, place, object: Arc::default() };
     Bound::new(py, PyClassInitializer::from(keyspace).add_subclass(store))
 }
 
@@ -138,6 +144,13 @@ pub fn destroy(py: Python<'_>, path: PathBuf) -> PyResult<()> {
 /// How often the object of a store holds the shared state: as itself, and as a keyspace.
 const OF_THE_STORE: usize = 2;
 
+impl Store {
+    /// Where the store is.
+    pub fn place(&self) -> PathBuf {
+        self.place.clone()
+    }
+}
+
 #[pymethods]
 impl Store {
     /// Shows Python's collector the functions that the store calls, so that it finds cycles of a
@@ -152,7 +165,7 @@ impl Store {
     }
 
     #[getter]
-    pub fn path(&self) -> PathBuf {
+    fn path(&self) -> PathBuf {
         self.path.clone()
     }
 

@@ -113,6 +113,11 @@ def test_nightly(tmp_path: Path, writer: Writer) -> None:
         backups.verify_archives()
         made = backups.restore_to(tmp_path / "good", number=good.number)
         assert made.backup == 3 and made.changes >= 1 and made.last_number == good.number
+        there = backups.restore_to(tmp_path / "position", position=good)
+        assert there == made and value_in(tmp_path / "position") == b"good"
+        other = runstone.Position(f"{good.number}@{good.history ^ 1:016x}")
+        with pytest.raises(runstone.InvalidArgument, match="no position"):
+            backups.restore_to(tmp_path / "none", position=other)
         backups.restore_to(tmp_path / "end")
         backups.restore_to(tmp_path / "time", time=archive.end_time)
         at = datetime.datetime.fromtimestamp(archive.end_time, datetime.timezone.utc)
@@ -129,6 +134,21 @@ def test_nightly(tmp_path: Path, writer: Writer) -> None:
             assert archiver.advance().backup is None
         backups.restore_to(tmp_path / "later")
     assert value_in(tmp_path / "later") == b"later" and backups.path == tmp_path / "backups"
+
+
+def test_a_store_stays_where_it_was_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    db = runstone.open("db")
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    with runstone.Backups(tmp_path / "backups") as backups:
+        assert backups.create(db).number == 1
+    with runstone.Changes(db) as changes:
+        db[b"k"] = b"v"
+        assert any(write.key == b"k" for change in changes for write in change)
+    db.close()
 
 
 def test_bad_places(tmp_path: Path) -> None:
@@ -164,7 +184,7 @@ def test_bad_places(tmp_path: Path) -> None:
         for moment in ({"number": end.number + 1}, {"time": 1.0}):
             with pytest.raises(runstone.InvalidArgument, match="no such moment"):
                 backups.restore_to(tmp_path / "none", **moment)
-        with pytest.raises(runstone.InvalidArgument, match="not both"):
+        with pytest.raises(runstone.InvalidArgument, match="give one of"):
             backups.restore_to(tmp_path / "none", time=1, number=1)
         for time_ in ("noon", object()):
             with pytest.raises(TypeError, match="datetime"):

@@ -25,6 +25,7 @@ static ARCHIVERS: Handles<Mutex<Archiver>> = Handles::new(8, "archiver");
 const AT_END: jint = 0;
 const AT_TIME: jint = 1;
 const AT_NUMBER: jint = 2;
+const AT_POSITION: jint = 3;
 
 /// Numbers of Java have a sign.
 fn positive(number: jlong, what: &str) -> Result<u64> {
@@ -186,6 +187,7 @@ extern "system" fn Java_org_runstone_Native_restoreTo<'l>(
     backups: jlong,
     kind: jint,
     value: jlong,
+    history: jlong,
     path: JString<'l>,
 ) -> JByteArray<'l> {
     call(env, |env| {
@@ -194,6 +196,10 @@ extern "system" fn Java_org_runstone_Native_restoreTo<'l>(
             AT_END => Moment::End,
             AT_TIME => Moment::Time(positive(value, "the time since 1970")?),
             AT_NUMBER => Moment::Number(positive(value, "the number")?),
+            AT_POSITION => {
+                let number = positive(value, "the number")?;
+                Moment::Position(Position::new(history as u64, number))
+            }
             _ => return Err(Failure::invalid(format!("there is no moment of kind {kind}"))),
         };
         let made = BACKUPS.get(handle(backups))?.restore_to(moment, path)?;

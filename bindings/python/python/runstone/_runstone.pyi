@@ -628,12 +628,14 @@ class Backups(_Closing):
         *,
         time: Union[float, datetime.datetime, None] = None,
         number: Optional[int] = None,
+        position: Optional[Position] = None,
     ) -> Restored:
         """Makes a store as of a moment of the archive, by default of its end.
 
         `time` is a datetime, or seconds since 1970: everything that had been committed by then,
-        exact to about a second. `number` is the number of a write: exact to the batch. A moment
-        that neither a backup nor the archive has is an `InvalidArgument`. So is a time that the
+        exact to about a second. `number` is the number of a write: exact to the batch. After a
+        power loss or a restore a store uses numbers again; `position` also says in which
+        history. A moment that neither a backup nor the archive has is an `InvalidArgument`. So is a time that the
         clock showed twice: the message has the numbers.
         """
     def prune(self, keep: int) -> int:
@@ -779,9 +781,9 @@ class Changes(_Closing, typing.Iterator[Change]):
     with the oldest change of the log, or after a position, or `now`. Changes are durable, unless
     `unsynced`. `HistoryForked`: a power loss took changes that were read already.
 
-    `HistoryGone`: the log does not reach back so far (``keep_log_bytes``). With ``on_gap="state"``
-    the state of the keys written after the position is returned instead, and then the log: see
-    `Change.kind`. The options and merge operators are for reading the state, as in `follow`.
+    `HistoryGone`: what came after the position is not known any more, mostly because the log does
+    not reach back so far (``keep_log_bytes``). With ``on_gap="state"`` the state of the keys
+    written after the position is returned instead, and then the log: see `Change.kind`. The options and merge operators are for reading the state, as in `follow`.
     """
 
     def __new__(

@@ -174,7 +174,8 @@ public final class Backups extends Handle {
     public Restored restoreTo(Moment moment, Path path) {
         try {
             Answer answer = new Answer(
-                    Native.restoreTo(handle(), moment.kind, moment.value, path.toString()));
+                    Native.restoreTo(handle(), moment.kind, moment.value, moment.history,
+                            path.toString()));
             return new Restored(answer.number(), answer.number(), answer.number());
         } finally {
             keep(this);

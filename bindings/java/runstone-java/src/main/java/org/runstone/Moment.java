@@ -10,13 +10,21 @@ public final class Moment {
     private static final int AT_END = 0;
     private static final int AT_TIME = 1;
     private static final int AT_NUMBER = 2;
+    private static final int AT_POSITION = 3;
 
     final int kind;
     final long value;
+    /** Of a position. */
+    final long history;
 
     private Moment(int kind, long value) {
+        this(kind, value, 0);
+    }
+
+    private Moment(int kind, long value, long history) {
         this.kind = kind;
         this.value = value;
+        this.history = history;
     }
 
     /** The end of the archive. */
@@ -32,9 +40,17 @@ public final class Moment {
         return new Moment(AT_TIME, time.toEpochMilli());
     }
 
-    /** After the last batch whose number is at most this. It is exact. */
+    /**
+     * After the last batch whose number is at most this. It is exact. After a power loss or a
+     * restore a store uses numbers again; {@link #position} also says in which history.
+     */
     public static Moment number(long number) {
         return new Moment(AT_NUMBER, number);
+    }
+
+    /** After the last batch of this history whose number is at most that of the position. */
+    public static Moment position(Position position) {
+        return new Moment(AT_POSITION, position.number(), position.history());
     }
 
     @Override
@@ -42,7 +58,8 @@ public final class Moment {
         return switch (kind) {
             case AT_END -> "the end";
             case AT_TIME -> Instant.ofEpochMilli(value).toString();
-            default -> "number " + value;
+            case AT_NUMBER -> "number " + value;
+            default -> new Position(value, history).toString();
         };
     }
 }

@@ -114,7 +114,8 @@ final class Native {
 
     static native void restore(long backups, long number, String path);
 
-    static native byte[] restoreTo(long backups, int kind, long value, String path);
+    static native byte[] restoreTo(
+            long backups, int kind, long value, long history, String path);
 
     static native long prune(long backups, int keep);
 

@@ -163,6 +163,11 @@ class BackupsTest {
             assertEquals(3, restored.backup());
             assertEquals(good.number(), restored.lastNumber());
             assertTrue(restored.changes() >= 1);
+            assertEquals(restored,
+                    backups.restoreTo(Moment.position(good), place("position")));
+            Position other = new Position(good.number(), good.history() ^ 1);
+            refused(Code.INVALID_ARGUMENT, "no position",
+                    () -> backups.restoreTo(Moment.position(other), place("none")));
             backups.restoreTo(Moment.end(), place("end"));
             backups.restoreTo(Moment.time(archive.endTime()), place("time"));
             assertEquals("good", valueIn(place("good")));
