@@ -59,7 +59,8 @@ pub enum runstone_status {
     RUNSTONE_LEASE_REVOKED = 21,
     /// The store has lost what was read of its history. Begin again with its state.
     RUNSTONE_HISTORY_FORKED = 22,
-    /// The log does not reach back so far. Begin again with the state of the store.
+    /// What came after the position is not known any more; the message says why. Begin again with
+    /// the state of the store.
     RUNSTONE_HISTORY_GONE = 23,
 }
 

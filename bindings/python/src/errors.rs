@@ -77,7 +77,7 @@ exceptions! {
         Internal: "A fault of the store itself. Please report it.",
         LeaseRevoked: "The writer keeps no files for this reader any more. Open the store again.",
         HistoryForked: "The store has lost what was read of its history. Begin with its state.",
-        HistoryGone: "The log does not reach back so far. Begin with the state of the store.",
+        HistoryGone: "The changes after the position are not known any more. Begin with the state.",
     ]
     [
         InvalidArgument(PyValueError): "An argument or option is out of range.",

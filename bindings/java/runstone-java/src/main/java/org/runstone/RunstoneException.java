@@ -77,7 +77,10 @@ public class RunstoneException extends RuntimeException {
         LEASE_REVOKED(21),
         /** The store has lost changes that were read already. Begin again with its state. */
         HISTORY_FORKED(22),
-        /** The log does not reach back so far. Begin again with the state of the store. */
+        /**
+         * What came after the position is not known any more; the message says why. Begin again
+         * with the state of the store.
+         */
         HISTORY_GONE(23),
         /** The native library is missing, is of another version, or cannot be loaded. */
         LIBRARY(100);
