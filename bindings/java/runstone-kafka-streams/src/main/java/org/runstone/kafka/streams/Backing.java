@@ -13,6 +13,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Objects;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.config.ConfigException;
 import org.apache.kafka.streams.StreamsConfig;
 import org.apache.kafka.streams.errors.InvalidStateStoreException;
 import org.apache.kafka.streams.errors.ProcessorStateException;
@@ -33,7 +34,8 @@ import org.runstone.WriteBatch;
  * the limit waits, it is written to the store early, and a mark says that the store has more than
  * is committed. After a crash such a store reports no offsets, and Kafka restores it from the
  * beginning. With at-least-once processing, writes go to the store at once: it does no harm to
- * replay a record that was already applied.
+ * replay a record that was already applied. Only versioned stores gather them there, too, because
+ * that is faster.
  */
 final class Backing {
     /** Options of the Runstone stores of an application, as TOML. */
@@ -99,8 +101,7 @@ final class Backing {
                 configs.get(StreamsConfig.PROCESSING_GUARANTEE_CONFIG));
         this.waits = isExactlyOnce || gathersWrites;
         Object most = configs.get(MAX_UNCOMMITTED);
-        this.maxUncommitted =
-                most == null ? DEFAULT_MAX_UNCOMMITTED : Long.parseLong(most.toString());
+        this.maxUncommitted = most == null ? DEFAULT_MAX_UNCOMMITTED : bytes(most);
         Object options = configs.get(OPTIONS);
         this.tableOptions = options == null ? DEFAULT_TABLE : null;
         Path directory = context.stateDir().toPath().resolve("runstone").resolve(name);
@@ -118,13 +119,27 @@ final class Backing {
             throw new ProcessorStateException("Error opening store " + name + " at location "
                     + directory + ": " + error.getMessage(), error);
         }
-        meta = store.openKeyspace(META);
-        byte[] stored = meta.get(POSITION);
-        position = stored == null ? Position.emptyPosition() : Internals.positionOf(stored);
-        byte[] time = meta.get(STREAM_TIME);
-        streamTime = time == null ? -1 : RecordKey.longAt(time, 0);
-        isAhead = meta.get(AHEAD) != null;
-        tellsNoOffsets = isAhead && isExactlyOnce;
+        try {
+            meta = store.openKeyspace(META);
+            byte[] stored = meta.get(POSITION);
+            position = stored == null ? Position.emptyPosition() : Internals.positionOf(stored);
+            byte[] time = meta.get(STREAM_TIME);
+            streamTime = time == null ? -1 : RecordKey.longAt(time, 0);
+            isAhead = meta.get(AHEAD) != null;
+            tellsNoOffsets = isAhead && isExactlyOnce;
+        } catch (RuntimeException error) {
+            close();
+            throw new ProcessorStateException("Error reading store " + name + " at location "
+                    + directory + ": " + error.getMessage(), error);
+        }
+    }
+
+    private static long bytes(Object most) {
+        try {
+            return Long.parseLong(most.toString());
+        } catch (NumberFormatException error) {
+            throw new ConfigException(MAX_UNCOMMITTED, most, "give a number of bytes");
+        }
     }
 
     /** A table, which is created if there is none of that name. */

@@ -47,46 +47,74 @@ interface Entries extends AutoCloseable {
         }
     };
 
+    /**
+     * What Kafka expects from a read that meets the end of its store. Kafka closes stores beside
+     * the threads that query them, and lets a query come back when the store has moved.
+     */
+    static RuntimeException shown(RunstoneException error) {
+        return error instanceof RunstoneException.Closed
+                ? new InvalidStateStoreException("the iterator or its store is closed", error)
+                : error;
+    }
+
     /** Entries of a keyspace. Each key is fetched only once. */
     final class Stored implements Entries {
         private final Cursor cursor;
         private final boolean forward;
         private byte[] key;
 
+        /** Begins on the first entry in its direction. */
         Stored(Cursor cursor, boolean forward) {
             this.cursor = cursor;
             this.forward = forward;
+            if (forward) {
+                cursor.seekToFirst();
+            } else {
+                cursor.seekToLast();
+            }
         }
 
         @Override
         public boolean isValid() {
             try {
                 return cursor.isValid();
-            } catch (RunstoneException.Closed closed) {
-                throw new InvalidStateStoreException("the iterator or its store is closed", closed);
+            } catch (RunstoneException error) {
+                throw shown(error);
             }
         }
 
         @Override
         public byte[] key() {
-            if (key == null) {
-                key = cursor.key();
+            try {
+                if (key == null) {
+                    key = cursor.key();
+                }
+                return key;
+            } catch (RunstoneException error) {
+                throw shown(error);
             }
-            return key;
         }
 
         @Override
         public byte[] value() {
-            return cursor.value();
+            try {
+                return cursor.value();
+            } catch (RunstoneException error) {
+                throw shown(error);
+            }
         }
 
         @Override
         public void next() {
             key = null;
-            if (forward) {
-                cursor.next();
-            } else {
-                cursor.prev();
+            try {
+                if (forward) {
+                    cursor.next();
+                } else {
+                    cursor.prev();
+                }
+            } catch (RunstoneException error) {
+                throw shown(error);
             }
         }
 

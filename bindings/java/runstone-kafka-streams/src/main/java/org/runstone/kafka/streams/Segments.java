@@ -2,55 +2,84 @@
 
 package org.runstone.kafka.streams;
 
-import java.util.ArrayList;
 import java.util.Iterator;
 import java.util.List;
+import java.util.Map;
 import java.util.NavigableMap;
 import java.util.concurrent.ConcurrentSkipListMap;
 import java.util.function.Predicate;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 import org.apache.kafka.streams.errors.InvalidStateStoreException;
 
-/** The tables of a store, each for one period. */
+/**
+ * The tables of a store, each for one period. The periods are of one length, but the length may
+ * change from one open to the next, as it follows from the retention. So the name of a table has
+ * its period, and the period of a new table ends where the next one begins.
+ */
 final class Segments {
-    private static final String PREFIX = "segment-";
+    private static final Pattern NAME = Pattern.compile("segment-([0-9]+)-([0-9]+)");
 
     private final Backing backing;
     private final long interval;
-    private final NavigableMap<Long, Table> live = new ConcurrentSkipListMap<>();
+    /** By their begins. */
+    private final NavigableMap<Long, Segment> live = new ConcurrentSkipListMap<>();
+
+    /** The table for the times from {@code begin} (inclusive) to {@code end} (exclusive). */
+    private record Segment(long begin, long end, Table table) {
+        String name() {
+            return "segment-" + begin + "-" + end;
+        }
+    }
 
     Segments(Backing backing, long interval) {
         this.backing = backing;
         this.interval = interval;
         for (String name : backing.tableNames()) {
-            if (name.startsWith(PREFIX)) {
-                live.put(Long.valueOf(name.substring(PREFIX.length())), backing.table(name));
+            Matcher period = NAME.matcher(name);
+            if (period.matches()) {
+                long begin = Long.parseLong(period.group(1));
+                long end = Long.parseLong(period.group(2));
+                live.put(begin, new Segment(begin, end, backing.table(name)));
             }
         }
     }
 
-    private long id(long time) {
-        return Math.max(0, time) / interval;
+    /** The segment for a time. If there is none, one that could be made, without a table. */
+    private Segment of(long any) {
+        long time = Math.max(0, any);
+        Map.Entry<Long, Segment> before = live.floorEntry(time);
+        // The last time of all has no end behind it.
+        if (before != null
+                && (time < before.getValue().end || before.getValue().end == Long.MAX_VALUE)) {
+            return before.getValue();
+        }
+        long begin = time / interval * interval;
+        long end = begin > Long.MAX_VALUE - interval ? Long.MAX_VALUE : begin + interval;
+        Long next = live.higherKey(time);
+        return new Segment(before == null ? begin : Math.max(begin, before.getValue().end),
+                next == null ? end : Math.min(end, next), null);
     }
 
     /** The table for a time, or null if there is none. */
     Table at(long time) {
-        return live.get(id(time));
+        return of(time).table;
     }
 
     /** The table for a time, which is created if there is none. */
     Table makeAt(long time) {
-        long id = id(time);
-        Table table = live.get(id);
-        if (table == null) {
-            table = backing.table(PREFIX + id);
-            live.put(id, table);
+        Segment found = of(time);
+        if (found.table != null) {
+            return found.table;
         }
-        return table;
+        Table made = backing.table(found.name());
+        live.put(found.begin, new Segment(found.begin, found.end, made));
+        return made;
     }
 
     /** Whether the table for one time ends before the table for another. */
     boolean isBefore(long one, long other) {
-        return id(one) < id(other);
+        return of(one).begin < of(other).begin;
     }
 
     /** Tables for the times from {@code from} to {@code to}, both included. */
@@ -58,36 +87,46 @@ final class Segments {
         if (from > to) {
             return List.of();
         }
-        NavigableMap<Long, Table> part = live.subMap(id(from), true, id(to), true);
-        return new ArrayList<>((forward ? part : part.descendingMap()).values());
+        NavigableMap<Long, Segment> part =
+                live.subMap(of(from).begin, true, Math.max(0, to), true);
+        part = forward ? part : part.descendingMap();
+        return part.values().stream().map(Segment::table).toList();
     }
 
     /** Drops the tables that hold only times before {@code time}. */
     void dropBefore(long time) {
-        Iterator<Long> ids = live.headMap(id(time), false).keySet().iterator();
-        while (ids.hasNext()) {
-            long id = ids.next();
-            ids.remove();
-            backing.drop(PREFIX + id);
+        Iterator<Segment> old = live.headMap(of(time).begin, false).values().iterator();
+        while (old.hasNext()) {
+            Segment segment = old.next();
+            old.remove();
+            backing.drop(segment.name());
         }
     }
 
     long estimate() {
         long entries = 0;
-        for (Table table : live.values()) {
+        for (Segment segment : live.values()) {
+            Table table = segment.table;
             entries += table.keyspace().estimateEntries(null, null) + table.pendingCount();
         }
         return entries;
     }
 
     /**
-     * Walks over tables one after another, and shows the records that {@code shows} accepts.
+     * Walks over tables one after another, and shows the records that {@code shows} accepts. A
+     * store that is closed meanwhile has no more entries.
      *
      * @param from the first record; {@code to} is the smallest key after the range; null: no bound
      */
     static Entries walk(List<Table> tables, byte[] from, byte[] to, boolean forward,
             Predicate<byte[]> shows) {
-        return new OneByOne(tables.iterator(), from, to, forward, shows);
+        return new OneByOne(tables.iterator(), from, to, forward, shows, true);
+    }
+
+    /** The same in one table, but throws if the store is closed meanwhile. */
+    static Entries walkOrThrow(Table table, byte[] from, byte[] to, boolean forward,
+            Predicate<byte[]> shows) {
+        return new OneByOne(List.of(table).iterator(), from, to, forward, shows, false);
     }
 
     private static final class OneByOne implements Entries {
@@ -96,11 +135,13 @@ final class Segments {
         private final byte[] to;
         private final boolean forward;
         private final Predicate<byte[]> shows;
+        private final boolean endsAtClose;
         private Entries entries = NONE;
         private boolean isSettled;
 
         OneByOne(Iterator<Table> tables, byte[] from, byte[] to, boolean forward,
-                Predicate<byte[]> shows) {
+                Predicate<byte[]> shows, boolean endsAtClose) {
+            this.endsAtClose = endsAtClose;
             this.tables = tables;
             this.from = from;
             this.to = to;
@@ -128,8 +169,7 @@ final class Segments {
         /**
          * Opens a table when it is asked for its first entry, as Kafka's stores do. So what a
          * program writes to a later table during the walk is shown. A cache above the store relies
-         * on that, because it moves entries down in the middle of a walk. A closed store has no
-         * more entries.
+         * on that, because it moves entries down in the middle of a walk.
          */
         @Override
         public boolean isValid() {
@@ -140,7 +180,10 @@ final class Segments {
                 }
                 return entries.isValid();
             } catch (InvalidStateStoreException closed) {
-                return false;
+                if (endsAtClose) {
+                    return false;
+                }
+                throw closed;
             }
         }
 

@@ -60,7 +60,7 @@ final class Table {
         if (isDropped) {
             return nothing;
         }
-        throw error;
+        throw Entries.shown(error);
     }
 
     /** Drops the keyspace with {@code work}. Readers during that time find nothing. */
@@ -121,20 +121,23 @@ final class Table {
         // First the waiting writes, then the keyspace: after a commit in between, an entry is in
         // both.
         List<Map.Entry<byte[], byte[]>> waiting = waits ? waiting(from, to, forward) : List.of();
-        Cursor cursor;
+        Entries stored;
         try {
-            cursor = keyspace.cursor(from, to);
+            stored = stored(from, to, forward);
         } catch (RunstoneException error) {
             return absent(error, Entries.NONE);
         }
-        if (forward) {
-            cursor.seekToFirst();
-        } else {
-            cursor.seekToLast();
+        return waiting.isEmpty() ? stored : new Merged(waiting.iterator(), stored, forward);
+    }
+
+    private Entries stored(byte[] from, byte[] to, boolean forward) {
+        Cursor cursor = keyspace.cursor(from, to);
+        try {
+            return new Entries.Stored(cursor, forward);
+        } catch (RunstoneException error) {
+            cursor.close();
+            throw error;
         }
-        return waiting.isEmpty()
-                ? new Entries.Stored(cursor, forward)
-                : new Merged(waiting.iterator(), new Entries.Stored(cursor, forward), forward);
     }
 
     /** A copy, so that an iterator does not see later writes. */

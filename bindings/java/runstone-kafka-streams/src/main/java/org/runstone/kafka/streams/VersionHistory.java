@@ -95,9 +95,13 @@ final class VersionHistory {
     }
 
     private static Entries entries(Table table, byte[] key, long from, long to, boolean forward) {
+        if (to < 0) {
+            // Records have no times before 1970. As a key, such a time is behind all others.
+            return Entries.NONE;
+        }
         byte[] lower = RecordKey.version(key, Math.max(0, from));
         byte[] upper = RecordKey.after(RecordKey.version(key, to));
-        return Segments.walk(List.of(table), lower, upper, forward,
+        return Segments.walkOrThrow(table, lower, upper, forward,
                 record -> RecordKey.isOf(record, key, TIMES));
     }
 }

@@ -5,6 +5,7 @@ package org.runstone.kafka.streams;
 import static java.nio.charset.StandardCharsets.UTF_8;
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertInstanceOf;
 import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
@@ -16,6 +17,9 @@ import java.util.List;
 import java.util.Map;
 import java.util.Random;
 import java.util.TreeMap;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.ExecutionException;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.header.internals.RecordHeaders;
 import org.apache.kafka.common.serialization.Serdes;
@@ -138,6 +142,35 @@ class CommitTest {
         assertArrayEquals(value("2"), again.get(key("a")));
         assertEquals(5, again.committedOffset(CHANGELOG));
         again.close();
+    }
+
+    /** Kafka asks again when it hears that a store is closed; it fails on other errors. */
+    @ParameterizedTest
+    @ValueSource(strings = {StreamsConfig.AT_LEAST_ONCE, StreamsConfig.EXACTLY_ONCE_V2})
+    void aReadThatMeetsTheCloseSaysThatTheStoreIsClosed(String guarantee) throws Exception {
+        for (int round = 0; round < 60; round++) {
+            KeyValueStore<Bytes, byte[]> store = open(guarantee, 1 << 20);
+            for (int number = 0; number < 100; number++) {
+                store.put(key("key" + number), value("v"));
+            }
+            store.commit(Map.of());
+            boolean walks = round % 2 == 0;
+            CountDownLatch reads = new CountDownLatch(1);
+            var reader = CompletableFuture.runAsync(() -> {
+                while (true) {
+                    if (walks) {
+                        drain(store.all());
+                    } else {
+                        store.get(key("key7"));
+                    }
+                    reads.countDown();
+                }
+            });
+            reads.await();
+            store.close();
+            var error = assertThrows(ExecutionException.class, reader::get);
+            assertInstanceOf(InvalidStateStoreException.class, error.getCause());
+        }
     }
 
     /** Compares with a map, while iterators are open during writes and commits. */

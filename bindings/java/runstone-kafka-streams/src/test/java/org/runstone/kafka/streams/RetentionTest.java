@@ -190,6 +190,40 @@ class RetentionTest {
         store.close();
     }
 
+    /**
+     * The length of segments follows from the retention. Once, windows were not found, or were
+     * dropped, after the retention had changed.
+     */
+    @Test
+    void aStoreKeepsItsWindowsWhenTheRetentionChanges() {
+        // All that is written lies within the shortest retention, so all of it is shown.
+        long first = 10_000_000;
+        List<String> expected = new ArrayList<>();
+        for (long factor : new long[] {1, 4, 1, 3}) {
+            var store = open((WindowBytesStore) RunstoneStores.windowStore("windows",
+                    RETENTION.multipliedBy(factor), RETENTION, false).get(),
+                    StreamsConfig.AT_LEAST_ONCE);
+            for (int step = 0; step < 2; step++) {
+                long start = first + expected.size() * 12_000L;
+                store.put(KEY, value("x"), start);
+                expected.add(start + "=x");
+                assertEquals(expected, starts(store.all()));
+                assertEquals(expected, drain(store.fetch(KEY, first, start), found -> found));
+                assertNotNull(store.fetch(KEY, first));
+            }
+            store.commit(Map.of());
+            store.close();
+        }
+        var store = open((WindowBytesStore) RunstoneStores.windowStore(
+                "windows", RETENTION, RETENTION, false).get(), StreamsConfig.AT_LEAST_ONCE);
+        store.put(KEY, value("x"), first + 40 * RETENTION_MS);
+        store.commit(Map.of());
+        // Nothing is left of the earlier segments.
+        assertEquals(1, store.backing().tableNames().stream()
+                .filter(name -> name.startsWith("segment-")).count());
+        store.close();
+    }
+
     /** Kafka does not call a store at an exactly-once commit, so expired segments once stayed. */
     @Test
     void exactlyOnceExpiredSegmentsGoToo() {
