@@ -99,6 +99,11 @@ func (n *node) start() {
 }
 
 func (n *node) kill() {
+	select {
+	case err := <-n.ended:
+		panic(fmt.Errorf("%s ended by itself: %v", n.name, err))
+	default:
+	}
 	n.notePeak()
 	check(n.process.Process.Kill())
 	<-n.ended
