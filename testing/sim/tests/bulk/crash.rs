@@ -11,7 +11,8 @@ use runstone_sim::workload::{Run, keyspaces, options, options_for, placed, separ
 
 use crate::{Step, apply, open};
 
-const OPERATIONS: usize = 60;
+/// Costs grow with the square of this.
+const OPERATIONS: usize = 40;
 
 /// A workload that begins with a load. If collections write pointers back, later loads find
 /// existing keys in their range and are refused.
