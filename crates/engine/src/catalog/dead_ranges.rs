@@ -31,9 +31,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 
 use arc_swap::ArcSwapOption;
 
-use crate::keys::KeyspaceId;
-use crate::keys::{SeqNo, is_delete};
-use crate::wal::batch::Batch;
+use crate::keys::SeqNo;
 
 /// The most ranges that a keyspace knows. Each costs a put one or two comparisons. All of them
 /// together cost about as much as the put itself, while a walk without its range costs up to a
@@ -42,10 +40,6 @@ const MOST_RANGES: usize = 64;
 
 // `used` has a bit for each.
 const _: () = assert!(MOST_RANGES <= 64);
-
-/// A batch of more writes than this, counted once for each of its keyspaces, ends all ranges:
-/// checking each write would take too long under the lock.
-const MOST_NOTED: u64 = 1_000;
 
 /// A walk that passed fewer hidden entries does not report them, because a report takes the commit
 /// lock. The number is small in builds with seeded bugs, so that small stores have ranges.
@@ -291,34 +285,26 @@ impl DeadRanges {
         range.clone()
     }
 
-    /// Removes from the ranges the keys that a batch over `keyspaces` puts into this keyspace.
-    /// Called under the commit lock, before the batch is visible. Returns how many writes it looked
-    /// at.
+    /// Whether there are any. Called under the commit lock, under which this is set.
     #[inline]
-    pub fn note_batch(&self, batch: &Batch, id: KeyspaceId, keyspaces: u64) -> u64 {
-        // Set under the same lock.
-        if self.are_there.load(Relaxed) && !seeded!(DeadRangesIgnorePuts) {
-            if batch.len() * keyspaces > MOST_NOTED {
-                self.set(NO_RANGES);
-                return 0;
-            }
-            let own = batch.operations().filter(|operation| operation.keyspace == id);
-            let puts = own.filter(|operation| !is_delete(operation.kind as u64));
-            puts.for_each(|operation| self.note_put(operation.key));
-            return batch.len();
-        }
-        0
+    pub fn are_there(&self) -> bool {
+        self.are_there.load(Relaxed)
     }
 
     /// Forgets all ranges, because the keys of the next puts are not known. Called under the commit
     /// lock.
     pub fn forget_all(&self) {
-        if self.are_there.load(Relaxed) {
+        if self.are_there() {
             self.set(NO_RANGES);
         }
     }
 
-    fn note_put(&self, key: &[u8]) {
+    /// Removes a key that is put from the ranges. Called under the commit lock, before the put is
+    /// visible.
+    pub fn note_put(&self, key: &[u8]) {
+        if !self.are_there() || seeded!(DeadRangesIgnorePuts) {
+            return;
+        }
         let known = self.ranges.load();
         let Some(known) = known.as_deref() else { return };
         let is_watched = |range: &&Option<Arc<DeadRange>>| {
@@ -376,7 +362,7 @@ impl DeadRanges {
 
     /// Forgets unused ranges when a memtable was replaced. Called under the commit lock.
     pub fn forget_unused(&self) {
-        if self.are_there.load(Relaxed) {
+        if self.are_there() {
             let used = self.used.swap(0, Relaxed);
             let mut ranges = self.ranges.load().as_deref().cloned().unwrap_or(NO_RANGES);
             for (at, range) in ranges.iter_mut().enumerate() {

@@ -33,7 +33,7 @@ use crate::catalog::dead_ranges::{DeadRanges, Walk, WalkNotes};
 use crate::catalog::keyspace::{KeyspaceCore, View};
 use crate::env::Env;
 use crate::error::{Error, Result};
-use crate::keys::{KeyspaceId, Kind, SeqNo, pack};
+use crate::keys::{KeyspaceId, Kind, SeqNo, is_delete, pack};
 use crate::memtable::UNNUMBERED;
 use crate::metrics::{Counter, sampled};
 use crate::options::store::Durability;
@@ -509,11 +509,11 @@ impl Committer {
         keyspaces: &[Arc<KeyspaceCore>],
     ) -> Result<u64> {
         self.check_batch(state, batch, keyspaces)?;
-        let count = keyspaces.len() as u64;
-        let note = |keyspace: &Arc<KeyspaceCore>| {
-            keyspace.dead_ranges.note_batch(batch, keyspace.id, count)
-        };
-        Ok(count + keyspaces.iter().map(note).sum::<u64>())
+        let has_ranges = |keyspace: &Arc<KeyspaceCore>| keyspace.dead_ranges.are_there();
+        // Deletes show nothing, so those of a queue leave its dead ranges as they are.
+        let narrows = !batch.only_deletes() && keyspaces.iter().any(has_ranges);
+        let noted = if narrows { narrow_dead_ranges(batch, keyspaces) } else { 0 };
+        Ok(keyspaces.len() as u64 + noted)
     }
 
     /// Does the additional work of this hold of the lock for a batch that was logged, and counts
@@ -606,6 +606,21 @@ impl WalkNotes for Committer {
         let commit = self.state.lock();
         ranges.note_walk(walk, seq, commit.next_seq - 1);
     }
+}
+
+/// Removes the keys that a batch puts from the dead ranges of its keyspaces. Returns how many
+/// writes it looked at. Looking at more than the limit would take too long under the lock, so a
+/// larger batch ends the ranges of all its keyspaces.
+#[cold]
+fn narrow_dead_ranges(batch: &Batch, keyspaces: &[Arc<KeyspaceCore>]) -> u64 {
+    if batch.len() > MOST_OF_A_KIND {
+        keyspaces.iter().for_each(|keyspace| keyspace.dead_ranges.forget_all());
+        return 0;
+    }
+    for put in batch.operations().filter(|one| !is_delete(one.kind as u64)) {
+        keyspaces[place_of(keyspaces, put.keyspace)].dead_ranges.note_put(put.key);
+    }
+    batch.len()
 }
 
 /// The position of a keyspace among those of a batch.

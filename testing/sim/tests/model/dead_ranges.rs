@@ -146,6 +146,45 @@ fn a_stack_costs_the_same_however_long_it_runs() {
     }));
 }
 
+/// A queue is emptied by batches of 2,000 entries. Once, a batch of more than a thousand writes
+/// ended all ranges, even if it only deleted. So each batch passed all that earlier ones had taken.
+#[test]
+fn a_queue_that_is_drained_passes_each_entry_a_few_times() {
+    const ENTRIES: u64 = 100_000;
+    let store = open(Background::Manual);
+    let queue = store.default_keyspace();
+    (0..ENTRIES).for_each(|number| queue.put(key("q", number), "job").expect("puts"));
+    let mut taken = 0;
+    loop {
+        match queue.drain(.., 2_000).expect("drains").len() as u64 {
+            0 => break,
+            some => taken += some,
+        }
+    }
+    assert_eq!(taken, ENTRIES);
+    let passed = store.metrics().counters.hidden_passed;
+    assert!(passed <= 3 * ENTRIES, "{passed} hidden entries were passed");
+}
+
+/// Each batch puts a job into each of forty queues. Once, the limit of writes in a batch counted
+/// each of them forty times, so such a batch ended the ranges of all the queues.
+#[test]
+fn queues_that_are_filled_together_cost_no_more() {
+    let store = open(Background::Manual);
+    let make = |number| store.open_keyspace(&format!("queue{number}"), None).expect("a keyspace");
+    let queues: Vec<Keyspace> = (0..40).map(make).collect();
+    assert_steady(passed(&store, |number| {
+        let mut batch = Batch::new();
+        for queue in &queues {
+            batch.put(queue, key("q", number), "job").expect("fits");
+        }
+        store.write(&batch, WriteOptions::default()).expect("writes");
+        let (queue, number) = (&queues[number as usize % 40], number / 40);
+        assert_eq!(first(queue, b"", b"\xff", None), Some(key("q", number)));
+        queue.delete(key("q", number)).expect("deletes");
+    }));
+}
+
 /// A dead range with many entries is known. Then writes of each kind put a key into it.
 #[test]
 fn what_is_put_into_a_dead_range_is_seen() {
