@@ -13,10 +13,10 @@ use crate::tree::version::Version;
 /// A plan that drops all covered tables that no job uses. `newer` are range deletes of memtables.
 /// `points` are the sequence numbers that readers read at, ascending. O(tables), and O(points) if
 /// there are range deletes.
-pub(super) fn covered_tables(
+pub(super) fn covered_tables<'a>(
     version: &Version,
     newer: &[Arc<RangeDeletes>],
-    points: impl FnOnce() -> Vec<SeqNo>,
+    points: impl FnOnce() -> &'a [SeqNo],
     busy: &Busy,
 ) -> Option<Plan> {
     let ranges: Vec<_> = version.range_deletes.iter().chain(newer).collect();
@@ -29,7 +29,7 @@ pub(super) fn covered_tables(
     let covered = tables.filter(|table| {
         table.range_deletes == 0
             && !busy.tables.contains(&table.id)
-            && ranges.iter().any(|ranges| is_covered(table, ranges, &points))
+            && ranges.iter().any(|ranges| is_covered(table, ranges, points))
     });
     let drops: Vec<u64> = covered.map(|table| table.id).collect();
     let why = format!("{} tables hold only what range deletes hide", drops.len());

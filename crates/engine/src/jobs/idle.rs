@@ -13,9 +13,10 @@ use runstone_policy::policy::idle_plan;
 use runstone_policy::shape::Table;
 
 use crate::catalog::keyspace::KeyspaceCore;
-use crate::jobs::liveness::Past;
-use crate::jobs::runner::{Job, Runner};
-use crate::keys::SeqNo;
+use crate::catalog::keyspaces::Keyspaces;
+use crate::jobs::runner::{Job, Runner, find_from};
+use crate::jobs::search::Search;
+use crate::keys::{KeyspaceId, SeqNo};
 use crate::memtable::Memtable;
 use crate::schedule::{Claims, Litter};
 
@@ -42,7 +43,11 @@ impl Idleness {
 
 impl Runner {
     /// The next job of a store to which nobody writes; see `runstone_policy::policy::idle`.
-    pub(super) fn idle_job(&self, claims: &mut MutexGuard<'_, Claims>) -> Option<Job> {
+    pub(super) fn idle_job(
+        &self,
+        claims: &mut MutexGuard<'_, Claims>,
+        search: &Search<'_>,
+    ) -> Option<Job> {
         if !claims.running.is_empty() || !self.preparer.may_start(claims) {
             return None;
         }
@@ -66,49 +71,63 @@ impl Runner {
             MutexGuard::unlocked(claims, || self.committer.rotate_if_active(&keyspace, &active));
             return None;
         }
-        let oldest_seq = self.visibility.points()[0];
         let keyspaces = self.catalog.keyspaces.read();
-        for id in claims.untidy.clone() {
-            let keyspace = keyspaces.get(&id).filter(|keyspace| !keyspace.dropped.load(Relaxed));
-            let Some(keyspace) = keyspace else {
-                claims.untidy.remove(&id);
-                claims.tidied.remove(&id);
-                claims.collected.remove(&id);
-                continue;
-            };
-            if claims.exclusive.contains(&id) {
-                continue;
-            }
-            let version = Arc::clone(&keyspace.view.load().version);
-            let (past, busy) = (Past::now(&self.env, &self.visibility), Busy::default());
-            if let Some(plan) = self.unread_drops(keyspace, (&version, &[]), &busy, past) {
-                return Some(Job::Compaction(Arc::clone(keyspace), version, plan));
-            }
-            // Entries that expire while the store is idle add garbage to the same tables.
-            let shape = version.shape.at(|seq| past.end_ms(seq));
-            let sum = |of: fn(&Table) -> u64| shape.tables().map(|(_, t)| of(t)).sum();
-            let (entries, tombstones) = (sum(|t| t.entries), sum(|t| t.tombstones));
-            let litter = Litter { entries, tombstones, oldest_seq };
-            let is_same = claims.tidied.get(&id) == Some(&litter);
-            let options = keyspace.options.load();
-            let least = LEAST_TOMBSTONES;
-            let plan = options
-                .compaction_policy()
-                .ok()
-                .filter(|_| !is_same)
-                .and_then(|policy| idle_plan(policy, &shape, &busy, &options.shape, least));
-            if let Some(plan) = plan {
-                claims.tidied.insert(id, litter);
-                drop(shape);
-                return Some(Job::Compaction(Arc::clone(keyspace), version, plan));
-            }
-            // Compactions come first, because they find which values are dead.
-            if self.is_worth_collecting(claims, keyspace) {
-                return Some(Job::Collect(Arc::clone(keyspace)));
-            }
-            if !is_same {
-                claims.untidy.remove(&id);
-            }
+        find_from(
+            claims,
+            |claims| &claims.untidy,
+            0,
+            |claims, id| self.idle_job_of(claims, &keyspaces, id, search),
+        )
+    }
+
+    /// A job for a keyspace that is not tidy. If there is none, it is tidy, unless snapshots hold
+    /// what it could remove.
+    fn idle_job_of(
+        &self,
+        claims: &mut Claims,
+        keyspaces: &Keyspaces,
+        id: KeyspaceId,
+        search: &Search<'_>,
+    ) -> Option<Job> {
+        let keyspace = keyspaces.get(&id).filter(|keyspace| !keyspace.dropped.load(Relaxed));
+        let Some(keyspace) = keyspace else {
+            claims.untidy.remove(&id);
+            claims.tidied.remove(&id);
+            claims.collected.remove(&id);
+            return None;
+        };
+        if claims.exclusive.contains(&id) {
+            return None;
+        }
+        let version = Arc::clone(&keyspace.view.load().version);
+        let busy = Busy::default();
+        if let Some(plan) = self.unread_drops(keyspace, (&version, &[]), &busy, search) {
+            return Some(Job::Compaction(Arc::clone(keyspace), version, plan));
+        }
+        // Entries that expire while the store is idle add garbage to the same tables.
+        let shape = version.shape.at(|seq| search.past().end_ms(seq));
+        let sum = |of: fn(&Table) -> u64| shape.tables().map(|(_, t)| of(t)).sum();
+        let (entries, tombstones) = (sum(|t| t.entries), sum(|t| t.tombstones));
+        let litter = Litter { entries, tombstones, oldest_seq: search.points()[0] };
+        let is_same = claims.tidied.get(&id) == Some(&litter);
+        let options = keyspace.options.load();
+        let least = LEAST_TOMBSTONES;
+        let plan = options
+            .compaction_policy()
+            .ok()
+            .filter(|_| !is_same)
+            .and_then(|policy| idle_plan(policy, &shape, &busy, &options.shape, least));
+        if let Some(plan) = plan {
+            claims.tidied.insert(id, litter);
+            drop(shape);
+            return Some(Job::Compaction(Arc::clone(keyspace), version, plan));
+        }
+        // Compactions come first, because they find which values are dead.
+        if self.is_worth_collecting(claims, keyspace, search) {
+            return Some(Job::Collect(Arc::clone(keyspace)));
+        }
+        if !is_same {
+            claims.untidy.remove(&id);
         }
         None
     }
@@ -116,12 +135,17 @@ impl Runner {
     /// Whether a hash group holds garbage that an idle store collects, and the last collection for
     /// that reason changed something. Collections of the other placements write to the tree, which
     /// an idle store does not.
-    fn is_worth_collecting(&self, claims: &mut Claims, keyspace: &KeyspaceCore) -> bool {
+    fn is_worth_collecting(
+        &self,
+        claims: &mut Claims,
+        keyspace: &KeyspaceCore,
+        search: &Search<'_>,
+    ) -> bool {
         let values = keyspace.values.load();
         let Some(store) = values.current.as_ref().filter(|store| store.may_collect()) else {
             return false;
         };
-        let Some(garbage_bytes) = store.idle_garbage(&self.visibility.readers()) else {
+        let Some(garbage_bytes) = store.idle_garbage(|| search.readers()) else {
             return false;
         };
         claims.collected.insert(keyspace.id, garbage_bytes) != Some(garbage_bytes)

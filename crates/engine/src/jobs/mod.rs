@@ -1,8 +1,9 @@
 //! Background work: flushes, compactions, collections. Policies decide what to do
 //! (`runstone-policy`), and this room does it.
 //!
-//! - [`runner`]: which job of a store runs next; [`workers`]: the threads that run jobs, of one
-//!   store or of many; [`exclusive`]: jobs that a caller runs.
+//! - [`runner`]: which job of a store runs next; [`search`]: what it knows of readers meanwhile;
+//!   [`workers`]: the threads that run jobs, of one store or of many; [`exclusive`]: jobs that a
+//!   caller runs.
 //! - [`supervisor`]: runs jobs that have a claim, and stops the store if one panics.
 //! - [`flush`]: writes a memtable to a level-0 run; [`flush_cuts`]: where that run is cut.
 //! - [`compaction`]: executes the plan of a policy.
@@ -35,5 +36,6 @@ mod neighbours;
 pub(crate) mod output;
 pub(crate) mod prepare;
 pub(crate) mod runner;
+mod search;
 pub(crate) mod supervisor;
 pub(crate) mod workers;

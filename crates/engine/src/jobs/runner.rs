@@ -19,13 +19,13 @@ use crate::catalog::keyspace::KeyspaceCore;
 use crate::catalog::keyspaces::Keyspaces;
 use crate::env::Env;
 use crate::error::{Error, Result};
-use crate::jobs::collection::Collector;
+use crate::jobs::collection::{Collector, Crowding};
 use crate::jobs::compaction::Compactor;
 use crate::jobs::covered::covered_tables;
 use crate::jobs::flush::Flusher;
 use crate::jobs::install::Installer;
-use crate::jobs::liveness::Past;
 use crate::jobs::prepare::{Preparation, Preparer};
+use crate::jobs::search::Search;
 use crate::jobs::supervisor::Supervisor;
 use crate::keys::KeyspaceId;
 use crate::options::store::KeyspaceOptions;
@@ -33,6 +33,7 @@ use crate::ranges::RangeDeletes;
 use crate::schedule::{CORES, Claim, Claims, Relief, Schedule};
 use crate::sync::threads;
 use crate::tree::version::Version;
+use crate::values::file::ValueFile;
 use crate::visibility::snapshot::Visibility;
 use crate::write::commit::Committer;
 use crate::write::pressure::level_0_slows_writers;
@@ -104,23 +105,28 @@ impl Runner {
     /// Claims the next job, if one is due.
     pub(super) fn claim_next(&self, compacts: bool) -> Option<ClaimedJob> {
         let mut claims = self.schedule.lock();
-        let job = self.next_job(&mut claims, compacts)?;
+        let job = self.next_job(&mut claims, compacts, &self.search())?;
         Some((self.schedule.claim(&mut claims, job.claim()), job))
     }
 
     /// The same in a store that has been idle, where more is to be done.
     pub(super) fn claim_idle(&self) -> Option<ClaimedJob> {
         let mut claims = self.schedule.lock();
-        let due = self.next_job(&mut claims, true);
+        let search = self.search();
+        let due = self.next_job(&mut claims, true, &search);
         if due.is_none() && self.is_paused() {
             return None;
         }
-        let job = due.or_else(|| self.idle_job(&mut claims))?;
+        let job = due.or_else(|| self.idle_job(&mut claims, &search))?;
         Some((self.schedule.claim(&mut claims, job.claim()), job))
     }
 
+    fn search(&self) -> Search<'_> {
+        Search::new(&self.env, &self.visibility)
+    }
+
     /// The next job that nothing forbids.
-    fn next_job(&self, claims: &mut Claims, compactions: bool) -> Option<Job> {
+    fn next_job(&self, claims: &mut Claims, compactions: bool, search: &Search<'_>) -> Option<Job> {
         // This runs even in a store that has stopped, so that the commits learn of it.
         let syncs = self.env.is_manual() && self.committer.wants_sync();
         if syncs && !self.schedule.is_closing() && !claims.is_single_running("sync") {
@@ -134,7 +140,7 @@ impl Runner {
         if self.env.is_out_of_space() {
             // Jobs that free space come before the flushes, which fail until there is space.
             let freeing = purge_is_due.then_some(Job::Purge);
-            if let Some(job) = freeing.or_else(|| self.freeing_job(claims)) {
+            if let Some(job) = freeing.or_else(|| self.freeing_job(claims, search)) {
                 return Some(job);
             }
         }
@@ -154,12 +160,8 @@ impl Runner {
             return None;
         }
         let keyspaces = self.catalog.keyspaces.read();
-        let turn = claims.turns.collect;
-        let mut all = keyspaces.range(turn..).chain(keyspaces.range(..turn)).map(|(_, k)| k);
-        if let Some(keyspace) = all.find(|keyspace| self.collection_is_due(claims, keyspace)) {
-            return Some(Job::Collect(Arc::clone(keyspace)));
-        }
-        self.next_compaction(claims, &keyspaces)
+        let collection = self.next_collection(claims, &keyspaces, search);
+        collection.or_else(|| self.next_compaction(claims, &keyspaces, search))
     }
 
     /// Whether compactions and collections must not begin. A pause does not count while writers are
@@ -246,31 +248,70 @@ impl Runner {
         }
     }
 
-    /// Whether a collection is worth it. Only one collection of a keyspace runs at a time.
-    fn collection_is_due(&self, claims: &Claims, keyspace: &KeyspaceCore) -> bool {
-        let values = keyspace.values.load();
-        let Some(store) = &values.current else { return false };
-        !keyspace.dropped.load(Relaxed)
-            && !claims.frozen.contains(&keyspace.id)
-            && !claims.is_collecting(keyspace.id)
-            && store.may_collect()
-            && store.wants_collection(&keyspace.options.load().values, &self.visibility.readers())
+    /// A collection that is worth it.
+    fn next_collection(
+        &self,
+        claims: &mut Claims,
+        keyspaces: &Keyspaces,
+        search: &Search<'_>,
+    ) -> Option<Job> {
+        let turn = claims.turns.collect;
+        find_from(
+            claims,
+            |claims| &claims.crowded,
+            turn,
+            |claims, id| {
+                let Some(keyspace) = keyspaces.get(&id) else {
+                    claims.crowded.remove(&id);
+                    return None;
+                };
+                let is_due = self.collection_is_due(claims, keyspace, search);
+                is_due.then(|| Job::Collect(Arc::clone(keyspace)))
+            },
+        )
     }
 
-    fn next_compaction(&self, claims: &mut Claims, keyspaces: &Keyspaces) -> Option<Job> {
+    /// Whether a collection is worth it. Only one collection of a keyspace runs at a time. If
+    /// nothing but another change can make one worth it, the keyspace is not crowded.
+    fn collection_is_due(
+        &self,
+        claims: &mut Claims,
+        keyspace: &KeyspaceCore,
+        search: &Search<'_>,
+    ) -> bool {
+        let id = keyspace.id;
+        let is_held = keyspace.dropped.load(Relaxed)
+            || claims.frozen.contains(&id)
+            || claims.is_collecting(id);
+        if is_held {
+            return false;
+        }
+        let values = keyspace.values.load();
+        let options = keyspace.options.load();
+        let current = values.current.as_ref();
+        let crowding = current.map_or(Crowding::None, |store| store.crowding(&options.values));
+        if crowding == Crowding::None {
+            claims.crowded.remove(&id);
+        }
+        let can_free = |store: &Arc<ValueFile>| store.can_free(search.readers());
+        crowding == Crowding::Full
+            && current.is_some_and(|store| store.may_collect() && can_free(store))
+    }
+
+    fn next_compaction(
+        &self,
+        claims: &mut Claims,
+        keyspaces: &Keyspaces,
+        search: &Search<'_>,
+    ) -> Option<Job> {
         self.stir_expired(claims);
         let turn = claims.turns.compaction;
-        for (from, to) in [(Included(turn), Unbounded), (Unbounded, Excluded(turn))] {
-            let mut next = claims.unsettled.range((from, to)).next().copied();
-            // The numbers are not copied: there may be very many, and the first usually has a job.
-            while let Some(id) = next {
-                if let Some(job) = self.compaction_by_id(claims, keyspaces, id) {
-                    return Some(job);
-                }
-                next = claims.unsettled.range((Excluded(id), to)).next().copied();
-            }
-        }
-        None
+        find_from(
+            claims,
+            |claims| &claims.unsettled,
+            turn,
+            |claims, id| self.compaction_by_id(claims, keyspaces, id, search),
+        )
     }
 
     /// A compaction of a keyspace that is not settled. If there is none, it is settled.
@@ -279,6 +320,7 @@ impl Runner {
         claims: &mut Claims,
         keyspaces: &Keyspaces,
         id: KeyspaceId,
+        search: &Search<'_>,
     ) -> Option<Job> {
         let Some(keyspace) = keyspaces.get(&id) else {
             claims.unsettled.remove(&id);
@@ -287,7 +329,7 @@ impl Runner {
         if keyspace.dropped.load(Relaxed) || claims.exclusive.contains(&id) {
             return None;
         }
-        let job = self.compaction_of(claims, keyspace);
+        let job = self.compaction_of(claims, keyspace, search);
         // When one of the running compactions ends, others may become possible.
         let own = |claim: &Claim| matches!(claim, Claim::Compaction(of, _) if *of == id);
         if job.is_none() && !claims.running.iter().any(|(_, claim)| own(claim)) {
@@ -302,7 +344,7 @@ impl Runner {
     /// On a full disk: a job that drops tables and needs no space for it. It may look at all
     /// keyspaces that have a memtable or whose tree is not settled. But the search begins after the
     /// keyspace of the last such job, so that n keyspaces take O(n) in all.
-    fn freeing_job(&self, claims: &mut Claims) -> Option<Job> {
+    fn freeing_job(&self, claims: &mut Claims, search: &Search<'_>) -> Option<Job> {
         if !self.env.is_disk_full() || self.is_paused() {
             return None;
         }
@@ -310,18 +352,23 @@ impl Runner {
         let (claims, turn) = (&*claims, claims.turns.compaction);
         let mut job = None;
         self.catalog.unflushed.find_from(turn, |keyspace| {
-            job = self.freeing_job_of(claims, keyspace);
+            job = self.freeing_job_of(claims, keyspace, search);
             job.is_some()
         });
         job.or_else(|| {
             let keyspaces = self.catalog.keyspaces.read();
             let (unsettled, all) = (&claims.unsettled, |id| keyspaces.get(id));
             let mut from_turn = unsettled.range(turn..).chain(unsettled.range(..turn));
-            from_turn.find_map(|id| self.freeing_job_of(claims, all(id)?))
+            from_turn.find_map(|id| self.freeing_job_of(claims, all(id)?, search))
         })
     }
 
-    fn freeing_job_of(&self, claims: &Claims, keyspace: &Arc<KeyspaceCore>) -> Option<Job> {
+    fn freeing_job_of(
+        &self,
+        claims: &Claims,
+        keyspace: &Arc<KeyspaceCore>,
+        search: &Search<'_>,
+    ) -> Option<Job> {
         let view = keyspace.view.load();
         let is_held = claims.exclusive.contains(&keyspace.id)
             || claims.running.iter().any(|(_, claim)| claim.is_of(keyspace.id))
@@ -333,13 +380,17 @@ impl Runner {
         // Without a log, a crash loses the range deletes of memtables.
         let memtables = view.memtables().filter(|_| self.env.options.has_log());
         let newer: Vec<_> = memtables.filter_map(|one| one.range_deletes()).collect();
-        let past = Past::now(&self.env, &self.visibility);
         let trees = (&*view.version, &newer[..]);
-        let plan = self.unread_drops(keyspace, trees, &Busy::default(), past)?;
+        let plan = self.unread_drops(keyspace, trees, &Busy::default(), search)?;
         Some(Job::Free(Arc::clone(keyspace), Arc::clone(&view.version), plan))
     }
 
-    fn compaction_of(&self, claims: &Claims, keyspace: &Arc<KeyspaceCore>) -> Option<Job> {
+    fn compaction_of(
+        &self,
+        claims: &Claims,
+        keyspace: &Arc<KeyspaceCore>,
+        search: &Search<'_>,
+    ) -> Option<Job> {
         let options = keyspace.options.load();
         let version = Arc::clone(&keyspace.view.load().version);
         let running = claims.running.iter().filter_map(|(_, claim)| match claim {
@@ -356,15 +407,14 @@ impl Runner {
                 return Some(Job::Compaction(Arc::clone(keyspace), version, plan));
             }
         }
-        let past = Past::now(&self.env, &self.visibility);
-        if let Some(plan) = self.unread_drops(keyspace, (&version, &[]), &busy, past) {
+        if let Some(plan) = self.unread_drops(keyspace, (&version, &[]), &busy, search) {
             return Some(Job::Compaction(Arc::clone(keyspace), version, plan));
         }
         let policy = options.compaction_policy().ok()?;
         let heat = version.heat(options.shape.charge, options.shape.access_limit.into());
         let plan = next_plan(
             policy,
-            &version.shape.at(|seq| past.end_ms(seq)),
+            &version.shape.at(|seq| search.past().end_ms(seq)),
             &busy,
             &heat,
             &impatient(&version.shape, &options),
@@ -380,13 +430,13 @@ impl Runner {
         keyspace: &KeyspaceCore,
         (version, newer): (&Version, &[Arc<RangeDeletes>]),
         busy: &Busy,
-        past: Past,
+        search: &Search<'_>,
     ) -> Option<Plan> {
         if !keyspace.values.load().is_empty() {
             return None;
         }
-        covered_tables(version, newer, || self.visibility.points(), busy)
-            .or_else(|| expired_plan(&version.shape, busy, |seq| past.end_ms(seq)))
+        covered_tables(version, newer, || search.points(), busy)
+            .or_else(|| expired_plan(&version.shape, busy, |seq| search.past().end_ms(seq)))
     }
 
     /// Checks again the trees in which many entries have expired since the last check.
@@ -551,7 +601,9 @@ impl Runner {
                 if self.schedule.is_closing() {
                     return Err(Error::Closed);
                 }
-                if claims.running.is_empty() && self.next_job(&mut claims, true).is_none() {
+                if claims.running.is_empty()
+                    && self.next_job(&mut claims, true, &self.search()).is_none()
+                {
                     return self.check_writable_or_read_only();
                 }
                 self.schedule.wait_for_change(&mut claims, self.env.is_manual());
@@ -565,6 +617,27 @@ impl Runner {
     fn check_writable_or_read_only(&self) -> Result<()> {
         if self.env.options.read_only { Ok(()) } else { self.env.check_writable() }
     }
+}
+
+/// What `find` returns for the first keyspace of a set for which it returns anything, from `turn`
+/// on and then from the beginning. `find` may take the keyspace out of the set. The numbers are not
+/// copied: there may be very many, and the first usually has a job.
+pub(super) fn find_from<T>(
+    claims: &mut Claims,
+    set: fn(&Claims) -> &BTreeSet<KeyspaceId>,
+    turn: KeyspaceId,
+    mut find: impl FnMut(&mut Claims, KeyspaceId) -> Option<T>,
+) -> Option<T> {
+    for (from, to) in [(Included(turn), Unbounded), (Unbounded, Excluded(turn))] {
+        let mut next = set(claims).range((from, to)).next().copied();
+        while let Some(id) = next {
+            if let Some(found) = find(claims, id) {
+                return Some(found);
+            }
+            next = set(claims).range((Excluded(id), to)).next().copied();
+        }
+    }
+    None
 }
 
 /// The options by which the next compaction is picked. A policy may leave a small level 0 alone for

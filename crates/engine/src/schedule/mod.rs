@@ -68,6 +68,9 @@ pub(crate) struct Claims {
     /// Keyspaces whose policy may have something to do: their tree, options or heat changed since
     /// it last had nothing to do.
     pub(crate) unsettled: BTreeSet<KeyspaceId>,
+    /// Keyspaces whose value file may take more space than their options allow: their tree, values
+    /// or options changed since it took no more.
+    pub(crate) crowded: BTreeSet<KeyspaceId>,
     /// Keyspaces in which an idle store may have something to compact: their tree changed since
     /// there was nothing.
     pub(crate) untidy: BTreeSet<KeyspaceId>,
@@ -173,10 +176,12 @@ impl Schedule {
         self.ended.notify_all();
     }
 
-    /// Wakes the workers, because something changed that a keyspace's policy looks at.
+    /// Wakes the workers, because something changed that a keyspace's policy or the choice of
+    /// collections looks at.
     pub(crate) fn stir(&self, id: KeyspaceId) {
         let mut claims = self.claims.lock();
         claims.unsettled.insert(id);
+        claims.crowded.insert(id);
         claims.untidy.insert(id);
         drop(claims);
         self.signal();
@@ -321,9 +326,12 @@ impl Schedule {
     /// Releases the claim of a job that ended.
     pub(crate) fn release(&self, claim: u64) {
         let mut claims = self.claims.lock();
-        let running = claims.running.len();
-        claims.running.retain(|(id, _)| *id != claim);
-        assert_eq!(claims.running.len() + 1, running, "a claim is released once");
+        let at = claims.running.iter().position(|(id, _)| *id == claim);
+        let (_, ended) = claims.running.remove(at.expect("a claim is released once"));
+        if let Claim::Collect(id) = ended {
+            // It may have found values dead, or given up.
+            claims.crowded.insert(id);
+        }
         self.ended.notify_all();
         self.signal();
     }

@@ -673,6 +673,11 @@ impl FileState {
         }
     }
 
+    /// Whether slots wait for readers who may need them.
+    pub(crate) fn waits_for_readers(&self) -> bool {
+        self.found_free.is_some() || !self.leaving.is_empty()
+    }
+
     /// Bytes of a group that are known to be kept only by snapshots. The caller has released what
     /// these readers no longer hold. O(readers).
     pub(crate) fn pinned_bytes(&self, group: u32, readers: &Readers) -> u64 {

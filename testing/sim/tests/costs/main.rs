@@ -9,6 +9,7 @@
 mod copies;
 mod features;
 mod full;
+mod jobs;
 mod log_readers;
 
 use std::sync::Arc;

@@ -50,26 +50,49 @@ pub(crate) struct ClosedGroup {
     open: Option<Segment>,
 }
 
+/// How the space that a value file takes compares with the space that its options allow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Crowding {
+    /// It takes no more, and only a job of its keyspace or a change of options changes that.
+    None,
+    /// It takes no more, but the end of a reader or of a write may change what it takes or what is
+    /// allowed.
+    Passing,
+    /// It takes more, so a collection is worth it if it can free anything.
+    Full,
+}
+
 impl ValueFile {
-    /// Whether a collection is worth it.
-    pub(crate) fn wants_collection(&self, options: &ValueOptions, readers: &Readers) -> bool {
+    /// Whether the file takes more space than its options allow. It frees slots whose last reader
+    /// has gone.
+    pub(crate) fn crowding(&self, options: &ValueOptions) -> Crowding {
         if self.retired_at() != 0 {
-            return false;
+            return Crowding::None;
         }
         let mut state = self.state.lock();
         state.reclaim();
+        if state.pool.used() > self.limit_slots(&state, options) {
+            return Crowding::Full;
+        }
+        let may_change = state.waits_for_readers() || self.has_early_segments();
+        if may_change { Crowding::Passing } else { Crowding::None }
+    }
+
+    /// Whether a collection can free anything.
+    pub(crate) fn can_free(&self, readers: &Readers) -> bool {
+        let mut state = self.state.lock();
         state.held.release(readers.oldest_epoch);
-        state.pool.used() > self.limit_slots(&state, options)
-            && self.choose(&state, readers).is_some()
+        self.choose(&state, readers).is_some()
     }
 
     /// The garbage of hash groups, if a collection is worth it in a store to which nobody writes.
     /// A collection is worth it if a quarter of the file's content is garbage and a group can free
     /// a slot.
-    pub(crate) fn idle_garbage(&self, readers: &Readers) -> Option<u64> {
+    pub(crate) fn idle_garbage<'a>(&self, readers: impl FnOnce() -> &'a Readers) -> Option<u64> {
         if self.retired_at() != 0 || self.placement == ValuePlacement::Vlog || self.writes_back {
             return None;
         }
+        let readers = readers();
         let mut state = self.state.lock();
         state.reclaim();
         state.held.release(readers.oldest_epoch);

@@ -12,6 +12,8 @@ mod room;
 mod vlog;
 mod write_back;
 
+pub(super) use groups::Crowding;
+
 use std::sync::Arc;
 
 use crate::callbacks::event::Event;
