@@ -1,5 +1,6 @@
 //! A keyspace of an open store: the state that all handles to it share.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 
@@ -7,6 +8,7 @@ use crate::sync::{Mutex, rank};
 use arc_swap::ArcSwap;
 use runstone_policy::options::PolicyOptions;
 use runstone_policy::prefix::Prefixer;
+use runstone_policy::shape::range_delete::RangeDelete;
 use runstone_policy::shape::{Shape, Table};
 use runstone_random::mix64;
 use runstone_storage::fork::Process;
@@ -166,7 +168,7 @@ impl KeyspaceCore {
         if !registered.read_only {
             version = version.with_seeks_of(&options.shape);
         }
-        version.count_memory(&Version::default(), &tables.cache);
+        version.count_memory(before, &tables.cache);
         let limit_bytes = tables.cache.memtable_bytes(options.write_buffer_bytes);
         let active = Memtable::new(pool, limit_bytes as usize);
         let mut values = ValueFiles::default();
@@ -405,26 +407,39 @@ impl KeyspaceCore {
     }
 }
 
-/// The version of a shape, with the open tables of an earlier version.
+/// The version of a shape, with the open tables of an earlier version. What the earlier version has
+/// in its place stays, and is not allocated again: a follower makes a version at each flush that it
+/// sees, perhaps of 100,000 tables.
+///
+/// Only the range deletes of tables that came are read. Flushes wrote those that are newer than all
+/// known ones (I1), and compactions wrote the others again. Nothing says which ones compactions
+/// dropped. Those hide nothing any more, so they stay until there are too many of them.
 fn version_after(before: &Version, shape: &Shape, tables: &Arc<TableContext>) -> Result<Version> {
-    let range_deletes = range_deletes_of(tables, shape)?;
-    let change = RangeChange { flushed: range_deletes.as_ref(), left: &[] };
-    let has_none = range_deletes.is_none() && before.range_deletes.is_none();
-    // Without range deletes, what the earlier version has in its place stays, and is not allocated
-    // again: a follower makes a version at each flush that it sees, perhaps of 100,000 tables.
-    let from = if has_none { before } else { &Version::default() };
+    let last_seq = before.range_deletes.as_ref().map_or(0, |known| known.last_seq());
+    let came = |table: &Table| before.handle(table.id).is_none();
+    let mut newer = range_deletes_of(tables, shape, came)?;
+    newer.retain(|range| range.seq > last_seq);
+    let mut from = Cow::Borrowed(before);
+    if before.would_know_too_many(newer.len(), shape) {
+        newer = range_deletes_of(tables, shape, |_| true)?;
+        from = Cow::Owned(before.without_range_deletes());
+    }
+    let newer = RangeDeletes::of(newer);
+    let change = RangeChange { flushed: Some(&newer), left: &[] };
     Ok(from.next(shape.clone(), change, |table| {
-        Arc::new(match before.handle(table.id) {
-            Some(known) => known.trimmed(Arc::clone(table)),
-            None => TableHandle::new(Arc::clone(tables), Arc::clone(table)),
-        })
+        Arc::new(TableHandle::new(Arc::clone(tables), Arc::clone(table)))
     }))
 }
 
-/// The range deletes of all tables. Only tables that have some are read.
-fn range_deletes_of(tables: &Arc<TableContext>, shape: &Shape) -> Result<Option<RangeDeletes>> {
+/// The range deletes of some tables. Only tables that have some are read.
+fn range_deletes_of(
+    tables: &Arc<TableContext>,
+    shape: &Shape,
+    is_wanted: impl Fn(&Table) -> bool,
+) -> Result<Vec<Arc<RangeDelete>>> {
     let mut all = Vec::new();
-    for (_, table) in shape.tables().filter(|(_, table)| table.range_deletes > 0) {
+    let some = shape.tables().map(|(_, table)| table).filter(|table| table.range_deletes > 0);
+    for table in some.filter(|table| is_wanted(table)) {
         let whole = match shape.trims.get(&table.id) {
             Some(min_key) => Arc::new(Table { min_key: min_key.clone(), ..Table::clone(table) }),
             None => Arc::clone(table),
@@ -432,5 +447,5 @@ fn range_deletes_of(tables: &Arc<TableContext>, shape: &Shape) -> Result<Option<
         let handle = TableHandle::new(Arc::clone(tables), whole);
         all.extend(handle.reader()?.range_deletes()?.into_iter().map(Arc::new));
     }
-    Ok((!all.is_empty()).then(|| RangeDeletes::of(all)))
+    Ok(all)
 }

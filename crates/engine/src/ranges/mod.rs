@@ -300,6 +300,11 @@ impl RangeDeletes {
         self.loose_bytes = newer.loose_bytes;
     }
 
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len == 0

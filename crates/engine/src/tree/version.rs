@@ -32,6 +32,10 @@ pub struct RangeChange<'a> {
 /// this.
 const LEAST_REBUILT: u64 = 1024;
 
+fn are_too_many(left: u64, in_tables: u64) -> bool {
+    left > in_tables + LEAST_REBUILT
+}
+
 /// An immutable tree.
 #[derive(Clone, Debug, Default)]
 pub struct Version {
@@ -126,12 +130,30 @@ impl Version {
         self.left.extend_from_slice(left);
         if self.range_delete_count == 0 {
             (self.range_deletes, self.left) = (None, Vec::new());
-        } else if self.left.len() as u64 > self.range_delete_count + LEAST_REBUILT {
+        } else if are_too_many(self.left.len() as u64, self.range_delete_count) {
             self.left.sort_unstable();
             let stays = |range: &RangeDelete| self.left.binary_search(&range.seq).is_err();
             let all = self.range_deletes.iter().flat_map(|set| set.iter());
             let set = RangeDeletes::of(all.filter(stays).map(Arc::new).collect());
             (self.range_deletes, self.left) = (Some(Arc::new(set)), Vec::new());
+        }
+    }
+
+    /// Whether too many range deletes would be known that have left the tables, if this many are
+    /// added for the tables of `shape`. O(tables).
+    pub fn would_know_too_many(&self, added: usize, shape: &Shape) -> bool {
+        let known = self.range_deletes.as_ref().map_or(0, |set| set.len()) + added;
+        let in_tables: u64 = shape.tables().map(|(_, table)| table.range_deletes).sum();
+        are_too_many((known as u64).saturating_sub(in_tables), in_tables)
+    }
+
+    /// The same tree, of which no range deletes are known.
+    pub fn without_range_deletes(&self) -> Version {
+        Version {
+            range_deletes: None,
+            left: Vec::new(),
+            range_memory: None,
+            ..Version::clone(self)
         }
     }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use allocation_counter::{measure, opt_out};
 use runstone::storage::{Category, Counters, Error, FileInfo, LockMode, MemoryStorage, Operation};
 use runstone::storage::{Result, Storage, StorageFile, StorageLock};
-use runstone::{Background, Backups, Keyspace, Options, Store};
+use runstone::{Background, Backups, Keyspace, KeyspaceOptions, Options, Store};
 use runstone_fault_storage::forward;
 
 /// A storage that counts, and that fails or tells of files that are gone if a test wants that.
@@ -115,6 +115,67 @@ fn a_refresh_costs_the_same_with_any_number_of_tables() {
     let (few, many) = (refresh_with_tables(50), refresh_with_tables(3_000));
     println!("{few} calls for a refresh with few tables, {many} with many");
     assert!(many < 2 * few, "{many} calls for a refresh with many tables, {few} with few");
+}
+
+/// Files opened for each refresh, after each of some flushes of range deletes.
+fn refresh_with_range_deletes(count: u64) -> u64 {
+    let disk = Arc::new(Counted::default());
+    let mut options = KeyspaceOptions::default();
+    (options.l0_slowdown_runs, options.l0_stop_runs) = (10_000, 20_000);
+    let options = Options::default().background(Background::Manual).keyspace(options);
+    let store = Store::open_on(storage(&disk), options).expect("opens");
+    let keyspace = store.default_keyspace();
+    let flush = |number: u64| {
+        let key = |number: u64| format!("key{number:08}");
+        keyspace.delete_range(key(number)..key(number + 1)).expect("deletes");
+        store.flush().expect("flushes");
+    };
+    (0..count).for_each(flush);
+    let follower = Store::follow_on(storage(&disk), Options::default()).expect("follows");
+    let before = disk.opened.load(SeqCst);
+    for time in 0..TIMES {
+        flush(count + time);
+        assert!(follower.refresh().expect("refreshes"), "something is new");
+    }
+    (disk.opened.load(SeqCst) - before) / TIMES
+}
+
+/// Once, a follower opened every table with range deletes whenever a table came, and laid all of
+/// their range deletes over each other again.
+#[test]
+fn a_refresh_opens_the_same_with_any_number_of_range_deletes() {
+    let (few, many) = (refresh_with_range_deletes(20), refresh_with_range_deletes(500));
+    println!("{few} files opened for a refresh with few range deletes, {many} with many");
+    assert!(many < 2 * few, "{many} files opened with many range deletes, {few} with few");
+}
+
+/// A follower does not learn which range deletes a compaction drops. It must not keep them for
+/// ever.
+#[test]
+fn a_follower_forgets_range_deletes_that_are_dropped() {
+    let disk = Arc::new(Counted::default());
+    let store = open(&disk);
+    let keyspace = store.default_keyspace();
+    let follower = Store::follow_on(storage(&disk), Options::default()).expect("follows");
+    let mut held = Vec::new();
+    for round in 0..12u64 {
+        for number in 0..1_000 {
+            let key = format!("key{round:04}{number:08}");
+            keyspace.put(&key, "value").expect("puts");
+            keyspace.delete_range(key.as_str()..format!("{key}x").as_str()).expect("deletes");
+        }
+        store.flush().expect("flushes");
+        assert!(follower.refresh().expect("refreshes"), "something is new");
+        store.compact().expect("compacts");
+        // One of them is in a table, so that the others are not forgotten with the last table.
+        keyspace.delete_range("kept".."kept2").expect("deletes");
+        store.flush().expect("flushes");
+        assert!(follower.refresh().expect("refreshes"), "something is new");
+        let view = follower.store();
+        assert_eq!(view.default_keyspace().iter().expect("reads").count(), 0);
+        held.push(view.metrics().memory.pinned_bytes);
+    }
+    assert!(held[11] < 4 * held[0], "the bytes that a follower holds grow: {held:?}");
 }
 
 /// Makes backups of a store that flushes now and then. Returns the directory.
