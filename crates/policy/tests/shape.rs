@@ -3,11 +3,15 @@
 mod support;
 
 use std::collections::BTreeSet;
+use std::mem::discriminant;
+use std::sync::Arc;
 
 use proptest::prelude::*;
 use runstone_policy::drop_guard::RangeGuard;
 use runstone_policy::shape::range_delete::RangeDelete;
-use runstone_policy::shape::{Edit, EditError, Level, RunSlot, Shape};
+use runstone_policy::shape::replay::Replay;
+use runstone_policy::shape::{Edit, EditError, Level, Placement, RunSlot, Shape, Table};
+use runstone_random::Random;
 use support::{placing, table};
 
 fn run_ids(shape: &Shape, level: u32) -> Vec<u64> {
@@ -149,4 +153,75 @@ proptest! {
             prop_assert_eq!(guard.allows(&range), !holds);
         }
     }
+}
+
+/// An edit that may fit the shape or not. Tables may overlap in level 2.
+fn any_edit(shape: &Shape, random: &mut Random, next_id: &mut u64) -> Edit {
+    let known: Vec<Arc<Table>> = shape.tables().map(|(_, table)| Arc::clone(table)).collect();
+    let mut edit = Edit { flushes: random.below(2), ..Edit::default() };
+    for _ in 0..random.below(5).min(known.len() as u64) {
+        let table = &known[random.below(known.len() as u64) as usize];
+        match random.below(20) {
+            0 => edit.remove.push(*next_id + 7),
+            1..5 => {
+                edit.trim.push((table.id, format!("{:04}", random.below(400)).as_bytes().into()))
+            }
+            _ => edit.remove.push(table.id),
+        }
+    }
+    if random.one_in(20) {
+        edit.relabel.push((random.below(4) as u32, random.below(6) as u32));
+    }
+    let (level, run) = (random.below(4) as u32, 1 + random.below(3));
+    let slot = match (level, random.below(8)) {
+        (2, 1..) => RunSlot::Overlapping,
+        (_, 0) => RunSlot::Join(run),
+        (_, 1) => RunSlot::Oldest(run),
+        _ => RunSlot::New(run),
+    };
+    let mut low = random.below(400);
+    for _ in 0..random.below(6) {
+        let high = low + random.below(12);
+        *next_id += 1;
+        let keys = (format!("{low:04}"), format!("{high:04}"));
+        let new = table(*next_id, (&keys.0, &keys.1), (1, 2), 100 + random.below(900));
+        let moved = known.get(random.below(60) as usize).filter(|_| random.one_in(4));
+        let table = Arc::clone(moved.unwrap_or(&new));
+        edit.place.push(Placement { level, slot, table });
+        low = if random.one_in(10) { random.below(400) } else { high + 1 + random.below(5) };
+    }
+    edit
+}
+
+/// The replay of a manifest applies many edits in a row, with an index, and settles once.
+#[test]
+fn edits_in_a_row_give_what_each_by_itself_gives() {
+    let mut fitted = 0;
+    for seed in 0..40 {
+        let (mut random, mut next_id) = (Random::new(seed), 0);
+        let (mut shape, mut replay) = (Shape::default(), Replay::of(Shape::default()));
+        for step in 0..400 {
+            let edit = any_edit(&shape, &mut random, &mut next_id);
+            let mut next = replay.clone();
+            let outcome = next.apply(&edit);
+            match shape.apply(&edit) {
+                Err(refused) => {
+                    let kinds =
+                        (Some(discriminant(&refused)), outcome.err().as_ref().map(discriminant));
+                    assert_eq!(kinds.0, kinds.1, "seed {seed}, step {step}: {refused}");
+                }
+                Ok(applied) => {
+                    assert_eq!(outcome, Ok(()), "seed {seed}, step {step}");
+                    (shape, replay) = (applied, next);
+                    fitted += 1;
+                }
+            }
+            if step % 20 == 0 {
+                // With all that follows from the tables of overlapping levels.
+                let replayed = format!("{:?}", replay.clone().finish());
+                assert_eq!(replayed, format!("{shape:?}"), "seed {seed}, step {step}");
+            }
+        }
+    }
+    assert!(fitted > 4_000, "only {fitted} edits fit");
 }

@@ -27,6 +27,7 @@ use crate::log::{
 };
 use crate::tree::history::History;
 use crate::tree::record::{self, BadRecord, Change};
+use crate::tree::replay::Replay;
 use crate::values::layout::Layout;
 
 /// Names the manifest in force.
@@ -66,7 +67,7 @@ impl KeyspaceState {
         KeyspaceState { name, options, flushed_seq: 0, shape: Shape::default(), values: Vec::new() }
     }
 
-    fn value_file(&mut self, number: u64) -> std::result::Result<&mut Layout, String> {
+    pub(super) fn value_file(&mut self, number: u64) -> std::result::Result<&mut Layout, String> {
         let found = self.values.iter_mut().find(|layout| layout.number == number);
         found.ok_or_else(|| format!("names unknown value file {number}"))
     }
@@ -98,65 +99,15 @@ pub struct StoreState {
 }
 
 impl StoreState {
-    /// Applies one change.
+    /// Applies one change. O(tables) if it is an edit of a tree; see [`Replay`] for many changes.
     pub fn apply(&mut self, change: &Change) -> std::result::Result<(), String> {
-        match change {
-            Change::Store { uid } => self.uid = *uid,
-            Change::Counters { next_file, last_seq, log_floor, log_start_seq } => {
-                self.next_file = self.next_file.max(*next_file);
-                self.last_seq = self.last_seq.max(*last_seq);
-                self.log_floor = *log_floor;
-                self.log_start_seq = *log_start_seq;
-            }
-            Change::Log { synced_seq, next_keyspace } => {
-                self.log_synced_seq = self.log_synced_seq.max(*synced_seq);
-                self.next_keyspace = self.next_keyspace.max(*next_keyspace);
-            }
-            Change::History(history) => self.history = history.clone(),
-            Change::NoLog => self.has_no_log = true,
-            Change::Keyspace { id, name, options } => {
-                if self.next_keyspace > 0 {
-                    self.next_keyspace = self.next_keyspace.max(id.saturating_add(1));
-                }
-                let fresh = || KeyspaceState::new(String::new(), String::new());
-                let entry = self.keyspaces.entry(*id).or_insert_with(fresh);
-                entry.name.clone_from(name);
-                entry.options.clone_from(options);
-            }
-            Change::Dropped { id } => {
-                self.keyspaces.remove(id).ok_or("drops a keyspace that does not exist")?;
-            }
-            Change::Edit { id, flushed_seq, edit } => {
-                let entry = self.keyspace(*id)?;
-                let shape = std::mem::take(&mut entry.shape);
-                entry.shape = shape.into_applied(edit).map_err(|bad| bad.to_string())?;
-                entry.flushed_seq = entry.flushed_seq.max(*flushed_seq);
-            }
-            Change::Shape { id, flushed_seq, shape } => {
-                let entry = self.keyspace(*id)?;
-                entry.shape = check_shape(shape)?;
-                entry.flushed_seq = *flushed_seq;
-            }
-            Change::ValueFile { id, layout } => {
-                layout.check()?;
-                let entry = self.keyspace(*id)?;
-                entry.values.retain(|known| known.number != layout.number);
-                entry.values.push(layout.clone());
-                entry.values.sort_by_key(|layout| layout.number);
-            }
-            Change::Values { id, edit } => {
-                self.keyspace(*id)?.value_file(edit.store)?.apply(edit)?;
-            }
-            Change::ValueFileGone { id, number } => {
-                let entry = self.keyspace(*id)?;
-                entry.value_file(*number)?;
-                entry.values.retain(|known| known.number != *number);
-            }
-        }
-        Ok(())
+        Replay::of(self).apply(change)
     }
 
-    fn keyspace(&mut self, id: KeyspaceId) -> std::result::Result<&mut KeyspaceState, String> {
+    pub(super) fn keyspace(
+        &mut self,
+        id: KeyspaceId,
+    ) -> std::result::Result<&mut KeyspaceState, String> {
         self.keyspaces.get_mut(&id).ok_or_else(|| format!("names unknown keyspace {id}"))
     }
 
@@ -193,7 +144,7 @@ impl StoreState {
 }
 
 /// Rebuilds a decoded shape through `apply`, which checks every invariant.
-fn check_shape(shape: &Shape) -> std::result::Result<Shape, String> {
+pub(super) fn check_shape(shape: &Shape) -> std::result::Result<Shape, String> {
     use runstone_policy::shape::{Edit, Level, Placement, RunSlot};
     let mut edit = Edit::default();
     for (level, tables) in (0u32..).zip(&shape.levels) {
@@ -500,14 +451,16 @@ pub fn read_manifest(storage: &dyn Storage, current: Current) -> Result<(StoreSt
     let name = manifest_name(number);
     let mut reader = open_manifest(storage, number)?;
     let mut state = StoreState::default();
+    let mut replay = Replay::of(&mut state);
     let mut records = 0;
     loop {
         match reader.next()? {
             Next::Record { offset, bytes } => {
                 records += 1;
-                apply_record(&mut state, &name, offset, &bytes)?;
+                apply_record(&mut replay, &name, offset, &bytes)?;
             }
             Next::End { offset } => {
+                drop(replay);
                 refuse_corruption(&mut reader, &name, offset)?;
                 if records == 0 {
                     return Err(Error::corruption(name, offset, "the first record is damaged"));
@@ -571,7 +524,7 @@ fn read_header(file: &dyn runstone_storage::StorageFile, name: &str) -> Result<L
 
 /// Applies the changes of a record, and returns them.
 pub(super) fn apply_record(
-    state: &mut StoreState,
+    state: &mut Replay<'_>,
     name: &str,
     offset: u64,
     bytes: &[u8],

@@ -7,7 +7,8 @@
 //! - [`manifest`]: the log of edits, the sole commit point of the store; [`tail`]: the same beside
 //!   a process that appends to it; [`history`]: which numbers mean the same write.
 //! - `seeks`: what reads charge tables with, for policies.
-//! - [`record`]: how edits are encoded; `pending`: how plans in them are.
+//! - [`record`]: how edits are encoded; `pending`: how plans in them are; [`replay`]: how a state
+//!   follows them.
 
 pub(crate) mod history;
 mod in_memory;
@@ -17,6 +18,7 @@ mod newer;
 mod pending;
 mod probe;
 pub mod record;
+pub(crate) mod replay;
 pub(crate) mod seeks;
 pub(crate) mod tail;
 pub mod version;

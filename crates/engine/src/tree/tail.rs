@@ -14,6 +14,7 @@ use crate::tree::manifest::{
     CURRENT, Current, StoreState, apply_record, manifest_name, open_manifest, read_current,
 };
 use crate::tree::record::Change;
+use crate::tree::replay::Replay;
 
 /// A manifest, read up to some edit.
 #[derive(Debug)]
@@ -171,41 +172,43 @@ impl ManifestTail {
         }
     }
 
-    fn note_load(&mut self, change: &Change) {
-        let (Some(loads), Change::Edit { edit, .. }) = (&mut self.loads, change) else { return };
-        let mut own = Loads::new();
-        for Placement { table, .. } in &edit.place {
-            if table.min_seq == table.max_seq {
-                own.entry(table.max_seq).or_default().push(Arc::clone(table));
-            }
-        }
-        for (seq, tables) in own {
-            loads.entry(seq).or_insert(tables);
-        }
-    }
-
     /// Reads the records that are there. At least this many bytes are durable. If it fails in the
     /// middle, the next call tells what the records before changed.
     fn read(&mut self, least_bytes: u64) -> Result<BTreeSet<KeyspaceId>> {
         let name = manifest_name(self.number);
+        let ManifestTail { reader, state, changed, loads, .. } = self;
+        let mut replay = Replay::of(state);
         // The file has grown.
-        self.reader.rewind(self.reader.position())?;
+        reader.rewind(reader.position())?;
         loop {
-            let before = self.reader.position();
-            let Next::Record { offset, bytes } = self.reader.next()? else {
+            let before = reader.position();
+            let Next::Record { offset, bytes } = reader.next()? else {
                 // The writer may be about to write here.
-                self.reader.rewind(before)?;
+                reader.rewind(before)?;
                 if before < least_bytes {
                     let what = format!("valid to here, but {least_bytes} bytes were written");
                     return Err(Error::corruption(name, before, what));
                 }
-                return Ok(std::mem::take(&mut self.changed));
+                return Ok(std::mem::take(changed));
             };
-            for change in apply_record(&mut self.state, &name, offset, &bytes)? {
-                self.note_load(&change);
-                self.changed.extend(keyspace_of(&change));
+            for change in apply_record(&mut replay, &name, offset, &bytes)? {
+                loads.iter_mut().for_each(|loads| note_load(loads, &change));
+                changed.extend(keyspace_of(&change));
             }
         }
+    }
+}
+
+fn note_load(loads: &mut Loads, change: &Change) {
+    let Change::Edit { edit, .. } = change else { return };
+    let mut own = Loads::new();
+    for Placement { table, .. } in &edit.place {
+        if table.min_seq == table.max_seq {
+            own.entry(table.max_seq).or_default().push(Arc::clone(table));
+        }
+    }
+    for (seq, tables) in own {
+        loads.entry(seq).or_insert(tables);
     }
 }
 

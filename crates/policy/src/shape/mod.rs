@@ -15,6 +15,7 @@ pub mod expiry;
 pub mod overlapping;
 pub mod plan;
 pub mod range_delete;
+pub mod replay;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,6 +24,7 @@ use crate::prefix::PrefixRule;
 use crate::shape::expiry::Expiries;
 use crate::shape::overlapping::OverlappingTables;
 use crate::shape::plan::Plan;
+use crate::shape::replay::{TableIndex, TablePlace, remove_at};
 use crate::sketch::Sketch;
 
 /// Identifies a table file. Never an ordering key (I6).
@@ -309,50 +311,62 @@ impl Shape {
     /// O(tables), but only ids are looked at outside the levels that change.
     pub fn into_applied(self, edit: &Edit) -> Result<Shape, EditError> {
         let mut next = self;
-        let old_l0_count = next.level(0).runs().len();
+        next.change(edit, None)?;
+        next.settle();
+        Ok(next)
+    }
+
+    /// Applies an edit and leaves the overlapping levels unsettled. An index of the tables, if the
+    /// caller keeps one, follows the edit.
+    fn change(&mut self, edit: &Edit, mut index: Option<&mut TableIndex>) -> Result<(), EditError> {
+        let old_l0_count = self.level(0).runs().len();
         let mut touched = Touched::new();
-        next.trim_tables(&edit.trim, &mut touched)?;
-        next.remove_tables(&edit.remove, &mut touched)?;
+        self.trim_tables(&edit.trim, &mut touched, index.as_deref_mut())?;
+        self.remove_tables(&edit.remove, &mut touched, index.as_deref_mut())?;
         for (from, to) in &edit.relabel {
-            next.relabel(*from, *to)?;
+            self.relabel(*from, *to)?;
         }
-        for placement in &edit.place {
-            next.place(placement, &touched)?;
+        for same in edit.place.chunk_by(|a, b| (a.level, a.slot) == (b.level, b.slot)) {
+            self.place(same, &touched)?;
         }
-        next.count_flushes(edit.flushes, old_l0_count);
-        let changed = |index: &u32| {
-            touched.contains_key(index) || edit.place.iter().any(|placed| placed.level == *index)
-        };
-        for (index, level) in (0u32..).zip(&mut next.levels) {
-            match level {
-                Level::Runs(runs) => runs.retain(|run| !run.tables.is_empty()),
-                Level::Overlapping(tables) if changed(&index) => tables.settle(),
-                Level::Overlapping(_) => {}
+        self.count_flushes(edit.flushes, old_l0_count);
+        for level in &mut self.levels {
+            if let Level::Runs(runs) = level {
+                runs.retain(|run| !run.tables.is_empty());
             }
             if level.is_empty() {
                 *level = Level::Runs(Vec::new());
             }
         }
-        while next.levels.last().is_some_and(Level::is_empty) {
-            next.levels.pop();
+        while self.levels.last().is_some_and(Level::is_empty) {
+            self.levels.pop();
         }
-        next.check_unique(&edit.place)?;
-        next.settle_pending(edit);
+        self.check_unique(&edit.place, index.as_deref_mut())?;
+        self.settle_pending(edit, index.as_deref());
         for (level, key) in &edit.cursors {
-            next.state.cursors.insert(*level, key.clone());
+            self.state.cursors.insert(*level, key.clone());
         }
         if let Some(last_level) = edit.last_level {
-            next.state.last_level = last_level;
+            self.state.last_level = last_level;
         }
         if let Some(new) = &edit.prefix {
-            match &next.state.prefix {
+            match &self.state.prefix {
                 Some(old) if old != new => {
                     return Err(EditError::Prefix { old: old.clone(), new: new.clone() });
                 }
-                _ => next.state.prefix = Some(new.clone()),
+                _ => self.state.prefix = Some(new.clone()),
             }
         }
-        Ok(next)
+        Ok(())
+    }
+
+    /// Works out what follows from the tables of the overlapping levels that changed.
+    fn settle(&mut self) {
+        for level in &mut self.levels {
+            if let Level::Overlapping(tables) = level {
+                tables.settle();
+            }
+        }
     }
 
     /// Counts flushes and numbers the runs that they made: those that level 0 has more than before.
@@ -377,30 +391,46 @@ impl Shape {
         &mut self,
         trims: &[(TableId, Box<[u8]>)],
         touched: &mut Touched,
+        mut index: Option<&mut TableIndex>,
     ) -> Result<(), EditError> {
         for (id, from_key) in trims {
-            let mut found = None;
-            for (index, level) in (0u32..).zip(&mut self.levels) {
-                let Level::Runs(runs) = level else { continue };
-                for (slot, run) in runs.iter_mut().enumerate() {
-                    let table = run.tables.iter_mut().find(|table| table.id == *id);
-                    found = found.or(table.map(|table| (index, slot, table)));
-                }
-            }
-            let (index, slot, table) = found.ok_or(EditError::Trim(*id))?;
+            let found = match &index {
+                Some(index) => index.place_of(&self.levels, *id),
+                None => self.search_runs(*id),
+            };
+            let TablePlace { level, slot, at } = found.ok_or(EditError::Trim(*id))?;
+            let Level::Runs(runs) = &mut self.levels[level as usize] else {
+                return Err(EditError::Trim(*id));
+            };
+            let table = &mut runs[slot].tables[at];
             if *from_key < table.min_key || *from_key > table.max_key {
                 return Err(EditError::Trim(*id));
             }
             self.trims.entry(*id).or_insert_with(|| table.min_key.clone());
             *table = Arc::new(Table { min_key: from_key.clone(), ..(**table).clone() });
-            touch(touched, index, slot);
+            if let Some(index) = index.as_deref_mut() {
+                index.insert(table);
+            }
+            touch(touched, level, slot);
         }
         Ok(())
     }
 
+    /// The place of a table of a run. O(tables).
+    fn search_runs(&self, id: TableId) -> Option<TablePlace> {
+        (0u32..).zip(&self.levels).find_map(|(level, tables)| {
+            tables.runs().iter().enumerate().find_map(|(slot, run)| {
+                let at = run.tables.iter().position(|table| table.id == id)?;
+                Some(TablePlace { level, slot, at })
+            })
+        })
+    }
+
     /// Forgets the trims of tables that have left, and a pending plan whose tables were taken.
-    fn settle_pending(&mut self, edit: &Edit) {
-        if !self.trims.is_empty() {
+    fn settle_pending(&mut self, edit: &Edit, index: Option<&TableIndex>) {
+        if let Some(index) = index {
+            self.trims.retain(|id, _| index.contains(*id));
+        } else if !self.trims.is_empty() {
             let ids: BTreeSet<TableId> = self.tables().map(|(_, table)| table.id).collect();
             self.trims.retain(|id, _| ids.contains(id));
         }
@@ -411,8 +441,16 @@ impl Shape {
         }
     }
 
-    fn remove_tables(&mut self, ids: &[TableId], touched: &mut Touched) -> Result<(), EditError> {
+    fn remove_tables(
+        &mut self,
+        ids: &[TableId],
+        touched: &mut Touched,
+        index: Option<&mut TableIndex>,
+    ) -> Result<(), EditError> {
         let mut leaving: BTreeSet<TableId> = ids.iter().copied().collect();
+        if let Some(index) = index {
+            return self.remove_indexed(&leaving, touched, index);
+        }
         let (Some(&first), Some(&last)) = (leaving.first(), leaving.last()) else {
             return Ok(());
         };
@@ -440,6 +478,29 @@ impl Shape {
         leaving.first().map_or(Ok(()), |id| Err(EditError::Missing(*id)))
     }
 
+    fn remove_indexed(
+        &mut self,
+        leaving: &BTreeSet<TableId>,
+        touched: &mut Touched,
+        index: &mut TableIndex,
+    ) -> Result<(), EditError> {
+        let mut places: BTreeMap<(u32, usize), Vec<usize>> = BTreeMap::new();
+        for id in leaving {
+            let found = index.place_of(&self.levels, *id);
+            let TablePlace { level, slot, at } = found.ok_or(EditError::Missing(*id))?;
+            index.remove(*id);
+            places.entry((level, slot)).or_default().push(at);
+        }
+        for ((level, slot), places) in places {
+            touch(touched, level, slot);
+            match &mut self.levels[level as usize] {
+                Level::Runs(runs) => remove_at(&mut runs[slot].tables, places),
+                Level::Overlapping(tables) => tables.remove_at(places),
+            }
+        }
+        Ok(())
+    }
+
     fn relabel(&mut self, from: u32, to: u32) -> Result<(), EditError> {
         if to >= Shape::MAX_LEVELS {
             return Err(EditError::TooDeep(to));
@@ -454,37 +515,38 @@ impl Shape {
         Ok(())
     }
 
-    fn place(&mut self, placement: &Placement, touched: &Touched) -> Result<(), EditError> {
-        let Placement { level, slot, table } = placement;
+    /// Places tables of one level and slot.
+    fn place(&mut self, same: &[Placement], touched: &Touched) -> Result<(), EditError> {
+        let Some(Placement { level, slot, table }) = same.first() else { return Ok(()) };
         if *level >= Shape::MAX_LEVELS {
             return Err(EditError::TooDeep(*level));
         }
-        if table.min_key > table.max_key || table.min_seq > table.max_seq {
-            return Err(EditError::Inverted(table.id));
-        }
+        check_order(table)?;
         while self.levels.len() <= *level as usize {
             self.levels.push(Level::Runs(Vec::new()));
         }
         let target = &mut self.levels[*level as usize];
         match (slot, &mut *target) {
             (RunSlot::Overlapping, Level::Overlapping(tables)) => {
-                tables.insert(Arc::clone(table));
-                Ok(())
+                same.iter().try_for_each(|Placement { table, .. }| {
+                    check_order(table)?;
+                    tables.insert(Arc::clone(table));
+                    Ok(())
+                })
             }
             (RunSlot::Overlapping, Level::Runs(runs)) => {
                 if runs.iter().any(|run| !run.tables.is_empty()) {
                     return Err(EditError::Layout { level: *level });
                 }
-                let tables = OverlappingTables::new(vec![Arc::clone(table)]);
-                *target = Level::Overlapping(tables);
-                Ok(())
+                *target = Level::Overlapping(OverlappingTables::default());
+                self.place(same, touched)
             }
             (_, Level::Overlapping(tables)) if !tables.is_empty() => {
                 Err(EditError::Layout { level: *level })
             }
             (_, Level::Overlapping(_)) => {
                 *target = Level::Runs(Vec::new());
-                self.place(placement, touched)
+                self.place(same, touched)
             }
             (RunSlot::Join(id) | RunSlot::New(id) | RunSlot::Oldest(id), Level::Runs(runs)) => {
                 let at = match runs.iter().position(|run| run.id == *id) {
@@ -501,13 +563,21 @@ impl Shape {
                         at
                     }
                 };
-                insert_into_run(&mut runs[at], table, *level)
+                insert_into_run(&mut runs[at], same, *level)
             }
         }
     }
 
     /// Only a placed table can occur twice.
-    fn check_unique(&self, placed: &[Placement]) -> Result<(), EditError> {
+    fn check_unique(
+        &self,
+        placed: &[Placement],
+        index: Option<&mut TableIndex>,
+    ) -> Result<(), EditError> {
+        if let Some(index) = index {
+            let twice = placed.iter().find(|placement| index.insert(&placement.table));
+            return twice.map_or(Ok(()), |twice| Err(EditError::Duplicate(twice.table.id)));
+        }
         let ids: BTreeSet<TableId> = placed.iter().map(|placement| placement.table.id).collect();
         let (Some(&first), Some(&last)) = (ids.first(), ids.last()) else {
             return Ok(());
@@ -527,14 +597,36 @@ fn touch(touched: &mut Touched, level: u32, slot: usize) {
     *newest = slot.min(*newest);
 }
 
-fn insert_into_run(run: &mut Run, table: &Arc<Table>, level: u32) -> Result<(), EditError> {
-    let at = run.tables.partition_point(|other| other.min_key < table.min_key);
-    let (next, previous) = (run.tables.get(at), run.tables[..at].last());
-    let meets = |other: &&Arc<Table>| other.overlaps(&table.min_key, &table.max_key);
-    if let Some(other) = next.into_iter().chain(previous).find(meets) {
-        let (run, table, other) = (run.id, table.id, other.id);
-        return Err(EditError::Overlap { level, run, table, other });
+fn check_order(table: &Table) -> Result<(), EditError> {
+    match table.min_key > table.max_key || table.min_seq > table.max_seq {
+        true => Err(EditError::Inverted(table.id)),
+        false => Ok(()),
     }
-    run.tables.insert(at, Arc::clone(table));
+}
+
+/// Inserts tables into a run of a level. Those that come one after the other between two tables of
+/// the run are inserted together, because the rest of the run is moved for each insert.
+fn insert_into_run(run: &mut Run, mut placed: &[Placement], level: u32) -> Result<(), EditError> {
+    while let Some(Placement { table, .. }) = placed.first() {
+        check_order(table)?;
+        let at = run.tables.partition_point(|other| other.min_key < table.min_key);
+        let (next, previous) = (run.tables.get(at), run.tables[..at].last());
+        let meets = |other: &&Arc<Table>| other.overlaps(&table.min_key, &table.max_key);
+        if let Some(other) = next.into_iter().chain(previous).find(meets) {
+            let (run, table, other) = (run.id, table.id, other.id);
+            return Err(EditError::Overlap { level, run, table, other });
+        }
+        let follows = |pair: &&[Placement]| {
+            let [before, after] = pair else { return false };
+            check_order(&after.table).is_ok()
+                && before.table.max_key < after.table.min_key
+                && next.is_none_or(|next| after.table.max_key < next.min_key)
+        };
+        let count = 1 + placed.windows(2).take_while(follows).count();
+        let (together, rest) = placed.split_at(count);
+        let tables = together.iter().map(|placement| Arc::clone(&placement.table));
+        run.tables.splice(at..at, tables);
+        placed = rest;
+    }
     Ok(())
 }

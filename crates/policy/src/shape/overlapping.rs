@@ -7,6 +7,7 @@ use std::collections::BinaryHeap;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use crate::shape::replay::remove_at;
 use crate::shape::{Table, TableId};
 use crate::sketch::Sketch;
 
@@ -20,6 +21,8 @@ pub struct OverlappingTables {
     group_bytes: Vec<u64>,
     stats: OverlapStats,
     keys: Sketch,
+    /// Whether the fields above, but for the tables, are those of the tables.
+    is_settled: bool,
 }
 
 /// Statistics of all tables together.
@@ -109,22 +112,39 @@ impl OverlappingTables {
         self.group_bytes[at]
     }
 
+    /// Where a table is, or would be.
+    pub(super) fn place_of(&self, table: &Table) -> usize {
+        let key = (&table.min_key, table.id);
+        self.tables.partition_point(|other| (&other.min_key, other.id) < key)
+    }
+
     /// Adds a table without settling.
     pub(crate) fn insert(&mut self, table: Arc<Table>) {
-        let key = (&table.min_key, table.id);
-        let at = self.tables.partition_point(|other| (&other.min_key, other.id) < key);
-        self.tables.insert(at, table);
+        self.is_settled = false;
+        self.tables.insert(self.place_of(&table), table);
+    }
+
+    /// Removes the tables at these places without settling.
+    pub(super) fn remove_at(&mut self, places: Vec<usize>) {
+        self.is_settled = false;
+        remove_at(&mut self.tables, places);
     }
 
     /// Keeps some tables without settling; returns whether any left.
     pub(crate) fn retain(&mut self, keep: impl FnMut(&Arc<Table>) -> bool) -> bool {
         let before = self.tables.len();
         self.tables.retain(keep);
-        self.tables.len() != before
+        let has_changed = self.tables.len() != before;
+        self.is_settled &= !has_changed;
+        has_changed
     }
 
-    /// Computes again everything that follows from the tables. O(n log n).
+    /// Computes everything that follows from the tables, if they changed. O(n log n).
     pub(crate) fn settle(&mut self) {
+        if self.is_settled {
+            return;
+        }
+        self.is_settled = true;
         self.stats = stats_of(&self.tables);
         self.group_bytes = group_bytes(&self.tables);
         self.keys = Sketch::of_nothing();

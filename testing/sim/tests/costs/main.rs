@@ -11,6 +11,7 @@ mod features;
 mod full;
 mod jobs;
 mod log_readers;
+mod opens;
 
 use std::sync::Arc;
 
