@@ -427,6 +427,7 @@ fn replay_log(
     let next_keyspace = inner.catalog.manifest.lock().found_next_keyspace;
     let mut small = Some(Batch::new());
     let (most_bytes, _) = buffer_limits(&inner.env);
+    let mut own_bytes = memtable_bytes(inner);
     let is_whole = |place, seq, operation: &Operation<'_>| match &without_values {
         Some(known) => Ok(!known.contains(&place)),
         None => has_value(inner, seq, operation),
@@ -443,15 +444,7 @@ fn replay_log(
             return Ok(());
         }
         let active = Arc::clone(&keyspace.view.load().active);
-        let deletes = u64::from(is_delete(operation.kind as u64));
-        if active.announce(seq, 1, deletes, segment) {
-            inner.catalog.unflushed.add(keyspace);
-        }
-        active.insert(operation.key, pack(seq, operation.kind), operation.value);
-        if operation.kind == Kind::RangeDelete {
-            let range = range_delete(operation.key, seq, operation.value);
-            active.note_range_deletes(vec![Arc::new(range)], seq);
-        }
+        own_bytes += insert(inner, (keyspace, &active), (segment, seq), &operation);
         if let Some(batch) = &mut small {
             batch.push(operation.kind, operation.keyspace, operation.key, operation.value)?;
             let is_small = |batch: &mut Batch| batch.user_bytes() <= SMALL_LOG_BYTES;
@@ -459,16 +452,20 @@ fn replay_log(
         }
         inner.visibility.publisher.set_visible(seq);
         match &mut target {
-            Target::Tables(tables) if active.is_full() => spill(inner, keyspace, &active, tables),
-            Target::Tables(tables) if holds_much(inner, most_bytes) => {
-                spill_largest(inner, tables, most_bytes / 2)
+            Target::Tables(tables) if active.is_full() => {
+                spill(inner, keyspace, &active, tables)?;
+                own_bytes = memtable_bytes(inner);
+            }
+            Target::Tables(tables) if holds_much(inner, most_bytes, own_bytes) => {
+                spill_largest(inner, tables, most_bytes / 2)?;
+                own_bytes = memtable_bytes(inner);
             }
             Target::Memory if active.is_full() => {
                 inner.committer.rotate_if_active(keyspace, &active);
-                Ok(())
             }
-            _ => Ok(()),
+            _ => {}
         }
+        Ok(())
     };
     let recovered = recovery::replay(&*inner.env.storage, start, is_whole, apply)?;
     check_ends(inner, &recovered)?;
@@ -483,6 +480,39 @@ fn replay_log(
     let small = small.filter(|batch| !batch.is_empty());
     let (without_values, end) = (recovered.without_values, recovered.end);
     Ok(Replay { last_seq, small, segments, torn_behind, without_values, end, lost })
+}
+
+/// Inserts a write of the log into a memtable. Returns by how many bytes the memory of memtables
+/// that hold anything grew.
+fn insert(
+    inner: &Engine,
+    (keyspace, active): (&Arc<KeyspaceCore>, &Arc<Memtable>),
+    (segment, seq): (u64, SeqNo),
+    operation: &Operation<'_>,
+) -> u64 {
+    let mut before = active.reserved_bytes();
+    let deletes = u64::from(is_delete(operation.kind as u64));
+    if active.announce(seq, 1, deletes, segment) {
+        inner.catalog.unflushed.add(keyspace);
+        before = 0;
+    }
+    active.insert(operation.key, pack(seq, operation.kind), operation.value);
+    if operation.kind == Kind::RangeDelete {
+        let range = range_delete(operation.key, seq, operation.value);
+        active.note_range_deletes(vec![Arc::new(range)], seq);
+    }
+    active.reserved_bytes().saturating_sub(before) as u64
+}
+
+/// The memory of the memtables that hold anything. O(keyspaces with such memtables).
+fn memtable_bytes(inner: &Engine) -> u64 {
+    let mut bytes = 0;
+    inner.catalog.unflushed.for_each(|keyspace| {
+        if keyspace.holds_writes() {
+            bytes += keyspace.view.load().active.reserved_bytes() as u64;
+        }
+    });
+    bytes
 }
 
 /// Whether a write may be logged again: two replays of it must have the result of one.
@@ -504,14 +534,11 @@ fn check_known(id: KeyspaceId, next: KeyspaceId, segment: u64, seq: SeqNo) -> Re
 }
 
 /// Whether memtables take more than `most_bytes`. If other stores share the budget, their memtables
-/// count too, and this store waits until its own are worth a table.
-fn holds_much(inner: &Engine, most_bytes: u64) -> bool {
-    let own_bytes = || {
-        let all = inner.catalog.unflushed.all();
-        all.iter().map(|keyspace| keyspace.view.load().active.reserved_bytes() as u64).sum::<u64>()
-    };
+/// count too, and this store waits until its own, which take `own_bytes`, are worth a table. O(1):
+/// each write of the log asks.
+fn holds_much(inner: &Engine, most_bytes: u64, own_bytes: u64) -> bool {
     inner.catalog.pool.in_use_bytes() > most_bytes
-        && (!inner.env.is_sharing || own_bytes() > most_bytes / LEAST_SPILL_FRACTION)
+        && (!inner.env.is_sharing || own_bytes > most_bytes / LEAST_SPILL_FRACTION)
 }
 
 /// Makes room in the memory budget: many memtables may exceed it together although none of them is
