@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::*};
 
 use crate::sync::{Mutex, rank};
 use runstone_storage::fork::Process;
@@ -18,6 +19,8 @@ use crate::visibility::publish::Publisher;
 pub(crate) struct Visibility {
     pub(crate) publisher: Publisher,
     live: Mutex<rank::Snapshots, Live>,
+    /// How many moments were let go of.
+    released: AtomicU64,
     pub(crate) cursors: Cursors,
     /// The value that readers of this store hold as long as any of them is left.
     _lease: Option<LeasePart>,
@@ -53,7 +56,8 @@ struct Moment {
     is_cursor: bool,
 }
 
-/// The versions that readers may still reach.
+/// The versions that readers may still reach. Time does not go back: a number that once was no
+/// point, but lay below one, never is one later.
 #[derive(Debug)]
 pub(crate) struct Readers {
     /// The sequence numbers that must stay visible, ascending: those of live snapshots, and the
@@ -64,10 +68,13 @@ pub(crate) struct Readers {
 }
 
 impl Readers {
-    /// Whether all these numbers, which ascend, are points. O(points): each cursor is one.
+    /// Whether all these numbers are points. They once were all the points up to the last of them,
+    /// so no other point can lie among them, and it is enough to count. O(log points): each cursor
+    /// is a point.
     pub(crate) fn include(&self, numbers: &[SeqNo]) -> bool {
-        let mut points = self.points.iter();
-        numbers.iter().all(|number| points.any(|point| point == number))
+        numbers
+            .last()
+            .is_none_or(|last| self.points.partition_point(|point| point <= last) == numbers.len())
     }
 }
 
@@ -80,21 +87,24 @@ impl Live {
         }
     }
 
-    /// Counts one handle less.
-    fn remove(&mut self, moment: Moment) {
-        count_down(&mut self.handles, moment);
+    /// Counts one handle less. Returns whether it was the last of its moment.
+    fn remove(&mut self, moment: Moment) -> bool {
         if !moment.is_cursor {
             count_down(&mut self.held, moment.seq);
         }
+        count_down(&mut self.handles, moment)
     }
 }
 
-fn count_down<K: Ord>(counts: &mut BTreeMap<K, usize>, key: K) {
-    let Entry::Occupied(mut count) = counts.entry(key) else { return };
+/// Returns whether nothing of this kind is left.
+fn count_down<K: Ord>(counts: &mut BTreeMap<K, usize>, key: K) -> bool {
+    let Entry::Occupied(mut count) = counts.entry(key) else { return false };
     *count.get_mut() -= 1;
-    if *count.get() == 0 {
+    let is_last = *count.get() == 0;
+    if is_last {
         count.remove();
     }
+    is_last
 }
 
 impl Visibility {
@@ -107,6 +117,7 @@ impl Visibility {
         Visibility {
             publisher: Publisher::new(visible),
             live: Mutex::default(),
+            released: AtomicU64::new(0),
             cursors: Cursors::default(),
             _lease: lease,
             process: Process::current(),
@@ -159,6 +170,12 @@ impl Visibility {
         points.dedup();
         let oldest_epoch = live.handles.keys().map(|moment| moment.epoch).min();
         Readers { points, oldest_epoch: oldest_epoch.unwrap_or(live.epoch) }
+    }
+
+    /// A number that changes when readers may need less than before. It is read before the readers
+    /// are. O(1).
+    pub(crate) fn released(&self) -> u64 {
+        self.released.load(Acquire)
     }
 
     /// The epoch in which snapshots are taken now.
@@ -242,7 +259,9 @@ impl Drop for Snapshot {
         if !self.visibility.process.is_current() {
             return;
         }
-        self.visibility.live.lock().remove(self.moment);
+        if self.visibility.live.lock().remove(self.moment) {
+            self.visibility.released.fetch_add(1, Release);
+        }
     }
 }
 
@@ -251,12 +270,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn points_are_looked_up_in_one_pass() {
-        let include = |points: &[SeqNo], numbers: &[SeqNo]| {
-            Readers { points: points.to_vec(), oldest_epoch: 0 }.include(numbers)
+    fn what_once_were_all_points_is_looked_up_by_counting() {
+        let visibility = Arc::new(Visibility::new(1));
+        let next = |seq| {
+            visibility.publisher.set_visible(seq);
+            visibility.snapshot()
         };
-        assert!(include(&[], &[]) && include(&[1, 2, 3, 5], &[2, 5]));
-        assert!(!include(&[1, 2, 3, 5], &[4]) && !include(&[5], &[5, 6]));
+        let (first, second, third) = (visibility.snapshot(), next(4), next(6));
+        let before = visibility.points();
+        assert_eq!(before, [1, 4, 6]);
+        let include = |count: usize| visibility.readers().include(&before[..count]);
+        let _later = next(9);
+        assert_eq!([0, 1, 2, 3].map(include), [true; 4]);
+        drop(third);
+        assert_eq!([0, 1, 2, 3].map(include), [true, true, true, false]);
+        drop(first);
+        assert_eq!([0, 1, 2, 3].map(include), [true, false, false, false]);
+        drop(second);
+        assert_eq!(visibility.released(), 3);
     }
 
     #[test]

@@ -9,6 +9,7 @@
 //! the largest memtable is flushed, full or not. Metrics and events show which limit slows writers
 //! down, and since when.
 
+use std::cell::OnceCell;
 use std::cmp::{Ordering, Reverse};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,12 +35,15 @@ use crate::options::values::WhenFull;
 use crate::pace::throttle::{Pressure, fraction};
 use crate::schedule::Relief;
 use crate::sync::threads;
-use crate::visibility::snapshot::Visibility;
+use crate::visibility::snapshot::{Readers, Visibility};
 use crate::write::buffers::{Buffers, Part, buffer_limits};
 use crate::write::siblings::{Candidate, Sibling, Siblings};
 
 /// Memtables are looked at each time they have grown by this fraction of their limit.
 const LOOKS_PER_LIMIT: u64 = 64;
+
+/// If no more keyspaces than this exert pressure, each delayed write looks at all of them.
+const MOST_LOOKED_AT: usize = 16;
 
 const BUFFERS: &str = "memtables fill their share of the memory budget";
 const RESERVE_PINNED: &str = "snapshots hold the reserve for values";
@@ -51,12 +55,22 @@ pub(crate) struct BackPressure {
     catalog: Arc<Catalog>,
     visibility: Arc<Visibility>,
     siblings: Arc<Siblings>,
-    /// The keyspaces that exert pressure. Usually there are none, however many keyspaces exist.
-    pressed: Mutex<rank::Pressed, BTreeMap<KeyspaceId, (Arc<KeyspaceCore>, Pressure)>>,
+    pressed: Mutex<rank::Pressed, Pressed>,
+    /// [`Visibility::released`] when writers last looked at what snapshots hold.
+    released: AtomicU64,
     /// The memory of memtables when it was last measured.
     buffers: Mutex<rank::MeasuredBuffers, Buffers>,
     /// How much memory memtables had taken in total when some were last chosen for a flush.
     looked_at_bytes: AtomicU64,
+}
+
+/// The keyspaces that exert pressure. Usually there are none, however many keyspaces exist.
+#[derive(Debug, Default)]
+struct Pressed {
+    by_id: BTreeMap<KeyspaceId, (Arc<KeyspaceCore>, Pressure)>,
+    /// The pressure of their memtables when it was last measured, and how much memory memtables had
+    /// taken in total by then.
+    memtables: Option<(u32, u64)>,
 }
 
 fn measure(view: &View, options: &KeyspaceOptions, cache: &Cache) -> Pressure {
@@ -151,6 +165,7 @@ impl BackPressure {
             visibility: Arc::clone(visibility),
             siblings: Arc::clone(siblings),
             pressed: Mutex::default(),
+            released: AtomicU64::new(0),
             buffers: Mutex::default(),
             looked_at_bytes: AtomicU64::new(0),
         }
@@ -182,11 +197,13 @@ impl BackPressure {
         keyspaces: impl IntoIterator<Item = &'a Arc<KeyspaceCore>>,
         measure_buffers: impl FnOnce() -> Buffers,
     ) {
-        let mut named = None;
+        let (mut named, readers) = (None, OnceCell::new());
         let changed = self.env.throttle.refresh(|| {
             let mut pressed = self.pressed.lock();
+            pressed.memtables = None;
+            let pressed = &mut pressed.by_id;
             for keyspace in keyspaces {
-                let pressure = self.pressure_of(keyspace);
+                let pressure = self.pressure_of(keyspace, &readers);
                 match pressure.permille {
                     0 => pressed.remove(&keyspace.id),
                     _ => pressed.insert(keyspace.id, (Arc::clone(keyspace), pressure)),
@@ -211,13 +228,13 @@ impl BackPressure {
 
     /// The pressure of one keyspace. Nobody flushes or compacts a dropped keyspace, so it exerts
     /// none.
-    fn pressure_of(&self, keyspace: &KeyspaceCore) -> Pressure {
+    fn pressure_of(&self, keyspace: &KeyspaceCore, readers: &OnceCell<Readers>) -> Pressure {
         if !self.catalog.keyspaces.read().contains_key(&keyspace.id) {
             return Pressure::NONE;
         }
         let pressure =
             measure(&keyspace.view.load(), &keyspace.options.load(), &self.catalog.tables.cache);
-        pressure.max(self.reserve_pressure(keyspace))
+        pressure.max(self.reserve_pressure(keyspace, readers))
     }
 
     /// Slows a writer down, or holds it until the pressure falls. Without pressure this costs one
@@ -245,10 +262,7 @@ impl BackPressure {
     ) -> Result<()> {
         let throttle = &self.env.throttle;
         if throttle.cause() == RESERVE_PINNED {
-            // When a snapshot is dropped, no view changes.
-            let pressed: Vec<_> =
-                self.pressed.lock().values().map(|(keyspace, _)| Arc::clone(keyspace)).collect();
-            self.refresh(&pressed);
+            self.refresh_if_released();
         }
         self.refresh_if_free();
         permille = permille.min(throttle.permille());
@@ -277,6 +291,18 @@ impl BackPressure {
         }
         self.count_stall(Counter::stopped_ns, started);
         Ok(())
+    }
+
+    /// Measures again what snapshots hold if any was dropped, because no view changes then. Each
+    /// write asks while it is held up for that, and a measurement is O(snapshots).
+    fn refresh_if_released(&self) {
+        let released = self.visibility.released();
+        if self.released.swap(released, Relaxed) != released {
+            let pressed = self.pressed.lock();
+            let all: Vec<_> = pressed.by_id.values().map(|(one, _)| Arc::clone(one)).collect();
+            drop(pressed);
+            self.refresh(&all);
+        }
     }
 
     /// Ends the pressure of memtables once all of them together are below the limit. Another store
@@ -347,14 +373,15 @@ impl BackPressure {
     /// garbage takes half of the reserve. It never stops writers: when the reserve is full, flushes
     /// wait or fail as `when_full` says. If the file may grow there is no such pressure, because
     /// nothing runs out.
-    fn reserve_pressure(&self, keyspace: &KeyspaceCore) -> Pressure {
+    fn reserve_pressure(&self, keyspace: &KeyspaceCore, readers: &OnceCell<Readers>) -> Pressure {
         let options = &keyspace.options.load().values;
         let values = keyspace.values.load();
         let permille = match &values.current {
             Some(store) if options.when_full != WhenFull::Grow => {
                 let reserve = u128::from(options.capacity_bytes);
                 let reserve = (reserve * u128::from(options.reserve.parts()) / 1000) as u64;
-                let pinned = store.all_pinned_bytes(&self.visibility.readers());
+                let readers = readers.get_or_init(|| self.visibility.readers());
+                let pinned = store.all_pinned_bytes(readers);
                 fraction(pinned, (reserve / 2).max(1), reserve).min(999)
             }
             _ => 0,
@@ -397,22 +424,32 @@ impl BackPressure {
         }
     }
 
-    /// The pressure that memtables exert now: they fill between two changes of a view. O(1),
-    /// however many keyspaces there are, because each delayed write asks for it.
+    /// The pressure that memtables exert now: they fill between two changes of a view. Each delayed
+    /// write asks for it. If many keyspaces exert pressure, they are looked at only once memtables
+    /// have taken more memory.
     fn memtables_permille(&self) -> u32 {
         let mut buffers = *self.buffers.lock();
         let taken = self.catalog.pool.taken_bytes();
         buffers.flushable.used_bytes += taken.saturating_sub(buffers.measured_at_bytes);
-        let mut fullest = buffers.permille(&self.env);
-        for (keyspace, _) in self.pressed.lock().values() {
-            let own = memtable_permille(
-                &keyspace.view.load(),
-                &keyspace.options.load(),
-                &self.catalog.tables.cache,
-            );
-            fullest = fullest.max(own);
+        buffers.permille(&self.env).max(self.fullest_permille(taken)).min(999)
+    }
+
+    /// The largest pressure of the memtables of one keyspace. `taken` is the memory that memtables
+    /// have taken in total.
+    fn fullest_permille(&self, taken: u64) -> u32 {
+        let mut pressed = self.pressed.lock();
+        match pressed.memtables {
+            Some((permille, at)) if at == taken && pressed.by_id.len() > MOST_LOOKED_AT => permille,
+            _ => {
+                let own = |(keyspace, _): &(Arc<KeyspaceCore>, Pressure)| {
+                    let (view, options) = (keyspace.view.load(), keyspace.options.load());
+                    memtable_permille(&view, &options, &self.catalog.tables.cache)
+                };
+                let permille = pressed.by_id.values().map(own).max().unwrap_or(0);
+                pressed.memtables = Some((permille, taken));
+                permille
+            }
         }
-        fullest.min(999)
     }
 
     fn count_stall(&self, counter: Counter, started: Instant) {

@@ -1,7 +1,9 @@
-//! What the search for a job costs with many keyspaces and many readers.
+//! What the search for a job, and a write that is held up, cost with many keyspaces and readers.
 
 use allocation_counter::measure;
 use runstone::{Keyspace, KeyspaceOptions, Snapshot, Store};
+
+use crate::READS;
 
 /// A file of such a keyspace takes far more than its limit, for the snapshots.
 const CROWDED: &str = "[values]\nplacement = \"hash-grouped\"\nseparate_at = 100\n\
@@ -61,4 +63,37 @@ fn a_search_takes_the_readers_once_for_all_keyspaces() {
     let (few, many) = (searched(3), searched(60));
     println!("{few} bytes a search with few keyspaces, {many} with many");
     assert!(many < 2 * few, "{many} bytes a search with many keyspaces, {few} with few");
+}
+
+/// The bytes that a put allocates while snapshots hold more than half of the reserve for values.
+fn held_up(count: u64) -> u64 {
+    let store = crate::open(KeyspaceOptions::default());
+    let more = "capacity_bytes = 1000000\nreserve = 0.3\nwhen_full = \"stall\"\nstall_ms = 1";
+    let options = KeyspaceOptions::from_toml(&format!("{CROWDED}\n{more}")).expect("options");
+    let keyspace = store.open_keyspace("values", Some(options)).expect("made");
+    let write = || {
+        (0..250u8).for_each(|number| keyspace.put([number], [0; 1_000]).expect("puts"));
+        store.flush().expect("flushes");
+        store.snapshot()
+    };
+    let held = [write(), write()];
+    store.collect_values().expect("collects");
+    let many = snapshots(&store, count);
+    let put = || (0..READS).for_each(|number| store.put(number.to_be_bytes(), "").expect("puts"));
+    put();
+    let allocated = measure(put);
+    let metrics = store.metrics();
+    assert_eq!(metrics.pressure.cause, "snapshots hold the reserve for values", "{metrics:?}");
+    drop((held, many));
+    put();
+    assert_eq!(store.metrics().pressure.cause, "none");
+    allocated.bytes_total / READS
+}
+
+/// Once, each put took a list of all snapshots and cursors while such a pressure lasted.
+#[test]
+fn a_put_that_snapshots_hold_up_costs_the_same_with_any_number_of_them() {
+    let (few, many) = (held_up(10), held_up(10_000));
+    println!("{few} bytes a put with few snapshots, {many} with many");
+    assert!(many < 2 * few.max(512), "{many} bytes a put with many snapshots, {few} with few");
 }
