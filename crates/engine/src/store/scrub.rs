@@ -296,14 +296,14 @@ impl Scrub<'_> {
 
 /// Reads the records of a segment. A segment that was freed meanwhile has none.
 fn records_of(file: &ValueFile, segment: &Segment) -> Result<u64> {
-    let outcome = file.verify(std::slice::from_ref(segment));
+    let outcome = file.verify([segment]);
     if outcome.is_ok() {
         return outcome;
     }
     let is_same = |one: &&Segment| one.generation == segment.generation && one.slot == segment.slot;
     let layout = file.layout();
     match layout.groups.iter().flat_map(|group| group.segments.iter()).find(is_same) {
-        Some(now) => file.verify(std::slice::from_ref(now)),
+        Some(now) => file.verify([now]),
         None => Ok(0),
     }
 }

@@ -108,7 +108,7 @@ impl Engine {
             let values = keyspace.values.load_full();
             for store in values.all() {
                 for group in &store.layout().groups {
-                    let records = store.verify(&group.segments);
+                    let records = store.verify(group.segments.iter());
                     report.records += records.as_ref().copied().unwrap_or(0);
                     report.bytes += group.bytes();
                     report.note(records.map(drop))?;

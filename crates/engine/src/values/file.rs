@@ -38,7 +38,7 @@ use crate::pace::write_back::WriteBack;
 use crate::table::handle::TableContext;
 use crate::values::early::{Early, GROUP, Shown};
 use crate::values::held::HeldRecords;
-use crate::values::layout::{GroupEdit, Layout, Segment, ValueEdit};
+use crate::values::layout::{GroupEdit, Layout, Segment, SegmentList, ValueEdit};
 use crate::values::pool::Pool;
 use crate::visibility::snapshot::Readers;
 
@@ -56,7 +56,7 @@ pub(crate) fn values_name(number: u64) -> String {
 
 /// The segments of a group at the moment of loading. While they are held, no slot that they name is
 /// reused.
-pub(crate) type Segments = Guard<Arc<Vec<Segment>>>;
+pub(crate) type Segments = Guard<Arc<SegmentList>>;
 
 /// Segments that a search loaded beside those of the group. The places that it found may lie there.
 #[derive(Debug, Default)]
@@ -78,7 +78,7 @@ pub(crate) struct ValueFile {
     pub(crate) file: Arc<dyn StorageFile>,
     pub(crate) cache: Arc<Cache>,
     /// The segments of each group, as readers see them.
-    segments: Box<[ArcSwap<Vec<Segment>>]>,
+    segments: Box<[ArcSwap<SegmentList>]>,
     /// The index of the cold stream among the groups.
     pub(crate) cold: Option<u32>,
     /// Values that were appended before their writes were logged. Taken before `state`.
@@ -156,7 +156,7 @@ pub(crate) struct FileState {
 /// The segments of a group before an edit.
 #[derive(Debug)]
 pub(super) struct Leaving {
-    pub(super) segments: Arc<Vec<Segment>>,
+    pub(super) segments: Arc<SegmentList>,
     /// Those of them that are gone after the edit.
     pub(super) gone: Vec<Segment>,
     /// The edit.
@@ -416,7 +416,7 @@ impl ValueFile {
     /// records of one).
     pub(crate) fn find(
         &self,
-        segments: &[Segment],
+        segments: &SegmentList,
         beside: &mut Beside,
         stream_offset: u64,
     ) -> Result<Option<(Segment, u64)>> {
@@ -459,7 +459,7 @@ impl ValueFile {
 
     fn find_in(
         &self,
-        segments: &[Segment],
+        segments: &SegmentList,
         stream_offset: u64,
     ) -> Result<Option<(Segment, RecordPlace)>> {
         let Some(segment) = segment_of(segments, stream_offset) else { return Ok(None) };
@@ -506,7 +506,7 @@ impl ValueFile {
                 reached!(GroupPublished);
             }
             let at = group.group as usize;
-            let Some(Ok(next)) =
+            let Some(Ok((next, gone))) =
                 state.layout.groups.get(at).map(|old| old.apply(group, self.slot_bytes))
             else {
                 unreachable!("the edit was checked under the manifest lock")
@@ -514,8 +514,6 @@ impl ValueFile {
             let segments = Arc::clone(&next.segments);
             let old = std::mem::replace(&mut state.layout.groups[at], next).segments;
             self.segments[at].store(segments);
-            let gone = |segment: &&Segment| group.remove.contains(&segment.generation);
-            let gone: Vec<Segment> = old.iter().filter(gone).copied().collect();
             if !gone.is_empty() || Arc::strong_count(&old) > 1 {
                 let slots: u64 = gone.iter().map(|segment| u64::from(segment.slots)).sum();
                 state.leases.count_slots(slots * self.slot_bytes, 0);
@@ -694,9 +692,8 @@ impl FileState {
 }
 
 /// The segment that covers this stream offset, if one does.
-pub(crate) fn segment_of(segments: &[Segment], stream_offset: u64) -> Option<Segment> {
-    let at = segments.partition_point(|segment| segment.stream_offset <= stream_offset);
-    Some(segments[at.checked_sub(1)?])
+pub(crate) fn segment_of(segments: &SegmentList, stream_offset: u64) -> Option<Segment> {
+    segments.at_or_before(stream_offset).copied()
 }
 
 /// The place of the record with this stream offset in its segment. A collected segment needs its

@@ -31,6 +31,7 @@ use crate::keys::codec::{
     Decoded, Reader, Truncated, put_bytes, put_varint, take_list, take_number, take_size, take_u32,
 };
 use crate::options::values::{ValueOptions, ValuePlacement};
+use crate::values::shared_list::{Keyed, SharedList};
 
 /// The code of hash groups whose pointers are written back.
 const WRITTEN_BACK: u64 = 3;
@@ -70,16 +71,34 @@ impl Segment {
     }
 }
 
+impl Keyed for Segment {
+    fn key(&self) -> u64 {
+        self.stream_offset
+    }
+}
+
+/// The segments of a group, by stream offset.
+pub type SegmentList = SharedList<Segment>;
+
+/// A dead record: its stream offset and its bytes.
+pub type DeadRecord = (u64, u32);
+
+impl Keyed for DeadRecord {
+    fn key(&self) -> u64 {
+        self.0
+    }
+}
+
 /// The records of a hash group, of a whole log, or of the cold stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
-    /// By stream offset, ascending. Shared with readers.
-    pub segments: Arc<Vec<Segment>>,
+    /// Shared with readers.
+    pub segments: Arc<SegmentList>,
     /// Every stream offset given out so far is smaller.
     pub stream_end: u64,
     /// Records that look live in the group but that no version of the tree points to, because their
-    /// values were deleted or replaced by inline ones. By stream offset, with their bytes.
-    pub dead: BTreeMap<u64, u32>,
+    /// values were deleted or replaced by inline ones.
+    pub dead: SharedList<DeadRecord>,
     /// Bytes that the last collection kept.
     pub live_bytes: u64,
     /// Distinct keys that it kept, by the sketch.
@@ -90,7 +109,8 @@ pub struct Group {
     totals: Totals,
 }
 
-/// Sums over a group. They are computed when it changes, because every search for work needs them.
+/// Sums over a group, because every search for work needs them. An edit changes them by what it
+/// adds and removes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Totals {
     bytes: u64,
@@ -101,12 +121,37 @@ struct Totals {
     garbage_bytes: u64,
 }
 
+impl Totals {
+    /// Sums over a whole group, without its garbage.
+    fn of(segments: &SegmentList, dead: &SharedList<DeadRecord>) -> Totals {
+        let mut totals = Totals::default();
+        segments.iter().for_each(|segment| totals.add(segment));
+        totals.dead_bytes = dead.iter().map(|(_, bytes)| u64::from(*bytes)).sum();
+        totals
+    }
+
+    /// Nothing overflows in a file that can be opened: its segments share no slot.
+    fn add(&mut self, segment: &Segment) {
+        self.bytes = self.bytes.saturating_add(segment.bytes);
+        self.records += u64::from(segment.records);
+        self.slots += u64::from(segment.slots);
+        self.cold_bytes = self.cold_bytes.saturating_add(segment.cold_bytes);
+    }
+
+    fn subtract(&mut self, segment: &Segment) {
+        self.bytes = self.bytes.saturating_sub(segment.bytes);
+        self.records -= u64::from(segment.records);
+        self.slots -= u64::from(segment.slots);
+        self.cold_bytes = self.cold_bytes.saturating_sub(segment.cold_bytes);
+    }
+}
+
 impl Default for Group {
     fn default() -> Self {
         Group {
             segments: Arc::default(),
             stream_end: 0,
-            dead: BTreeMap::new(),
+            dead: SharedList::default(),
             live_bytes: 0,
             live_keys: 0,
             keys: Sketch::of_nothing(),
@@ -155,20 +200,6 @@ impl Group {
         self.totals.garbage_bytes
     }
 
-    fn sum(&mut self) {
-        let mut totals = Totals::default();
-        for segment in self.segments.iter() {
-            totals.bytes = totals.bytes.saturating_add(segment.bytes);
-            totals.records += u64::from(segment.records);
-            totals.slots += u64::from(segment.slots);
-            totals.cold_bytes = totals.cold_bytes.saturating_add(segment.cold_bytes);
-        }
-        let dead = self.dead.values().map(|bytes| u64::from(*bytes));
-        totals.dead_bytes = dead.sum();
-        self.totals = totals;
-        self.totals.garbage_bytes = self.estimate_garbage();
-    }
-
     fn estimate_garbage(&self) -> u64 {
         let bytes = self.bytes();
         let written = bytes.saturating_sub(self.live_bytes);
@@ -182,36 +213,42 @@ impl Group {
         written.saturating_sub(new_bytes).saturating_add(self.dead_bytes()).min(bytes)
     }
 
-    /// The group after an edit, or a reason why the edit does not fit.
-    pub fn apply(&self, edit: &GroupEdit, slot_bytes: u64) -> Result<Group, String> {
+    /// The group after an edit and the segments that the edit removed, or a reason why the edit
+    /// does not fit. The lists of the two groups share their chunks, so this takes O(log n) for
+    /// each thing that the edit names, and a pointer for each chunk. To find what it removes, it
+    /// walks from the front.
+    pub fn apply(
+        &self,
+        edit: &GroupEdit,
+        slot_bytes: u64,
+    ) -> Result<(Group, Vec<Segment>), String> {
         let mut next = self.clone();
-        let mut leaving: BTreeSet<u64> = edit.remove.iter().copied().collect();
-        let mut segments = Vec::with_capacity(self.segments.len() + edit.place.len());
-        if leaving.is_empty() {
-            // Most edits only append.
-            segments.extend_from_slice(&self.segments);
-        } else {
-            let stays = |segment: &&Segment| !leaving.remove(&segment.generation);
-            segments.extend(self.segments.iter().filter(stays));
-        }
-        if let Some(generation) = leaving.first() {
-            return Err(format!("removes unknown segment {generation}"));
-        }
+        let segments = Arc::make_mut(&mut next.segments);
+        let removed = remove_all(segments, &edit.remove)?;
+        removed.iter().for_each(|segment| next.totals.subtract(segment));
         for segment in &edit.place {
-            // Most segments in an edit are near the end.
-            let known = segments.iter_mut().rev().find(|one| one.generation == segment.generation);
-            match known {
-                Some(known) => *known = *segment,
-                None => segments.push(*segment),
+            let known = segments.get(segment.stream_offset);
+            if known.is_some_and(|known| known.generation == segment.generation) {
+                segments.put(*segment).iter().for_each(|old| next.totals.subtract(old));
+            } else {
+                segments.insert(*segment);
             }
+            next.totals.add(segment);
         }
-        segments.sort_by_key(|segment| segment.stream_offset);
         next.stream_end = self.stream_end.max(edit.stream_end);
-        check_segments(&segments, next.stream_end, slot_bytes)?;
-        next.segments = Arc::new(segments);
-        next.dead.extend(edit.dead.iter().copied());
+        for segment in &edit.place {
+            // All others fitted before.
+            let near = segments.around(segment.stream_offset);
+            check_segments(near, next.stream_end, slot_bytes)?;
+        }
+        for dead in &edit.dead {
+            let known_bytes = next.dead.put(*dead).map_or(0, |(_, bytes)| bytes);
+            next.totals.dead_bytes += u64::from(dead.1);
+            next.totals.dead_bytes -= u64::from(known_bytes);
+        }
         for stream_offset in &edit.forgotten {
-            next.dead.remove(stream_offset);
+            let known_bytes = next.dead.remove(*stream_offset).map_or(0, |(_, bytes)| bytes);
+            next.totals.dead_bytes -= u64::from(known_bytes);
         }
         match edit.collected {
             Some((live_bytes, live_keys)) => {
@@ -220,13 +257,30 @@ impl Group {
             }
             None => next.keys.merge(&edit.keys),
         }
-        next.sum();
-        Ok(next)
+        next.totals.garbage_bytes = next.estimate_garbage();
+        Ok((next, removed))
+    }
+}
+
+/// Removes the segments of these generations.
+fn remove_all(segments: &mut SegmentList, generations: &[u64]) -> Result<Vec<Segment>, String> {
+    let mut leaving: BTreeSet<u64> = generations.iter().copied().collect();
+    let removed = segments.extract(leaving.len(), |one| leaving.contains(&one.generation));
+    for segment in &removed {
+        leaving.remove(&segment.generation);
+    }
+    match leaving.first() {
+        Some(generation) => Err(format!("removes unknown segment {generation}")),
+        None => Ok(removed),
     }
 }
 
 /// Checks that segments are sorted, disjoint, inside their slots and below the group's end.
-fn check_segments(segments: &[Segment], stream_end: u64, slot_bytes: u64) -> Result<(), String> {
+fn check_segments<'a>(
+    segments: impl Iterator<Item = &'a Segment>,
+    stream_end: u64,
+    slot_bytes: u64,
+) -> Result<(), String> {
     let mut behind = 0;
     for segment in segments {
         let room = u64::from(segment.slots).checked_mul(slot_bytes);
@@ -256,10 +310,11 @@ pub struct GroupEdit {
     pub stream_end: u64,
     /// Generations of the segments to remove.
     pub remove: Vec<u64>,
-    /// Segments to add. A segment of a known generation replaces the known segment.
+    /// Segments to add. A segment of a known generation replaces the known segment, and begins at
+    /// the same stream offset.
     pub place: Vec<Segment>,
     /// The stream offsets and bytes of records that compactions found dead.
-    pub dead: Vec<(u64, u32)>,
+    pub dead: Vec<DeadRecord>,
     /// Stream offsets of dead records that were removed.
     pub forgotten: Vec<u64>,
     /// The keys of the records to add; with `collected`, of all records left.
@@ -295,7 +350,7 @@ pub struct ValueEdit {
 impl ValueEdit {
     /// Notes records of a file as dead; each comes with its bytes.
     pub(crate) fn of_dead(store: u64, dead: &[(Pointer, u32)]) -> ValueEdit {
-        let mut groups: BTreeMap<u32, Vec<(u64, u32)>> = BTreeMap::new();
+        let mut groups: BTreeMap<u32, Vec<DeadRecord>> = BTreeMap::new();
         for (pointer, bytes) in dead {
             groups.entry(pointer.group).or_default().push((pointer.stream_offset, *bytes));
         }
@@ -363,7 +418,7 @@ impl Layout {
     /// Applies an edit, or says why it does not fit.
     pub fn apply(&mut self, edit: &ValueEdit) -> Result<(), String> {
         for group in &edit.groups {
-            let next = self.group(group.group)?.apply(group, self.slot_bytes.into())?;
+            let (next, _) = self.group(group.group)?.apply(group, self.slot_bytes.into())?;
             self.groups[group.group as usize] = next;
         }
         Ok(())
@@ -374,7 +429,7 @@ impl Layout {
     pub fn check(&self) -> Result<(), String> {
         let mut generations = BTreeSet::new();
         for group in &self.groups {
-            check_segments(&group.segments, group.stream_end, self.slot_bytes.into())?;
+            check_segments(group.segments.iter(), group.stream_end, self.slot_bytes.into())?;
             if !group.segments.iter().all(|segment| generations.insert(segment.generation)) {
                 return Err("two segments have one generation".to_string());
             }
@@ -407,12 +462,8 @@ pub(crate) fn put_layout(out: &mut Vec<u8>, layout: &Layout) {
             put_varint(out, number);
         }
         put_sketch(out, &group.keys);
-        put_segments(out, &group.segments);
-        put_varint(out, group.dead.len() as u64);
-        for (stream_offset, bytes) in &group.dead {
-            put_varint(out, *stream_offset);
-            put_varint(out, u64::from(*bytes));
-        }
+        put_segments(out, group.segments.len(), group.segments.iter());
+        put_dead(out, group.dead.len(), group.dead.iter());
     }
 }
 
@@ -432,11 +483,14 @@ pub(crate) fn take_layout(reader: &mut Reader<'_>) -> Decoded<Layout> {
         let live_bytes = take_size(reader)?;
         let live_keys = take_size(reader)?;
         let keys = take_sketch(reader)?;
-        let segments = Arc::new(take_list(reader, take_segment)?);
-        let dead = take_list(reader, take_dead)?.into_iter().collect();
-        let totals = Totals::default();
+        let segments = Arc::new(SegmentList::of(&take_list(reader, take_segment)?));
+        let mut dead = SharedList::default();
+        for record in take_list(reader, take_dead)? {
+            dead.put(record);
+        }
+        let totals = Totals::of(&segments, &dead);
         let mut group = Group { segments, stream_end, dead, live_bytes, live_keys, keys, totals };
-        group.sum();
+        group.totals.garbage_bytes = group.estimate_garbage();
         Ok(group)
     })?;
     Ok(Layout { number, placement, writes_back, slot_bytes, retired_at, has_cold, groups })
@@ -450,12 +504,8 @@ pub(crate) fn put_edit(out: &mut Vec<u8>, edit: &ValueEdit) {
         put_varint(out, group.stream_end);
         put_varint(out, group.remove.len() as u64);
         group.remove.iter().for_each(|generation| put_varint(out, *generation));
-        put_segments(out, &group.place);
-        put_varint(out, group.dead.len() as u64);
-        for (stream_offset, bytes) in &group.dead {
-            put_varint(out, *stream_offset);
-            put_varint(out, u64::from(*bytes));
-        }
+        put_segments(out, group.place.len(), group.place.iter());
+        put_dead(out, group.dead.len(), group.dead.iter());
         put_varint(out, group.forgotten.len() as u64);
         group.forgotten.iter().for_each(|stream_offset| put_varint(out, *stream_offset));
         put_sketch(out, &group.keys);
@@ -489,8 +539,8 @@ pub(crate) fn take_edit(reader: &mut Reader<'_>) -> Decoded<ValueEdit> {
     Ok(ValueEdit { store, groups })
 }
 
-fn put_segments(out: &mut Vec<u8>, segments: &[Segment]) {
-    put_varint(out, segments.len() as u64);
+fn put_segments<'a>(out: &mut Vec<u8>, count: usize, segments: impl Iterator<Item = &'a Segment>) {
+    put_varint(out, count as u64);
     for segment in segments {
         let is_tagged = segment.tags > 0;
         let bits = u64::from(is_tagged) << 1 | u64::from(segment.collected);
@@ -530,7 +580,15 @@ fn take_segment(reader: &mut Reader<'_>) -> Decoded<Segment> {
     Ok(Segment { tags: take_u32(reader)?, cold_bytes: take_size(reader)?, ..segment })
 }
 
-fn take_dead(reader: &mut Reader<'_>) -> Decoded<(u64, u32)> {
+fn put_dead<'a>(out: &mut Vec<u8>, count: usize, dead: impl Iterator<Item = &'a DeadRecord>) {
+    put_varint(out, count as u64);
+    for (stream_offset, bytes) in dead {
+        put_varint(out, *stream_offset);
+        put_varint(out, u64::from(*bytes));
+    }
+}
+
+fn take_dead(reader: &mut Reader<'_>) -> Decoded<DeadRecord> {
     Ok((take_number(reader)?, take_u32(reader)?))
 }
 
@@ -639,7 +697,7 @@ mod tests {
             "stream_offsets are never used again"
         );
         assert_eq!(group.cold_bytes(), 700);
-        assert_eq!(group.dead.keys().copied().collect::<Vec<_>>(), [4096]);
+        assert_eq!(group.dead.to_vec(), [(4096, 50)]);
         assert_eq!(group.garbage_bytes(), 50, "nothing was written since");
         layout.check().expect("holds");
         let mut out = Vec::new();
@@ -658,6 +716,7 @@ mod tests {
         refused(group(GroupEdit { remove: vec![7], ..GroupEdit::default() }));
         let place = |segment| group(GroupEdit { place: vec![segment], ..GroupEdit::default() });
         refused(place(segment(3, 3, 3999, 10)));
+        refused(place(segment(3, 3, 4090, 10)));
         refused(place(segment(3, 3, 9000, 4097)));
         refused(place(Segment { collected: true, ..segment(3, 3, 9000, 4090) }));
         refused(place(segment(3, 3, u64::MAX, 10)));
@@ -676,7 +735,7 @@ mod tests {
             let collected = live.map(|bytes| (bytes.0, keys.estimate().unwrap_or(0)));
             GroupEdit { stream_end: end, place, keys, collected, ..GroupEdit::default() }
         };
-        let apply = |group: Group, edit| group.apply(&edit, 1 << 20).expect("fits");
+        let apply = |group: Group, edit| group.apply(&edit, 1 << 20).expect("fits").0;
         let loaded = apply(Group::default(), write(0..1000, 100_000, None));
         assert!(loaded.garbage_bytes() < 13_000, "new keys are no garbage");
         let collected = apply(Group::default(), write(0..1000, 100_000, Some((100_000, 0))));

@@ -11,8 +11,9 @@ use crate::cache::Reservation;
 use crate::format::record::{Record, footer_bytes, tag_bytes};
 use crate::keys::{SeqNo, head};
 use crate::values::file::ValueFile;
-use crate::values::layout::Segment;
+use crate::values::layout::{DeadRecord, Segment, SegmentList};
 use crate::values::scan::HeldSegment;
+use crate::values::shared_list::SharedList;
 
 /// A record of the group that is being collected.
 #[derive(Clone, Copy, Debug)]
@@ -419,27 +420,28 @@ pub(crate) fn cold_survivors(scanned: &Scanned, dead: &BTreeMap<u64, u32>) -> Su
 /// a compaction after it is gone, if pointers are written back; such a note is forgotten when a
 /// window around its place is rewritten.
 pub(crate) fn emptiest(
-    segments: &[Segment],
+    segments: &SegmentList,
     count: usize,
-    dead: &BTreeMap<u64, u32>,
+    dead: &SharedList<DeadRecord>,
     (most_slots, slot_bytes): (u64, u64),
 ) -> (Range<usize>, u64) {
-    let dead_in = |i: usize| -> u64 {
-        let end = segments.get(i + 1).map_or(u64::MAX, |next| next.stream_offset);
-        let from = if i == 0 { 0 } else { segments[i].stream_offset };
+    let mut from = 0;
+    let ends = segments.iter().skip(1).map(|next| next.stream_offset).chain([u64::MAX]);
+    let dead_in = |(segment, end): (&Segment, u64)| -> u64 {
         let dead = dead.range(from..end).map(|(_, bytes)| u64::from(*bytes));
-        let is_single = segments[i].slots == 1;
-        let room = if is_single { slot_bytes } else { 0 };
-        dead.sum::<u64>() + room.saturating_sub(segments[i].stored_bytes())
+        from = end;
+        let room = if segment.slots == 1 { slot_bytes } else { 0 };
+        dead.sum::<u64>() + room.saturating_sub(segment.stored_bytes())
     };
-    let dead: Vec<u64> = (0..count).map(dead_in).collect();
+    let dead: Vec<u64> = segments.iter().zip(ends).take(count).map(dead_in).collect();
     let (mut best, mut best_bytes) = (0..0, 0);
     let (mut from, mut slots, mut bytes) = (0, 0, 0);
+    let mut leaving = segments.iter();
     for (i, segment) in segments.iter().enumerate().take(count) {
         slots += u64::from(segment.slots);
         bytes += dead[i];
         while from < i && slots > most_slots {
-            slots -= u64::from(segments[from].slots);
+            slots -= leaving.next().map_or(0, |first| u64::from(first.slots));
             bytes -= dead[from];
             from += 1;
         }
@@ -723,8 +725,13 @@ mod tests {
     fn the_cold_stream_is_collected_where_most_is_dead_or_unused() {
         // 96 bytes of each slot are not used.
         let emptiest = |dead: &[u64], most_slots| {
-            let dead = dead.iter().map(|stream_offset| (*stream_offset, 1000)).collect();
-            emptiest(&segments(6), 5, &dead, (most_slots, SLOT_BYTES))
+            let dead: Vec<DeadRecord> = dead.iter().map(|offset| (*offset, 1000)).collect();
+            emptiest(
+                &SegmentList::of(&segments(6)),
+                5,
+                &SharedList::of(&dead),
+                (most_slots, SLOT_BYTES),
+            )
         };
         assert_eq!(emptiest(&[], 3), (0..3, 3 * 96));
         assert_eq!(emptiest(&[0, 4 * SLOT_BYTES, 4 * SLOT_BYTES + 9], 1), (4..5, 2096));
@@ -733,7 +740,8 @@ mod tests {
         assert_eq!(emptiest(&[SLOT_BYTES, 3 * SLOT_BYTES + 1], 3), (1..4, 2288));
         let mut large = segments(2);
         (large[0].slots, large[1].bytes) = (2, 1000);
-        let found = super::emptiest(&large, 2, &BTreeMap::new(), (1, SLOT_BYTES));
+        let found =
+            super::emptiest(&SegmentList::of(&large), 2, &SharedList::default(), (1, SLOT_BYTES));
         assert_eq!(found, (1..2, 3096), "an extent of two slots has nothing to give");
     }
 }

@@ -2,6 +2,7 @@
 //! (HashKV, ATC'18; WiscKey, FAST'16).
 //!
 //! - `layout`: which records lie where, as metadata. Only edits of the manifest change it.
+//! - `shared_list`: the lists of a layout, whose versions share what they have in common.
 //! - `pool`: free slots of the file.
 //! - `file`: an open value file, and its state.
 //! - `read`: reads a value from the cache or the file; `lookup`: reads many values at once.
@@ -32,6 +33,7 @@ pub(crate) mod pool;
 pub(crate) mod read;
 pub(crate) mod scan;
 pub(crate) mod separation;
+pub(crate) mod shared_list;
 pub(crate) mod usage;
 mod value;
 

@@ -137,7 +137,10 @@ impl ValueFile {
     }
 
     /// Reads every record of the segments, and returns how many there are.
-    pub(crate) fn verify(&self, segments: &[Segment]) -> Result<u64> {
+    pub(crate) fn verify<'a>(
+        &self,
+        segments: impl IntoIterator<Item = &'a Segment>,
+    ) -> Result<u64> {
         let mut records = 0;
         for segment in segments {
             let mut scanned = Scanned::default();

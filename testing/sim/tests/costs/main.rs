@@ -12,6 +12,7 @@ mod full;
 mod jobs;
 mod log_readers;
 mod opens;
+mod values;
 
 use std::sync::Arc;
 

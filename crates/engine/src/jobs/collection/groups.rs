@@ -30,7 +30,7 @@ use crate::options::values::{ValueOptions, ValuePlacement};
 use crate::values::appender::Appender;
 use crate::values::copy::Copied;
 use crate::values::file::{FileState, ValueFile};
-use crate::values::layout::{Group, GroupEdit, Segment, ValueEdit};
+use crate::values::layout::{Group, GroupEdit, Segment, SegmentList, ValueEdit};
 use crate::values::liveness::{Survivors, cold_survivors, emptiest, survivors};
 use crate::visibility::snapshot::Readers;
 
@@ -43,6 +43,8 @@ const IDLE_GARBAGE_FRACTION: u64 = 4;
 pub(crate) struct ClosedGroup {
     pub(crate) group: u32,
     pub(crate) segments: Arc<Vec<Segment>>,
+    /// The list that they were in, so that their slots are not used again meanwhile.
+    in_use: Option<Arc<SegmentList>>,
     pub(crate) dead: BTreeMap<u64, u32>,
     /// The stream offsets of records that readers still need, whatever the group says about them.
     held: BTreeSet<u64>,
@@ -153,7 +155,8 @@ impl ValueFile {
         let full = cold.segments.iter().take_while(|one| Some(one.generation) != open).count();
         let most = (self.part_slots(state), self.slot_bytes);
         let (window, bytes) = emptiest(&cold.segments, full, &cold.dead, most);
-        let slots: u64 = cold.segments[window.clone()].iter().map(|one| u64::from(one.slots)).sum();
+        let inside = cold.segments.iter().skip(window.start).take(window.len());
+        let slots: u64 = inside.map(|one| u64::from(one.slots)).sum();
         if bytes < self.slot_bytes || bytes * 8 < slots * self.slot_bytes {
             state.cold_settled.set(cold.fingerprint());
             return None;
@@ -194,21 +197,20 @@ impl ValueFile {
         let at = &state.layout.groups[group as usize];
         let held = state.held.offsets_of(group);
         let held = held.filter(|_| !seeded!(FilteredValuesDeadAtOnce)).collect();
-        let (segments, dead) = (Arc::clone(&at.segments), at.dead.clone());
-        Ok(ClosedGroup { group, segments, dead, held, open })
+        let (segments, in_use) = (Arc::new(at.segments.to_vec()), Some(Arc::clone(&at.segments)));
+        let dead = at.dead.iter().copied().collect();
+        Ok(ClosedGroup { group, segments, in_use, dead, held, open })
     }
 
     fn close_cold(&self, state: &FileState, group: u32, window: Range<usize>) -> ClosedGroup {
         let cold = &state.layout.groups[group as usize];
-        let offset_at =
-            |i: usize| cold.segments.get(i).map_or(u64::MAX, |segment| segment.stream_offset);
-        let start = if window.start == 0 { 0 } else { offset_at(window.start) };
-        let stream_offsets = start..offset_at(window.end);
-        let dead =
-            cold.dead.range(stream_offsets).map(|(stream_offset, bytes)| (*stream_offset, *bytes));
-        let dead = dead.collect();
-        let segments = Arc::new(cold.segments[window].to_vec());
-        ClosedGroup { group, segments, dead, held: BTreeSet::new(), open: None }
+        let inside = cold.segments.iter().skip(window.start).take(window.len());
+        let segments: Arc<Vec<Segment>> = Arc::new(inside.copied().collect());
+        let offset_of = |segment: &Segment| segment.stream_offset;
+        let start = segments.first().filter(|_| window.start > 0).map_or(0, offset_of);
+        let end = cold.segments.iter().nth(window.end).map_or(u64::MAX, offset_of);
+        let dead = cold.dead.range(start..end).copied().collect();
+        ClosedGroup { group, segments, in_use: None, dead, held: BTreeSet::new(), open: None }
     }
 
     pub(super) fn end_collecting(&self) {
@@ -352,7 +354,7 @@ impl Collector {
         let slots = |segments: &[Segment]| -> i64 {
             segments.iter().map(|segment| i64::from(segment.slots)).sum()
         };
-        let segments = Arc::clone(&closed.segments);
+        let (segments, _in_use) = (Arc::clone(&closed.segments), closed.in_use.clone());
         let removed = &segments[copied.leaving.clone()];
         let freed_slots = slots(removed) - slots(&copied.outputs);
         let edit = store.edit_of(closed, kept, &copied);

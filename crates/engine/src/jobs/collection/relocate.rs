@@ -286,7 +286,7 @@ impl Collector {
             remove.extend(ready.map(|condemned| condemned.generation));
             let stays = group.segments.iter().find(|one| !remove.contains(&one.generation));
             let tail = stays.map_or(group.stream_end, |segment| segment.stream_offset);
-            forgotten.extend(group.dead.range(..tail).map(|(stream_offset, _)| *stream_offset));
+            forgotten.extend(group.dead.range(0..tail).map(|(stream_offset, _)| *stream_offset));
             ended = state.pass.is_some_and(|pass| tail >= pass.stream_end);
         }
         if remove.is_empty() {

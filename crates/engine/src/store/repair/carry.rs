@@ -118,7 +118,7 @@ impl Repairing {
     fn are_values_whole(&mut self, layouts: &[Layout], sources: &Sources) -> Result<bool> {
         for layout in layouts {
             let Some(file) = self.values.files.get(&layout.number) else { return Ok(false) };
-            if layout.groups.iter().any(|group| file.verify(&group.segments).is_err()) {
+            if layout.groups.iter().any(|group| file.verify(group.segments.iter()).is_err()) {
                 return Ok(false);
             }
         }

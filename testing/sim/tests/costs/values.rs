@@ -1,0 +1,87 @@
+//! What separated values cost in a store that holds very many of them.
+
+use std::sync::Arc;
+
+use allocation_counter::measure;
+use runstone::storage::{MemoryStorage, Storage};
+use runstone::{Background, KeyspaceOptions, Options, Store, WalMode};
+
+use crate::READS;
+
+/// A slot holds one such value.
+const VALUE: [u8; 2100] = [7; 2100];
+/// Level 0 may have any number of tables, and the file has much room, so a flush brings no
+/// compaction and no collection.
+const LOG: &str = "l0_slowdown_runs = 2000\nl0_stop_runs = 3000\n[shape]\nl0_trigger = 1000\n\
+                   [values]\nplacement = \"vlog\"\nseparate_at = 100\nslot_bytes = 4096\n\
+                   capacity_bytes = 1073741824";
+
+fn options(toml: &str) -> Options {
+    let keyspace = KeyspaceOptions::from_toml(toml).expect("options");
+    // Mapped segments of the log are large, and are prepared now and then.
+    let options = Options::default().wal_mode(WalMode::Write);
+    options.background(Background::Manual).keyspace(keyspace)
+}
+
+/// Puts values from this number on, and flushes after so many.
+fn fill(store: &Store, from: u64, count: u64, at_once: u64) {
+    for number in from..from + count {
+        store.put(number.to_be_bytes(), VALUE).expect("puts");
+        if number % at_once == at_once - 1 {
+            store.flush().expect("flushes");
+        }
+    }
+}
+
+/// The bytes that the allocator gives for a put and a flush.
+fn flush_bytes(store: &Store, from: u64) -> u64 {
+    measure(|| fill(store, from, READS, 1)).bytes_total / READS
+}
+
+/// Once, each edit of a value file copied and walked over all of its segments.
+#[test]
+fn a_flush_costs_the_same_with_any_number_of_segments() {
+    let flush = |count: u64| {
+        let store = Store::open_on(Arc::new(MemoryStorage::new()), options(LOG)).expect("opens");
+        fill(&store, 0, count, 1_000);
+        flush_bytes(&store, count)
+    };
+    let (few, many) = (flush(1_000), flush(20_000));
+    println!("{few} bytes for a flush with 1,000 segments, {many} with 20,000");
+    assert!(many < 2 * few, "{many} bytes for a flush with 20,000 segments, {few} with 1,000");
+}
+
+/// Once, an open did the same for each edit that it read.
+#[test]
+fn an_open_costs_the_same_for_each_of_any_number_of_edits() {
+    let opening = |count| {
+        let disk = Arc::new(MemoryStorage::new());
+        let own = || Arc::clone(&disk) as Arc<dyn Storage>;
+        let store = Store::open_on(own(), options(LOG)).expect("opens");
+        fill(&store, 0, count, 10);
+        store.close().expect("closes");
+        measure(|| drop(Store::open_on(own(), options(LOG)).expect("opens"))).bytes_total
+    };
+    let (few, many) = (opening(500), opening(5_000));
+    println!("{few} bytes for an open with 500 segments, {many} with 5,000");
+    assert!(many < 20 * few, "{many} bytes for an open with 5,000 segments, {few} with 500");
+}
+
+/// Once, each edit of a value file copied and walked over all records that are known to be dead.
+#[test]
+fn a_flush_costs_the_same_with_any_number_of_dead_values() {
+    let flush = |count: u64| {
+        let store = Store::open_on(Arc::new(MemoryStorage::new()), options(LOG)).expect("opens");
+        (0..count).for_each(|number| store.put(number.to_be_bytes(), [7; 120]).expect("puts"));
+        store.flush().expect("flushes");
+        (0..count).for_each(|number| store.delete(number.to_be_bytes()).expect("deletes"));
+        // Unlike `Store::compact`, it collects nothing.
+        store.default_keyspace().compact_range([0]..[255]).expect("compacts");
+        let usage = store.default_keyspace().value_usage();
+        assert!(usage.iter().any(|one| one.sum(|group| group.dead_bytes) > 100 * count));
+        flush_bytes(&store, count)
+    };
+    let (few, many) = (flush(1_000), flush(100_000));
+    println!("{few} bytes for a flush with 1,000 dead values, {many} with 100,000");
+    assert!(many < 2 * few, "{many} bytes for a flush with 100,000 dead values, {few} with 1,000");
+}
