@@ -168,6 +168,8 @@ pub(super) struct Leaving {
 pub(crate) struct Condemned {
     pub(crate) group: u32,
     pub(crate) generation: u64,
+    /// Its bytes. Nothing is appended to it any more.
+    pub(crate) bytes: u64,
     /// The last sequence number of the pointers that replaced the pointers into it.
     pub(crate) seq: SeqNo,
     /// Whether no memtable has a write up to there. Otherwise a replay of the log could bring
@@ -677,7 +679,7 @@ impl FileState {
     }
 
     /// Bytes of a group that are known to be kept only by snapshots. The caller has released what
-    /// these readers no longer hold. O(readers).
+    /// these readers no longer hold. O(readers + condemned segments).
     pub(crate) fn pinned_bytes(&self, group: u32, readers: &Readers) -> u64 {
         let points = &readers.points;
         if self.condemned.front().is_some_and(|front| front.group == group) {

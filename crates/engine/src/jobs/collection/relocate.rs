@@ -18,6 +18,7 @@
 //! list of condemned segments is not stored: after a crash the next collection finds their records
 //! dead.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use runstone_policy::sketch::Sketch;
@@ -76,17 +77,12 @@ impl FileState {
         Some(front.may_go(points))
     }
 
-    /// Bytes in segments that only snapshots keep.
+    /// Bytes in segments that only snapshots keep. O(such segments).
     pub(crate) fn condemned_bytes(&self, points: &[SeqNo]) -> u64 {
-        let Some(front) = self.condemned.front() else { return 0 };
-        if self.condemned_may_go(points) == Some(true) {
-            return 0;
+        match self.condemned_may_go(points) {
+            Some(true) => 0,
+            _ => self.condemned.iter().map(|condemned| condemned.bytes).sum(),
         }
-        let segments = self.layout.groups[front.group as usize].segments.iter();
-        let is_condemned = |segment: &&Segment| {
-            self.condemned.iter().any(|condemned| condemned.generation == segment.generation)
-        };
-        segments.filter(is_condemned).map(|segment| segment.bytes).sum()
     }
 }
 
@@ -174,8 +170,10 @@ impl Collector {
         let read: u64 = segments.iter().map(|segment| segment.bytes).sum();
         let seq = if seeded!(OldSlotsFreedUnderSnapshots) { 0 } else { last_seq };
         let is_flushed = !store.has_early() || keyspace.unflushed_from() > last_seq;
-        let condemn =
-            |one: &Segment| Condemned { group, generation: one.generation, seq, is_flushed };
+        let condemn = |one: &Segment| {
+            let (generation, bytes) = (one.generation, one.bytes);
+            Condemned { group, generation, bytes, seq, is_flushed }
+        };
         let mut state = store.state.lock();
         state.condemned.extend(segments.iter().map(condemn));
         let tags = emptied.dropped_tags.iter();
@@ -284,7 +282,8 @@ impl Collector {
             let group = &state.layout.groups[group_number as usize];
             let ready = state.condemned.iter().take_while(|one| one.may_go(&points));
             remove.extend(ready.map(|condemned| condemned.generation));
-            let stays = group.segments.iter().find(|one| !remove.contains(&one.generation));
+            let leaving: BTreeSet<u64> = remove.iter().copied().collect();
+            let stays = group.segments.iter().find(|one| !leaving.contains(&one.generation));
             let tail = stays.map_or(group.stream_end, |segment| segment.stream_offset);
             forgotten.extend(group.dead.range(0..tail).map(|(stream_offset, _)| *stream_offset));
             ended = state.pass.is_some_and(|pass| tail >= pass.stream_end);
