@@ -1,13 +1,20 @@
 //! The free slots of a value file. The lowest slots are given out first, so that the end of the
 //! file empties and can be cut off. Pure; derived from the segments at open.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::iter;
+use std::ops::Range;
 
 /// Free slots of one file.
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
-    /// Each with whether its space was given back to the file system since it was freed.
-    free: BTreeMap<u32, bool>,
+    /// Runs of free slots with a taken slot on either side: the first slot, and how many there are.
+    runs: BTreeMap<u32, u32>,
+    /// The same runs by length: how many slots, and the first of them.
+    by_length: BTreeSet<(u32, u32)>,
+    free_count: u64,
+    /// Free slots whose space was not given back to the file system since they were freed.
+    unpunched: BTreeSet<u32>,
     /// The number of slots that the file has.
     end: u32,
 }
@@ -25,77 +32,128 @@ impl Pool {
                 return None;
             }
             let end = first.checked_add(count)?;
-            pool.free.extend((pool.end..first).map(|slot| (slot, false)));
+            pool.free_run(pool.end..first);
             pool.end = end;
         }
         Some(pool)
     }
 
-    /// Takes `count` neighbouring slots: the lowest free ones, or else slots at the end. `None` if
-    /// the file would exceed 2^32 slots. O(free slots) for more than one.
+    /// Takes `count` neighbouring slots: the first of the lowest run that is long enough, or else
+    /// slots at the end. `None` if the file would exceed 2^32 slots.
     pub(crate) fn take(&mut self, count: u32) -> Option<u32> {
-        let mut run = 0;
-        let mut found = None;
-        let mut last = None;
-        for slot in self.free.keys() {
-            let joins = last.is_some_and(|last: u32| last + 1 == *slot);
-            run = if joins { run + 1 } else { 1 };
-            last = Some(*slot);
-            if run == count {
-                found = Some(slot + 1 - count);
-                break;
-            }
-        }
+        let lowest = self.runs.first_key_value().filter(|(_, len)| **len >= count);
+        // Most values take one slot, so the lowest run will do for them.
+        let found = lowest.map(|(first, _)| *first).or_else(|| self.runs_of(count).min());
         if let Some(first) = found {
-            (first..first + count).for_each(|slot| {
-                self.free.remove(&slot);
-            });
+            self.take_free(first..first + count);
             return Some(first);
         }
         // Free slots at the very end count too.
-        let first = match last.filter(|last| last + 1 == self.end) {
-            Some(_) => self.end - run,
-            None => self.end,
-        };
+        let last = self.runs.last_key_value().filter(|(first, len)| *first + *len == self.end);
+        let first = last.map_or(self.end, |(first, _)| *first);
         let end = first.checked_add(count)?;
-        (first..self.end).for_each(|slot| {
-            self.free.remove(&slot);
-        });
+        self.take_free(first..self.end);
         self.end = end;
         Some(first)
+    }
+
+    /// The lowest run of each length that is at least this. All lengths together are at most the
+    /// number of free slots, so there are at most O(sqrt(free slots)) of them.
+    fn runs_of(&self, count: u32) -> impl Iterator<Item = u32> {
+        let lowest_of = |len| self.by_length.range((len, 0)..).next().copied();
+        let longer = move |(len, _): &(u32, u32)| lowest_of(len.checked_add(1)?);
+        iter::successors(lowest_of(count), longer).map(|(_, first)| first)
     }
 
     /// Takes these slots. Returns `false`, and takes none, if one of them is taken. The caller has
     /// checked that the file is long enough.
     pub(crate) fn take_at(&mut self, first: u32, count: u32) -> bool {
         let Some(end) = first.checked_add(count) else { return false };
-        if (first..end.min(self.end)).any(|slot| !self.free.contains_key(&slot)) {
+        let known = first..end.min(self.end);
+        if !known.is_empty() && !self.is_free(&known) {
             return false;
         }
         if end > self.end {
-            self.free.extend((self.end..end).map(|slot| (slot, false)));
+            self.free_run(self.end..end);
             self.end = end;
         }
-        (first..end).for_each(|slot| {
-            self.free.remove(&slot);
-        });
+        self.take_free(first..end);
         true
     }
 
     /// Frees slots.
     pub(crate) fn give(&mut self, first: u32, count: u32) {
-        assert!(u64::from(first) + u64::from(count) <= u64::from(self.end), "slots of the file");
-        for slot in first..first + count {
-            assert!(self.free.insert(slot, false).is_none(), "slot {slot} is freed twice");
-        }
+        let end = u64::from(first) + u64::from(count);
+        assert!(end <= u64::from(self.end), "slots of the file");
+        let next = self.runs.range(..first + count).next_back();
+        let is_taken = next.is_none_or(|(run, len)| run + len <= first);
+        assert!(is_taken, "one of {count} slots from {first} on is freed twice");
+        self.free_run(first..first + count);
     }
 
     /// Forgets free slots at the end, and returns the number of slots that remain.
     pub(crate) fn cut_end(&mut self) -> u32 {
-        while self.end > 0 && self.free.remove(&(self.end - 1)).is_some() {
-            self.end -= 1;
+        let last = self.runs.last_key_value().map(|(first, len)| (*first, *first + *len));
+        if let Some((first, _)) = last.filter(|(_, end)| *end == self.end) {
+            self.take_free(first..self.end);
+            self.end = first;
         }
         self.end
+    }
+
+    /// Whether all of these slots are free.
+    fn is_free(&self, slots: &Range<u32>) -> bool {
+        let run = self.runs.range(..=slots.start).next_back();
+        run.is_some_and(|(first, len)| slots.end <= first + len)
+    }
+
+    /// Adds slots, none of which is free, to the free ones.
+    fn free_run(&mut self, slots: Range<u32>) {
+        if slots.is_empty() {
+            return;
+        }
+        self.free_count += slots.len() as u64;
+        self.unpunched.extend(slots.clone());
+        let (mut from, mut to) = (slots.start, slots.end);
+        let before = self.runs.range(..from).next_back().map(|(first, len)| (*first, first + len));
+        if let Some((first, _)) = before.filter(|(_, end)| *end == from) {
+            self.remove_run(first);
+            from = first;
+        }
+        if let Some(len) = self.remove_run(to) {
+            to += len;
+        }
+        self.add_run(from..to);
+    }
+
+    /// Removes slots, all of which are free and neighbours, from the free ones.
+    fn take_free(&mut self, slots: Range<u32>) {
+        if slots.is_empty() {
+            return;
+        }
+        self.free_count -= slots.len() as u64;
+        slots.clone().for_each(|slot| _ = self.unpunched.remove(&slot));
+        let run = self.runs.range(..=slots.start).next_back();
+        let (first, _) = run.expect("only free slots are taken");
+        let first = *first;
+        let end = first + self.remove_run(first).unwrap_or(0);
+        self.add_run(first..slots.start);
+        self.add_run(slots.end..end);
+    }
+
+    fn add_run(&mut self, run: Range<u32>) {
+        if !run.is_empty() {
+            let len = run.end - run.start;
+            self.runs.insert(run.start, len);
+            self.by_length.insert((len, run.start));
+        }
+    }
+
+    /// Removes the run that begins at this slot, and returns its length.
+    fn remove_run(&mut self, first: u32) -> Option<u32> {
+        let len = self.runs.remove(&first)?;
+        self.by_length.remove(&(len, first));
+        Some(len)
     }
 
     /// Slots of the file.
@@ -105,27 +163,30 @@ impl Pool {
 
     /// The number of slots that are taken.
     pub(crate) fn used(&self) -> u64 {
-        u64::from(self.end) - self.free.len() as u64
+        u64::from(self.end) - self.free_count
     }
 
     /// Free slots, ascending.
     pub(crate) fn free(&self) -> impl Iterator<Item = u32> {
-        self.free.keys().copied()
+        self.runs.iter().flat_map(|(first, len)| *first..*first + *len)
     }
 
     /// Free slots from this one on that were not punched since they were freed, ascending.
     pub(crate) fn unpunched(&self, from: u32) -> impl Iterator<Item = u32> {
-        self.free.range(from..).filter(|(_, is_punched)| !**is_punched).map(|(slot, _)| *slot)
+        self.unpunched.range(from..).copied()
     }
 
     /// Notes that the space of a free slot was given back to the file system.
     pub(crate) fn note_punched(&mut self, slot: u32) {
-        *self.free.get_mut(&slot).expect("only free slots are punched") = true;
+        assert!(self.is_free(&(slot..slot + 1)), "only free slots are punched");
+        self.unpunched.remove(&slot);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -153,6 +214,91 @@ mod tests {
         pool.give(0, 1);
         assert_eq!(pool.unpunched(0).collect::<Vec<_>>(), [0, 3]);
         assert_eq!(pool.unpunched(1).collect::<Vec<_>>(), [3]);
+    }
+
+    /// Once, a value of two slots walked over all free ones, under a lock that writers need.
+    #[test]
+    fn a_search_for_a_long_run_looks_at_one_run_of_each_length() {
+        let of_one = (0..100_000).map(|i| (3 * i + 1, 2));
+        let of_three = (0..1000).map(|i| (300_000 + 4 * i + 3, 1));
+        let mut pool = Pool::of_taken(of_one.chain(of_three)).expect("disjoint");
+        assert_eq!(pool.runs_of(1).count(), 2);
+        assert_eq!((pool.runs_of(2).count(), pool.take(2)), (1, Some(300_000)));
+        assert_eq!(pool.take(1), Some(0));
+        assert_eq!((pool.runs_of(4).count(), pool.take(4)), (0, Some(304_000)));
+    }
+
+    /// The pool as a list of slots: free and not punched, free and punched, or taken.
+    #[derive(Default)]
+    struct Slots(Vec<Option<bool>>);
+
+    impl Slots {
+        fn take(&mut self, count: usize) -> usize {
+            let is_free = |slots: &[Option<bool>]| slots.iter().all(Option::is_some);
+            let lowest = self.0.windows(count).position(is_free);
+            let at_end = self.0.iter().rev().take_while(|slot| slot.is_some()).count();
+            let first = lowest.unwrap_or(self.0.len() - at_end);
+            self.0.resize(self.0.len().max(first + count), None);
+            self.0[first..first + count].fill(None);
+            first
+        }
+
+        fn take_at(&mut self, first: usize, count: usize) -> bool {
+            let end = first + count;
+            if self.0[first.min(self.0.len())..end.min(self.0.len())].iter().any(Option::is_none) {
+                return false;
+            }
+            self.0.resize(self.0.len().max(end), Some(false));
+            self.0[first..end].fill(None);
+            true
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn runs_are_free_slots(
+            steps in prop::collection::vec((0..6u8, 0..40u32, 1..6u32), 0..200),
+        ) {
+            let (mut pool, mut slots) = (Pool::default(), Slots::default());
+            for (step, first, count) in steps {
+                let range = first as usize..(first + count) as usize;
+                let taken = slots.0.get(range.clone());
+                match step {
+                    0 | 1 => {
+                        prop_assert_eq!(pool.take(count), Some(slots.take(count as usize) as u32));
+                    }
+                    2 => {
+                        let expected = slots.take_at(first as usize, count as usize);
+                        prop_assert_eq!(pool.take_at(first, count), expected);
+                    }
+                    3 | 4 if taken.is_some_and(|all| all.iter().all(Option::is_none)) => {
+                        pool.give(first, count);
+                        slots.0[range].fill(Some(false));
+                    }
+                    5 => {
+                        while slots.0.pop_if(|slot| slot.is_some()).is_some() {}
+                        prop_assert_eq!(pool.cut_end() as usize, slots.0.len());
+                    }
+                    _ => {
+                        let found = pool.unpunched(first).next();
+                        if let Some(slot) = found {
+                            pool.note_punched(slot);
+                            prop_assert_eq!(slots.0[slot as usize], Some(false));
+                            slots.0[slot as usize] = Some(true);
+                        }
+                    }
+                }
+                let of = |wanted: fn(&Option<bool>) -> bool| {
+                    let found = (0..).zip(&slots.0).filter(move |(_, slot)| wanted(slot));
+                    found.map(|(at, _): (u32, _)| at).collect::<Vec<u32>>()
+                };
+                prop_assert_eq!(pool.end() as usize, slots.0.len());
+                prop_assert_eq!(pool.free().collect::<Vec<_>>(), of(Option::is_some));
+                let unpunched = of(|slot| *slot == Some(false));
+                prop_assert_eq!(pool.unpunched(0).collect::<Vec<_>>(), unpunched);
+                prop_assert_eq!(pool.used() as usize, of(Option::is_none).len());
+            }
+        }
     }
 
     #[test]
