@@ -23,14 +23,11 @@ impl ValueFile {
         pointer: &Pointer,
         place: &EarlyPlace,
     ) -> Result<bool> {
-        let bytes = record_bytes(key.len(), pointer.value_bytes as usize);
-        let Some(segment) = self.named_segment(pointer, place) else { return Ok(false) };
-        let room = u64::from(segment.slots).saturating_mul(self.slot_bytes);
-        let is_inside = place.offset.checked_add(bytes).is_some_and(|end| end <= room);
-        if !is_inside {
+        let Some((segment, record_at)) = self.early_place(key, pointer, place) else {
             return Ok(false);
-        }
-        let position = self.position(&segment) + place.offset;
+        };
+        let (position, bytes) =
+            (self.position(&segment) + record_at.start, record_at.end - record_at.start);
         if self.file.len()? < position + bytes {
             return Ok(false);
         }
@@ -38,7 +35,34 @@ impl ValueFile {
         let is_it = u32_at(&record, 0) == Some(place.checksum);
         let found = self.checksum_seed(&segment).take(&record, place.offset);
         let is_it = is_it && found.is_ok_and(|one| one.key == key && one.seq == UNNUMBERED_SEQ);
-        Ok(is_it && self.take_over(seq, segment, place.offset + bytes))
+        Ok(is_it && self.take_over(seq, segment, record_at.end))
+    }
+
+    /// Does the same with a value that was found before, when another layout of the file was known.
+    /// Reads nothing.
+    pub(crate) fn find_again(
+        &self,
+        (key, seq): (&[u8], SeqNo),
+        pointer: &Pointer,
+        place: &EarlyPlace,
+    ) -> bool {
+        let found = self.early_place(key, pointer, place);
+        found.is_some_and(|(segment, record)| self.take_over(seq, segment, record.end))
+    }
+
+    /// The segment that a place names, and where in it the record lies. `None` if it contradicts
+    /// what is known.
+    fn early_place(
+        &self,
+        key: &[u8],
+        pointer: &Pointer,
+        place: &EarlyPlace,
+    ) -> Option<(Segment, Range<u64>)> {
+        let bytes = record_bytes(key.len(), pointer.value_bytes as usize);
+        let segment = self.named_segment(pointer, place)?;
+        let room = u64::from(segment.slots).saturating_mul(self.slot_bytes);
+        let end = place.offset.checked_add(bytes).filter(|end| *end <= room)?;
+        Some((segment, place.offset..end))
     }
 
     /// The segment that a place names, as the layout has it or as a new one. `None` if it

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use allocation_counter::measure;
-use runstone::storage::{MemoryStorage, Storage};
+use runstone::storage::{Category, MemoryStorage, Storage};
 use runstone::{Background, KeyspaceOptions, Options, Store, WalMode};
 
 use crate::READS;
@@ -84,4 +84,47 @@ fn a_flush_costs_the_same_with_any_number_of_dead_values() {
     let (few, many) = (flush(1_000), flush(100_000));
     println!("{few} bytes for a flush with 1,000 dead values, {many} with 100,000");
     assert!(many < 2 * few, "{many} bytes for a flush with 100,000 dead values, {few} with 1,000");
+}
+
+const EARLY: &str = "[values]\nplacement = \"vlog\"\nseparate_at = 100\nearly = true";
+
+/// Reads of value files for each refresh of a follower, while this many values are in no table.
+fn reads_of_a_refresh(count: u64, mut also: impl FnMut(&Store, u64)) -> u64 {
+    const TIMES: u64 = 20;
+    let disk = Arc::new(MemoryStorage::new());
+    let own = || Arc::clone(&disk) as Arc<dyn Storage>;
+    let store = Store::open_on(own(), options(EARLY)).expect("opens");
+    let put = |number: u64| store.put(number.to_be_bytes(), VALUE).expect("puts");
+    (0..count).for_each(put);
+    let follower = Store::follow_on(own(), Options::default()).expect("follows");
+    let reads = || disk.counters().snapshot(Category::Value).reads;
+    let before = reads();
+    for time in 0..TIMES {
+        put(count + time);
+        also(&store, time);
+        assert!(follower.refresh().expect("refreshes"), "something is new");
+    }
+    let each = (reads() - before) / TIMES;
+    for number in 0..count + TIMES {
+        let read = follower.store().get(number.to_be_bytes()).expect("reads");
+        assert!(read.is_some_and(|read| read == VALUE), "value {number}");
+    }
+    each
+}
+
+/// Once, each refresh read all of them again.
+#[test]
+fn a_refresh_reads_only_values_that_are_new() {
+    let (few, many) = (reads_of_a_refresh(10, |_, _| {}), reads_of_a_refresh(1_000, |_, _| {}));
+    println!("{few} reads for a refresh with few values, {many} with many");
+    assert!(many <= 2 * few, "{many} reads for a refresh with many values, {few} with few");
+    // Each edit of the keyspace makes a follower open the value file again.
+    let edit = |store: &Store, time| {
+        let toml = format!("[shape]\nl0_trigger = {}\n{EARLY}", 5 + time % 2);
+        let options = KeyspaceOptions::from_toml(&toml).expect("options");
+        store.open_keyspace("default", Some(options)).expect("changes an option");
+    };
+    let (few, many) = (reads_of_a_refresh(10, edit), reads_of_a_refresh(1_000, edit));
+    println!("{few} reads for a refresh after an edit with few values, {many} with many");
+    assert!(many <= 2 * few, "{many} reads for a refresh with many values, {few} with few");
 }

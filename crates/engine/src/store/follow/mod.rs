@@ -409,6 +409,7 @@ impl Following {
                     self.keyspaces = Keyspaces::default();
                 }
                 self.flushed = Flushed::default();
+                self.recent.doubt_early();
                 self.note_all_changed();
                 // It is not known which keyspaces the edits in between have dropped.
                 self.has_dropped = true;
@@ -566,6 +567,7 @@ impl Following {
             let (tables, pool) = (&self.tables, &self.parts.pool);
             let made = KeyspaceCore::open_after(before, (id, described), tables, pool, &self.env)?;
             self.written.insert(id);
+            self.recent.hide_early(id);
             self.keyspaces.insert(Arc::new(made));
         }
         for id in self.written.clone() {

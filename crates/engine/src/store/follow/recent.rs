@@ -30,16 +30,38 @@ pub(super) struct Recent {
     /// The newest memtable of each keyspace comes last.
     by_id: BTreeMap<KeyspaceId, Vec<Arc<Memtable>>>,
     /// The writes among them whose values are in their file already.
-    early: BTreeMap<KeyspaceId, Vec<EarlyWrite>>,
+    early: BTreeMap<KeyspaceId, EarlyWrites>,
 }
 
-/// A write to whose value only the log points.
+/// The writes of a keyspace to whose values only the log points.
+#[derive(Debug, Default)]
+struct EarlyWrites {
+    /// Those of which the open value files know.
+    shown: Vec<EarlyWrite>,
+    hidden: Vec<EarlyWrite>,
+}
+
 #[derive(Debug)]
 struct EarlyWrite {
     seq: SeqNo,
     key: Vec<u8>,
     pointer: Pointer,
     place: EarlyPlace,
+    /// Whether its value was read. It stays where it is as long as only the log points to it.
+    is_checked: bool,
+}
+
+impl EarlyWrite {
+    /// Tells the value file of it. Returns whether the value is there.
+    fn show(&mut self, files: &ValueFiles) -> Result<bool> {
+        let EarlyWrite { seq, key, pointer, place, is_checked } = self;
+        let Some(file) = files.file(pointer.store) else { return Ok(false) };
+        if *is_checked {
+            return Ok(file.find_again((key, *seq), pointer, place));
+        }
+        *is_checked = file.find_early((key, *seq), pointer, place)?;
+        Ok(*is_checked)
+    }
 }
 
 impl Recent {
@@ -67,7 +89,7 @@ impl Recent {
             };
             let key = operation.key.to_vec();
             let early = self.early.entry(operation.keyspace).or_default();
-            early.push(EarlyWrite { seq, key, pointer, place });
+            early.hidden.push(EarlyWrite { seq, key, pointer, place, is_checked: false });
         }
         if !self.keeps_writes {
             return Ok(());
@@ -82,20 +104,41 @@ impl Recent {
         Ok(())
     }
 
-    /// Tells the value files of values to which only the log points. O(such values).
-    pub(super) fn show_early(&self, id: KeyspaceId, files: &ValueFiles) -> Result<()> {
-        for one in self.early.get(&id).into_iter().flatten() {
-            if let Some(file) = files.file(one.pointer.store) {
-                file.find_early((&one.key, one.seq), &one.pointer, &one.place)?;
-            }
+    /// Tells the value files of values to which only the log points, except those that they know.
+    pub(super) fn show_early(&mut self, id: KeyspaceId, files: &ValueFiles) -> Result<()> {
+        let Some(early) = self.early.get_mut(&id) else { return Ok(()) };
+        let mut failed = None;
+        let shown = early.hidden.extract_if(.., |one| {
+            failed.is_none()
+                && one.show(files).unwrap_or_else(|error| {
+                    failed = Some(error);
+                    false
+                })
+        });
+        early.shown.extend(shown);
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Notes that the value files of a keyspace were opened again. They know of no such value.
+    pub(super) fn hide_early(&mut self, id: KeyspaceId) {
+        if let Some(EarlyWrites { shown, hidden }) = self.early.get_mut(&id) {
+            shown.append(hidden);
+            std::mem::swap(shown, hidden);
         }
-        Ok(())
+    }
+
+    /// Notes that nobody knows whether such values still are where they were read.
+    pub(super) fn doubt_early(&mut self) {
+        let all =
+            self.early.values_mut().flat_map(|one| one.shown.iter_mut().chain(&mut one.hidden));
+        all.for_each(|one| one.is_checked = false);
     }
 
     /// The places of the records of such values: value file, slot, offset in the segment, and
     /// bytes.
     pub(super) fn early_records(&self) -> impl Iterator<Item = (u64, u32, u64, u64)> {
-        self.early.values().flatten().map(|one| {
+        let all = self.early.values().flat_map(|one| one.shown.iter().chain(&one.hidden));
+        all.map(|one| {
             let bytes = record_bytes(one.key.len(), one.pointer.value_bytes as usize);
             (one.pointer.store, one.place.slot, one.place.offset, bytes)
         })
@@ -117,7 +160,8 @@ impl Recent {
     /// memtable).
     pub(super) fn flushed(&mut self, id: KeyspaceId, flushed_seq: SeqNo) {
         if let Some(early) = self.early.get_mut(&id) {
-            early.retain(|one| one.seq > flushed_seq);
+            early.shown.retain(|one| one.seq > flushed_seq);
+            early.hidden.retain(|one| one.seq > flushed_seq);
         }
         let Some(memtables) = self.by_id.get_mut(&id) else { return };
         memtables.retain(|memtable| memtable.max_seq() > flushed_seq);
