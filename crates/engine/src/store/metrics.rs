@@ -81,7 +81,8 @@ impl Engine {
 
     /// Bytes of the value files of all keyspaces.
     pub(crate) fn value_file_bytes(&self) -> u64 {
-        let keyspaces = self.catalog.keyspaces.read();
+        // A copy, so that nobody waits for the system to answer for each file.
+        let keyspaces = self.catalog.keyspaces.read().clone();
         keyspaces.values().map(value_file_bytes).sum()
     }
 

@@ -35,6 +35,10 @@ const TRIES: usize = 8;
 /// When too many files are open, this fraction of them is closed at once: the search for those that
 /// were not used for a long time looks at every open file.
 const CLOSED_FRACTION: usize = 8;
+/// Stands for the size of a file that is open, or that was punched since it was closed.
+const UNKNOWN_BYTES: u64 = u64::MAX;
+/// Stands for the size of a file that is being closed.
+const ASKED_BYTES: u64 = u64::MAX - 1;
 
 /// The open files of one store or of several.
 #[derive(Debug)]
@@ -143,6 +147,7 @@ impl OpenFiles {
             written: AtomicU64::new(0),
             synced: AtomicU64::new(0),
             is_kept: AtomicBool::new(false),
+            closed_disk_bytes: AtomicU64::new(UNKNOWN_BYTES),
         });
         let mut names = self.held.lock();
         if let Some(held) = names.get(name).and_then(Weak::upgrade) {
@@ -191,6 +196,7 @@ impl OpenList {
         handle: Arc<Handle>,
     ) -> Dropped {
         file.used.store(self.turn.fetch_add(1, Relaxed) + 1, Relaxed);
+        file.closed_disk_bytes.store(UNKNOWN_BYTES, SeqCst);
         file.handle.store(Some(handle));
         open.push(Arc::downgrade(file));
         match open.len() > self.most {
@@ -287,6 +293,9 @@ struct PooledFile {
     synced: AtomicU64,
     /// Whether the name is removed, so that the file cannot be opened again.
     is_kept: AtomicBool,
+    /// What a value file took on disk when it was closed: metrics ask for it, and must not open
+    /// thousands of files for that.
+    closed_disk_bytes: AtomicU64,
 }
 
 impl PooledFile {
@@ -332,7 +341,18 @@ impl PooledFile {
             self.handle.store(Some(handle));
             return None;
         }
+        self.note_disk_bytes(&handle);
         Some(handle)
+    }
+
+    /// Notes what a file takes on disk that nobody writes to before it is opened again. A punch may
+    /// still run: it takes the note back. Beside a writer in another process nothing is noted.
+    fn note_disk_bytes(&self, handle: &Handle) {
+        if self.category == Category::Value && self.files.owner.is_known() {
+            self.closed_disk_bytes.store(ASKED_BYTES, SeqCst);
+            let bytes = handle.0.disk_bytes().unwrap_or(UNKNOWN_BYTES);
+            let _ = self.closed_disk_bytes.compare_exchange(ASKED_BYTES, bytes, SeqCst, SeqCst);
+        }
     }
 }
 
@@ -388,7 +408,11 @@ impl StorageFile for PooledFile {
     }
 
     fn disk_bytes(&self) -> Result<u64> {
-        self.with(|file| file.disk_bytes())
+        let noted = self.closed_disk_bytes.load(SeqCst);
+        match noted < ASKED_BYTES {
+            true => Ok(noted),
+            false => self.with(|file| file.disk_bytes()),
+        }
     }
 
     fn set_len(&self, len_bytes: u64) -> Result<()> {
@@ -402,7 +426,9 @@ impl StorageFile for PooledFile {
     /// No sync has to cover it: if a power loss undoes the hole, it costs space but no data.
     fn punch(&self, offset: u64, len_bytes: u64) -> Result<()> {
         self.files.owner.check()?;
-        self.with(|file| file.punch(offset, len_bytes))
+        let outcome = self.with(|file| file.punch(offset, len_bytes));
+        self.closed_disk_bytes.store(UNKNOWN_BYTES, SeqCst);
+        outcome
     }
 
     fn read_ahead(&self, offset: u64, len_bytes: u64) {
@@ -450,11 +476,13 @@ mod tests {
 
     use super::*;
 
-    /// A storage in which a file is removed just before a reader opens it again.
+    /// A storage that counts opens, and in which a file is removed just before a reader opens it
+    /// again.
     #[derive(Debug)]
     struct Racing {
         inner: MemoryStorage,
         files: OnceLock<Weak<OpenFiles>>,
+        opened: AtomicU64,
         removes: AtomicBool,
     }
 
@@ -473,6 +501,7 @@ mod tests {
         }
 
         fn open(&self, name: &str, category: Category) -> Result<Arc<dyn StorageFile>> {
+            self.opened.fetch_add(1, SeqCst);
             if self.removes.swap(false, SeqCst) {
                 let files = self.files.get().and_then(Weak::upgrade).expect("set");
                 files.remove(name).expect("removes");
@@ -517,6 +546,33 @@ mod tests {
         }
     }
 
+    /// Once, each call of the metrics opened the value files that were closed.
+    #[test]
+    fn the_size_of_a_closed_file_is_known_without_opening_it() {
+        let storage = Arc::new(Racing {
+            inner: MemoryStorage::new(),
+            files: OnceLock::new(),
+            opened: AtomicU64::new(0),
+            removes: AtomicBool::new(false),
+        });
+        let owner = Arc::new(Owner::default());
+        let lock = storage.lock("LOCK", LockMode::Exclusive).expect("locks").expect("free");
+        let _lock = owner.hold(lock);
+        let (list, io_rate) = (OpenList::new(8), Arc::new(IoRate::new(None)));
+        let files = OpenFiles::new(Arc::clone(&storage) as _, owner, list, io_rate);
+        let file = files.create("000001.values", Category::Value).expect("creates");
+        for (at, bytes) in [(0, 5), (5, 10)] {
+            file.write_at(at, b"value").expect("writes");
+            file.sync().expect("syncs");
+            assert!(files.list.close_half(), "it is closed");
+            let before = storage.opened.load(SeqCst);
+            (0..3).for_each(|_| assert_eq!(file.disk_bytes().expect("known"), bytes));
+            assert_eq!(storage.opened.load(SeqCst), before);
+        }
+        file.set_len(4096).expect("opens it");
+        assert_eq!(file.disk_bytes().expect("asks"), 4096, "what was noted is forgotten");
+    }
+
     /// Guards against a bug: a file was removed just before a reader opened it again, and the
     /// reader found it missing.
     #[test]
@@ -524,6 +580,7 @@ mod tests {
         let storage = Arc::new(Racing {
             inner: MemoryStorage::new(),
             files: OnceLock::new(),
+            opened: AtomicU64::new(0),
             removes: AtomicBool::new(false),
         });
         let (list, io_rate) = (OpenList::new(8), Arc::new(IoRate::new(None)));

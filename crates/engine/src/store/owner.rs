@@ -24,6 +24,11 @@ impl Owner {
         Box::new(Held(lock))
     }
 
+    /// Whether this process took the directory, so that no other one changes its files.
+    pub(super) fn is_known(&self) -> bool {
+        self.lock.get().is_some()
+    }
+
     /// Refuses a change if another process may own the directory.
     pub(super) fn check(&self) -> Result<()> {
         let Some(lock) = self.lock.get() else { return Ok(()) };

@@ -15,9 +15,9 @@ use runstone_fault_storage::forward;
 
 /// A storage that counts, and that fails or tells of files that are gone if a test wants that.
 #[derive(Debug, Default)]
-struct Counted {
+pub(crate) struct Counted {
     inner: MemoryStorage,
-    opened: AtomicU64,
+    pub(crate) opened: AtomicU64,
     listings: AtomicU64,
     /// Whether descriptions of backups cannot be made.
     is_cut_short: AtomicBool,
@@ -56,7 +56,7 @@ impl Storage for Counted {
     }
 }
 
-fn storage(of: &Arc<Counted>) -> Arc<dyn Storage> {
+pub(crate) fn storage(of: &Arc<Counted>) -> Arc<dyn Storage> {
     Arc::clone(of) as _
 }
 

@@ -1,12 +1,14 @@
 //! What separated values cost in a store that holds very many of them.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
 
 use allocation_counter::measure;
 use runstone::storage::{Category, MemoryStorage, Storage};
 use runstone::{Background, KeyspaceOptions, Options, Store, WalMode};
 
 use crate::READS;
+use crate::copies::{Counted, storage};
 
 /// A slot holds one such value.
 const VALUE: [u8; 2100] = [7; 2100];
@@ -127,4 +129,21 @@ fn a_refresh_reads_only_values_that_are_new() {
     let (few, many) = (reads_of_a_refresh(10, edit), reads_of_a_refresh(1_000, edit));
     println!("{few} reads for a refresh after an edit with few values, {many} with many");
     assert!(many <= 2 * few, "{many} reads for a refresh with many values, {few} with few");
+}
+
+/// Once, each call opened the value files that were closed, and pushed tables out.
+#[test]
+fn metrics_open_no_value_file() {
+    let disk = Arc::new(Counted::default());
+    let store = Store::open_on(storage(&disk), options(LOG).max_open_files(64)).expect("opens");
+    for number in 0..300 {
+        let keyspace = KeyspaceOptions::from_toml(LOG).expect("options");
+        let made = store.open_keyspace(&format!("keyspace{number}"), Some(keyspace));
+        made.expect("made").put("key", VALUE).expect("puts");
+    }
+    store.flush().expect("flushes");
+    let before = disk.opened.load(SeqCst);
+    let bytes: u64 = store.metrics().keyspaces.iter().map(|one| one.value_file_bytes).sum();
+    assert!(bytes > 300 * 4096 && store.disk_bytes() > bytes, "{bytes} bytes of value files");
+    assert_eq!(disk.opened.load(SeqCst), before);
 }
