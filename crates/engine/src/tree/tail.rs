@@ -24,6 +24,9 @@ pub struct ManifestTail {
     /// What `CURRENT` said when it was read last, and the number of the manifest's file.
     named: (Current, u64),
     reader: LogReader,
+    /// Where it has a record that does not fit, and why not. Nothing is read any more then: the
+    /// state lacks what the record says, and perhaps what earlier ones said.
+    refused: Option<(u64, String)>,
     /// The state after the edits that were read.
     pub state: StoreState,
     /// The keyspaces that these edits changed and of which nobody was told yet.
@@ -53,8 +56,9 @@ impl ManifestTail {
             let (storage, number) = (Arc::clone(storage), current.number);
             let named = (current, storage.file_number(&manifest_name(number)));
             let (state, changed) = (StoreState::default(), BTreeSet::new());
+            let (refused, loads) = (None, None);
             let mut tail =
-                ManifestTail { storage, number, named, reader, state, changed, loads: None };
+                ManifestTail { storage, number, named, reader, refused, state, changed, loads };
             tail.read(current.least_bytes)?;
             if tail.state.log_start_seq == 0 {
                 let what = "no record says where the log is";
@@ -176,7 +180,10 @@ impl ManifestTail {
     /// middle, the next call tells what the records before changed.
     fn read(&mut self, least_bytes: u64) -> Result<BTreeSet<KeyspaceId>> {
         let name = manifest_name(self.number);
-        let ManifestTail { reader, state, changed, loads, .. } = self;
+        if let Some((offset, what)) = &self.refused {
+            return Err(Error::corruption(name, *offset, what.clone()));
+        }
+        let ManifestTail { reader, state, changed, loads, refused, .. } = self;
         let mut replay = Replay::of(state);
         // The file has grown.
         reader.rewind(reader.position())?;
@@ -191,7 +198,11 @@ impl ManifestTail {
                 }
                 return Ok(std::mem::take(changed));
             };
-            for change in apply_record(&mut replay, &name, offset, &bytes)? {
+            let applied = apply_record(&mut replay, &name, offset, &bytes);
+            if let Err(Error::Corruption { offset, what, .. }) = &applied {
+                *refused = Some((*offset, what.clone()));
+            }
+            for change in applied? {
                 loads.iter_mut().for_each(|loads| note_load(loads, &change));
                 changed.extend(keyspace_of(&change));
             }
