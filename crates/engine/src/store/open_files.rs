@@ -35,9 +35,9 @@ const TRIES: usize = 8;
 /// When too many files are open, this fraction of them is closed at once: the search for those that
 /// were not used for a long time looks at every open file.
 const CLOSED_FRACTION: usize = 8;
-/// Stands for the size of a file that is open, or that was punched since it was closed.
+/// In place of a size: the file is open, or a slot was punched since the file was closed.
 const UNKNOWN_BYTES: u64 = u64::MAX;
-/// Stands for the size of a file that is being closed.
+/// In place of a size: the file is being closed, and its size is being asked for.
 const ASKED_BYTES: u64 = u64::MAX - 1;
 
 /// The open files of one store or of several.

@@ -580,8 +580,8 @@ impl ValueFile {
         Ok(())
     }
 
-    /// Punches some free slots, from this one on, and returns the last of them. Slots that were
-    /// punched already are left out. Other threads get the lock between two calls.
+    /// Punches some free slots, from this one on, and returns the last of them. It passes over
+    /// slots that are punched already. Other threads get the lock between two calls.
     fn punch_some(&self, from: u32) -> Result<Option<u32>> {
         let mut state = self.state.lock();
         let slots: Vec<u32> = state.pool.unpunched(from).take(PUNCHED_AT_ONCE).collect();

@@ -69,8 +69,9 @@ pub(crate) struct Readers {
 
 impl Readers {
     /// Whether all these numbers are points. They once were all the points up to the last of them,
-    /// so no other point can lie among them, and it is enough to count. O(log points): each cursor
-    /// is a point.
+    /// so no other point can lie among them, and it is enough to count. If the readers are older
+    /// than the numbers, the answer may be wrong either way: who acts on it asks again with newer
+    /// readers. O(log points): each cursor is a point.
     pub(crate) fn include(&self, numbers: &[SeqNo]) -> bool {
         numbers
             .last()

@@ -213,8 +213,8 @@ impl Archiver {
     ///
     /// # Errors
     /// Those of [`Changes::next`] and [`Backups::create`]; a full disk. The archive stays whole,
-    /// and the next call continues. [`Error::InUse`] if the archive must begin again with a
-    /// backup while another process makes one or prunes. [`Error::OtherProcess`] in a fork.
+    /// and the next call continues. [`Error::InUse`] if the archive needs a new first backup while
+    /// another process makes a backup or prunes. [`Error::OtherProcess`] in a fork.
     pub fn advance(&mut self, most: Duration) -> Result<Archiving> {
         if !self.process.is_current() {
             return Err(Error::OtherProcess);

@@ -340,9 +340,9 @@ pub(super) fn archives(storage: &dyn Storage) -> Result<Vec<u64>> {
     Ok(numbers(&storage.list()?, "archive"))
 }
 
-/// The first file that a restore from a backup may need, by the begin records of the files. `None`
-/// if no file goes on with the history of the backup from before the backup. O(files): a prune
-/// every night must not read the archive.
+/// The first file that a restore from a backup may need: the newest file of the backup's history
+/// that begins before the backup. `None` if there is no such file. O(files), because only the begin
+/// records are read: a prune every night must not read the archive.
 pub(super) fn first_needed(
     storage: &dyn Storage,
     history: &History,
