@@ -38,6 +38,8 @@ pub struct LogReader {
     frame: Vec<u8>,
     /// Start of the frame in `frame`; `u64::MAX` before the first.
     frame_at: u64,
+    /// Length of the frame without the zeros at its end.
+    frame_used: usize,
 }
 
 /// A fragment that verified.
@@ -59,6 +61,7 @@ impl LogReader {
             position: HEADER_BYTES,
             frame: Vec::new(),
             frame_at: u64::MAX,
+            frame_used: 0,
         })
     }
 
@@ -175,10 +178,8 @@ impl LogReader {
                 }
                 None => at += 1,
             }
-            let in_frame = (at % FRAME_BYTES) as usize;
-            let rest = self.frame.get(in_frame..).unwrap_or(&[]);
-            let same_frame = at - in_frame as u64 == self.frame_at;
-            if same_frame && (rest.first() == Some(&0) && rest.iter().all(|byte| *byte == 0)) {
+            let in_frame = at % FRAME_BYTES;
+            if at - in_frame == self.frame_at && in_frame as usize >= self.frame_used {
                 at = self.frame_at + FRAME_BYTES;
             }
         }
@@ -217,6 +218,7 @@ impl LogReader {
             self.file.read_at(frame_at, &mut self.frame)?;
         }
         self.frame_at = frame_at;
+        self.frame_used = self.frame.iter().rposition(|byte| *byte != 0).map_or(0, |at| at + 1);
         Ok(())
     }
 }
