@@ -239,9 +239,11 @@ impl RangeDeletes {
 
     /// Adds range deletes, given by number. No later ones have numbers up to `settled`: writers
     /// insert side by side, so a smaller number may come after a larger one. O(log n) each,
-    /// amortised, and O(numbers above `settled`) for all.
+    /// amortised; O(square root of the numbers above `settled`) while there are many of these.
     pub fn add(&mut self, ranges: Vec<Arc<RangeDelete>>, settled: SeqNo) {
         self.whole = OnceLock::new();
+        // A batch brings its range deletes before its own numbers are settled.
+        self.settle(settled);
         self.len += ranges.len();
         for range in ranges {
             debug_assert!(
@@ -257,7 +259,7 @@ impl RangeDeletes {
             let at = self.fresh.partition_point(|other| other.seq <= range.seq);
             self.fresh.insert(at, range);
         }
-        if self.fresh.len() >= RangeDeletes::FRESH {
+        if self.fresh.len() >= RangeDeletes::FRESH.max(self.waiting.len().isqrt()) {
             Arc::make_mut(&mut self.waiting).append(&mut self.fresh);
             self.settle(settled);
         }
@@ -265,6 +267,9 @@ impl RangeDeletes {
 
     /// Makes blocks of those waiting up to a number.
     fn settle(&mut self, settled: SeqNo) {
+        if self.waiting.len() < LEAF {
+            return;
+        }
         let settled = self.waiting.partition_point(|range| range.seq <= settled);
         let full = settled / LEAF * LEAF;
         if full == 0 {
@@ -355,7 +360,10 @@ impl RangeDeletes {
             searched += 1;
             f(piece)
         };
-        let seen = self.loose().rev().filter(|range| range.seq <= seq);
+        let of = |ranges: &'a [Arc<RangeDelete>]| {
+            ranges[..ranges.partition_point(|range| range.seq <= seq)].iter().rev()
+        };
+        let seen = of(&self.fresh).chain(of(&self.waiting));
         let mut seen = seen.map(|range| Piece::One(&range.start, range.end.as_deref(), range.seq));
         if seen.try_for_each(&mut f).is_continue() {
             let _ = self.blocks.iter().rev().try_for_each(|block| block.visit(seq, &mut f));

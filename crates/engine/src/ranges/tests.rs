@@ -240,3 +240,36 @@ fn costs_grow_with_the_logarithm() {
         }
     }
 }
+
+/// A batch brings its range deletes before its own numbers are settled. The next write makes blocks
+/// of them, so that a snapshot between the two does not pass them one by one.
+#[test]
+fn range_deletes_of_a_batch_become_blocks_at_the_next_write() {
+    for count in [1_000u64, 100_000] {
+        let range = |seq: u64| Arc::new(range((seq % 200) as u8, None, seq));
+        let mut set = RangeDeletes::default();
+        set.add((1..=count).map(range).collect(), 0);
+        set.add(vec![range(count + 1)], count);
+        let loose = set.loose().count();
+        assert!(loose <= LEAF, "{count}: {loose} are in no block");
+        assert_eq!(set.over(&[255], count), count);
+    }
+}
+
+/// While a number is withheld, nothing newer is settled. Then a write copies few of the pointers to
+/// newer range deletes.
+#[test]
+fn unsettled_range_deletes_are_seldom_copied() {
+    const COUNT: u64 = 20_000;
+    let (mut set, mut copied) = (RangeDeletes::default(), 0);
+    for seq in 1..=COUNT {
+        let before = (Arc::as_ptr(&set.waiting), set.waiting.len());
+        // Readers hold the old set meanwhile.
+        let old = set.clone();
+        set.add(vec![Arc::new(range(7, None, seq))], 0);
+        copied += set.fresh.len();
+        copied += if Arc::as_ptr(&set.waiting) == before.0 { 0 } else { before.1 };
+        drop(old);
+    }
+    assert!(copied < COUNT as usize * 400, "{copied} pointers for {COUNT} range deletes");
+}
