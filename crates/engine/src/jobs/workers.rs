@@ -198,11 +198,21 @@ impl Drop for Workers {
 }
 
 fn work(ready: &Ready, members: &Members, serves: Serves, crew: &Dismissed) {
+    // An idle store that had a job often has another: garbage in other tables, groups, keyspaces.
+    let mut idle = None;
     loop {
-        let found = match ready.next(serves, crew) {
+        let found = match ready.next(serves, crew, idle.is_some()) {
             Next::End => return,
-            Next::Tick => members.tick(ready, serves),
+            Next::Tick => members.tick(ready, serves).map(|(number, member, job)| {
+                idle = Some(number);
+                (member, job)
+            }),
             Next::Store(number) => members.claim(ready, number, serves),
+            Next::Nothing => {
+                let found = idle.and_then(|number| members.claim_idle(number));
+                idle = idle.filter(|_| found.is_some());
+                found
+            }
         };
         if let Some((member, job)) = found {
             member.guard(|| member.runner.run_job(job));
@@ -226,9 +236,16 @@ impl Members {
         Some((member, job))
     }
 
+    /// A job of a store, if it is idle.
+    fn claim_idle(&self, number: u64) -> Option<(Arc<Member>, ClaimedJob)> {
+        let member = Arc::clone(self.by_number.read().get(&number)?);
+        let job = member.guard(|| member.idle_job()).flatten()?;
+        Some((member, job))
+    }
+
     /// Checks stores that nobody noted: some wait for a time, and some are idle. Returns a job of
-    /// an idle store, if the thread runs such jobs.
-    fn tick(&self, ready: &Ready, serves: Serves) -> Option<(Arc<Member>, ClaimedJob)> {
+    /// an idle store and its number, if the thread runs such jobs.
+    fn tick(&self, ready: &Ready, serves: Serves) -> Option<(u64, Arc<Member>, ClaimedJob)> {
         let mut round = self.rounds[serves as usize].try_lock()?;
         let some: Vec<(u64, Arc<Member>)> = {
             let members = self.by_number.read();
@@ -244,7 +261,7 @@ impl Members {
             round.has_writes |= is_written;
             if !is_written && serves == Serves::Everything {
                 let job = member.guard(|| member.idle_job()).flatten();
-                found = job.map(|job| (Arc::clone(member), job));
+                found = job.map(|job| (*number, Arc::clone(member), job));
             }
             if found.is_some() {
                 return found;

@@ -24,6 +24,8 @@ pub(crate) enum Next {
     Store(u64),
     /// It checks the stores that are idle.
     Tick,
+    /// Nothing is noted, and the thread did not want to wait.
+    Nothing,
     /// It ends.
     End,
 }
@@ -91,9 +93,9 @@ impl Ready {
         self.wake.notify_all();
     }
 
-    /// What the calling thread does next. Waits for it. A tick comes every `POLL` to one thread of
-    /// each kind, however many stores are noted meanwhile.
-    pub(crate) fn next(&self, serves: Serves, dismissed: &Dismissed) -> Next {
+    /// What the calling thread does next. Waits for it, unless the thread has other work. A tick
+    /// comes every `POLL` to one thread of each kind, however many stores are noted meanwhile.
+    pub(crate) fn next(&self, serves: Serves, dismissed: &Dismissed, has_work: bool) -> Next {
         let mut state = self.state.lock();
         loop {
             if state.is_ended || dismissed.0.load(Relaxed) {
@@ -111,6 +113,9 @@ impl Ready {
             }
             if let Some(store) = queue.take() {
                 return Next::Store(store);
+            }
+            if has_work {
+                return Next::Nothing;
             }
             let until = *tick_at;
             self.wake.wait_until(&mut state, until);
@@ -141,7 +146,7 @@ mod tests {
         let ready = Ready::new();
         [3, 1, 3].iter().for_each(|store| ready.note(*store));
         let staying = Dismissed::default();
-        let next = |serves| ready.next(serves, &staying);
+        let next = |serves| ready.next(serves, &staying, false);
         assert_eq!(
             [next(Serves::Flushes), next(Serves::Flushes)],
             [Next::Store(3), Next::Store(1)]
@@ -154,8 +159,9 @@ mod tests {
         let others = Dismissed::default();
         ready.dismiss(&others);
         ready.note(1);
-        assert_eq!(ready.next(Serves::Flushes, &others), Next::End);
+        assert_eq!(ready.next(Serves::Flushes, &others, true), Next::End);
         assert_eq!(next(Serves::Flushes), Next::Store(1));
+        assert_eq!(ready.next(Serves::Flushes, &staying, true), Next::Nothing);
         ready.end();
         assert_eq!(next(Serves::Flushes), Next::End);
     }

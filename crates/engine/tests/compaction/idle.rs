@@ -207,3 +207,25 @@ fn an_idle_store_gives_back_the_space_of_deleted_values() {
     }
     assert!(store.verify().expect("verifies").is_clean());
 }
+
+/// Once, a group whose garbage was less than a slot kept its slots for ever, even if nothing in it
+/// was live: up to 16 MiB with 64 groups of 256 KiB, the default.
+#[test]
+fn an_idle_store_gives_back_groups_without_live_values() {
+    let storage = MemoryStorage::new();
+    let mut keyspace = KeyspaceOptions::default();
+    keyspace.values.placement = ValuePlacement::HashGrouped;
+    keyspace.values.separate_at = 50;
+    let slot_bytes = keyspace.values.slot_bytes;
+    let store = open_with(&storage, keyspace, Some(Duration::from_millis(1)));
+    let used = |store: &Store| {
+        let usage = store.default_keyspace().value_usage();
+        usage.iter().map(|file| file.used_slots).sum::<u64>()
+    };
+    (0..KEYS).for_each(|key| store.put(key.to_be_bytes(), [7; 500]).expect("puts"));
+    store.flush().expect("flushes");
+    assert!(used(&store) >= 64 && u64::from(KEYS) * 500 < 64 * u64::from(slot_bytes));
+    (0..KEYS).for_each(|key| store.delete(key.to_be_bytes()).expect("deletes"));
+    wait_for(&store, |store| used(store) == 0);
+    assert!(store.verify().expect("verifies").is_clean());
+}

@@ -1,6 +1,7 @@
 //! Garbage collection of a hash group. It reads the group alone, never the tree (HashKV §3.3).
 //!
-//! 1. Choose the group that can free most; less than a slot is not worth it.
+//! 1. Choose the group that can free most; less than a slot is not worth it, unless nothing in the
+//!    group is live.
 //! 2. Close it: later appends go to new segments after it.
 //! 3. Only then take the sequence numbers at which readers read. A version that is written later
 //!    lies after the closed segments.
@@ -99,12 +100,19 @@ impl ValueFile {
         state.reclaim();
         state.held.release(readers.oldest_epoch);
         let groups = (0..).zip(&state.layout.groups);
-        let garbage = groups
-            .map(|(i, group)| group.garbage_bytes().saturating_sub(state.pinned_bytes(i, readers)));
-        let garbage: u64 = garbage.sum();
+        let garbage: u64 =
+            groups.map(|(i, group)| self.freed_bytes(&state, i, group, readers)).sum();
         let held = state.pool.used() * self.slot_bytes;
         (garbage * IDLE_GARBAGE_FRACTION >= held && self.choose(&state, readers).is_some())
             .then_some(garbage)
+    }
+
+    /// Bytes that a collection of a group would free. A group without live records gives all its
+    /// slots back, however full they are.
+    fn freed_bytes(&self, state: &FileState, i: u32, group: &Group, readers: &Readers) -> u64 {
+        let garbage = group.garbage_bytes().saturating_sub(state.pinned_bytes(i, readers));
+        let is_dead = garbage > 0 && garbage >= group.bytes();
+        if is_dead { group.slots() * self.slot_bytes } else { garbage }
     }
 
     /// Slots that these bytes take, less the room in the open segments.
@@ -135,7 +143,7 @@ impl ValueFile {
         let gain = |(i, group): (u32, &Group)| {
             let freed = match self.cold == Some(i) {
                 true => self.cold_window(state, group).map_or(0, |(_, bytes)| bytes),
-                false => group.garbage_bytes().saturating_sub(state.pinned_bytes(i, readers)),
+                false => self.freed_bytes(state, i, group, readers),
             };
             (freed >= self.slot_bytes).then_some((freed, i))
         };
