@@ -210,9 +210,29 @@ pub mod policy {
     pub mod custom {
         pub use runstone_policy::options::{OptionError, PolicyOptions};
         pub use runstone_policy::policy::{CompactionPolicy, Job, LevelTarget};
-        pub use runstone_policy::{plan, registry, shape};
 
         pub use crate::options::policy::{options_mut, options_of, policy_of, with_options};
+
+        /// What a policy decides, and what it must leave alone.
+        pub mod plan {
+            pub use runstone_policy::plan::{
+                Busy, BusyRange, Compaction, CompactionInput, Cut, Heat, Move, Plan,
+            };
+        }
+
+        /// The policies by name, those of the program included.
+        pub mod registry {
+            pub use runstone_policy::registry::{NameTaken, UnknownPolicy, find, register};
+        }
+
+        /// The tree as a policy sees it: levels, runs and tables.
+        pub mod shape {
+            pub use runstone_policy::shape::expiry::Expiries;
+            pub use runstone_policy::shape::overlapping::{OverlapStats, OverlappingTables};
+            pub use runstone_policy::shape::{
+                Level, PolicyState, Run, RunId, RunSlot, Shape, Table, TableId,
+            };
+        }
     }
 }
 
