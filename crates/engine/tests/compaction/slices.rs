@@ -138,12 +138,14 @@ fn with_cut_flushes(options: Options) -> Options {
     options
 }
 
+/// Two of the five sets of keys for each pair.
 #[test]
 fn part_by_part_under_every_partitioner_and_policy() {
     for (at, (name, keys)) in key_sets().into_iter().enumerate() {
-        for partitioner in PARTITIONERS {
-            for policy in POLICIES {
-                if policy.own_partitioner().is_some_and(|own| own != *partitioner) {
+        for (cut, partitioner) in PARTITIONERS.iter().enumerate() {
+            for (rule, policy) in POLICIES.iter().enumerate() {
+                let is_other = policy.own_partitioner().is_some_and(|own| own != *partitioner);
+                if is_other || (at + cut + rule) % 5 > 1 {
                     continue;
                 }
                 let place = format!("{name}, {partitioner:?}, {}, part by part", policy.name());
