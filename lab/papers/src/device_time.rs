@@ -270,23 +270,23 @@ fn operation_ns(reads: u64, bytes: u64) -> u64 {
 
 impl Tree for &Store {
     fn flush(&mut self) -> Result<u64> {
-        let before = self.metrics().counters.flush_bytes_written;
+        let before = unstable::counters(self).flush_bytes_written;
         Store::flush(self)?;
-        Ok(self.metrics().counters.flush_bytes_written - before)
+        Ok(unstable::counters(self).flush_bytes_written - before)
     }
 
     fn run_one_job(&mut self) -> Result<Option<u64>> {
         let moved = |counters: CounterValues| {
             counters.compaction_bytes_read + counters.compaction_bytes_written
         };
-        let before = moved(self.metrics().counters);
+        let before = moved(unstable::counters(self));
         let is_done = Store::run_one_job(self)?;
-        Ok(is_done.then(|| moved(self.metrics().counters) - before))
+        Ok(is_done.then(|| moved(unstable::counters(self)) - before))
     }
 
     fn backlog(&self) -> Backlog {
         let shape = unstable::shape(self.default_keyspace());
-        let debt_bytes = self.metrics().compaction_debt_bytes;
+        let debt_bytes = unstable::compaction_debt_bytes(self.default_keyspace());
         Backlog { level_0_runs: shape.level(0).runs().len(), debt_bytes }
     }
 }

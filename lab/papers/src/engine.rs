@@ -200,9 +200,8 @@ impl Loaded {
 
     /// These reads and their bytes.
     fn table_io(&self) -> (u64, u64) {
-        let io = self.store.metrics().io;
-        let tables = io.iter().filter(|io| io.category == Category::Table.name());
-        tables.fold((0, 0), |(reads, bytes), io| (reads + io.reads, bytes + io.read_bytes))
+        let tables = unstable::file_counters(&self.store, Category::Table);
+        (tables.reads, tables.read_bytes)
     }
 
     /// Writes a new record. Keys are mixed numbers, so they come in random order.
@@ -244,7 +243,7 @@ impl Loaded {
     }
 
     pub fn counters(&self) -> CounterValues {
-        self.store.metrics().counters
+        unstable::counters(&self.store)
     }
 
     pub fn shape(&self) -> Shape {

@@ -438,6 +438,9 @@ impl Histogram {
     pub fn percentiles(&self) -> Percentiles {
         let counts: Vec<u64> = self.buckets.iter().map(|bucket| bucket.load(Relaxed)).collect();
         let count: u64 = counts.iter().sum();
+        if count == 0 {
+            return Percentiles::default();
+        }
         let max_ns = self.max.load(Relaxed);
         let at = |permille: u64| {
             let wanted = (u128::from(count) * u128::from(permille)).div_ceil(1000) as u64;

@@ -112,11 +112,16 @@ fn value_file_bytes(keyspace: &Arc<KeyspaceCore>) -> u64 {
     keyspace.values.load_full().all().map(|store| store.file_bytes()).sum()
 }
 
+pub(super) fn debt_bytes(keyspace: &KeyspaceCore) -> u64 {
+    let (view, options) = (keyspace.view.load(), keyspace.options.load());
+    let policy = options.compaction_policy().ok();
+    let debt = |policy| compaction_debt_bytes(&view.version.shape, policy, &options.shape);
+    policy.map_or(0, debt)
+}
+
 fn keyspace_metrics(keyspace: &Arc<KeyspaceCore>) -> KeyspaceMetrics {
     let view = keyspace.view.load_full();
     let shape = &view.version.shape;
-    let options = keyspace.options.load();
-    let policy = options.compaction_policy().ok();
     keyspace.work.add_to(KeyspaceMetrics {
         name: keyspace.name.clone(),
         tables: shape.tables().count() as u64,
@@ -126,8 +131,7 @@ fn keyspace_metrics(keyspace: &Arc<KeyspaceCore>) -> KeyspaceMetrics {
         table_entries: shape.tables().map(|(_, table)| table.entries).sum(),
         memtable_bytes: view.memtable_bytes(),
         value_file_bytes: value_file_bytes(keyspace),
-        compaction_debt_bytes: policy
-            .map_or(0, |policy| compaction_debt_bytes(shape, policy, &options.shape)),
+        compaction_debt_bytes: debt_bytes(keyspace),
         ..KeyspaceMetrics::default()
     })
 }

@@ -7,6 +7,7 @@ use runstone_policy::partition::slices::{self, CellRule, Slices, slice_count};
 use runstone_policy::plan::{Compaction, Plan};
 use runstone_policy::policy::LevelTarget;
 use runstone_policy::shape::Shape;
+use runstone_storage::{Category, CountersSnapshot};
 use serde::Serialize;
 
 use crate::error::Result;
@@ -14,6 +15,8 @@ use crate::jobs::compaction::slicing::{is_sliced, parts_wanted, slice_inputs};
 use crate::keys::{Kind, SeqNo, pack};
 use crate::memtable;
 use crate::memtable::arena::ChunkPool;
+use crate::metrics::CounterValues;
+use crate::store::metrics::debt_bytes;
 use crate::store::{Keyspace, Store};
 use crate::wal::batch::check_sizes;
 
@@ -59,6 +62,22 @@ pub fn slices(keyspace: &Keyspace, plan: &Plan, cores: usize) -> Result<Vec<Slic
 /// The shape of the tree, which is all that a compaction policy sees.
 pub fn shape(keyspace: &Keyspace) -> Shape {
     keyspace.inner.view.load().version.shape.clone()
+}
+
+/// The counters that [`Store::metrics`] has too. It also measures sizes and percentiles, which
+/// takes longer than a get, so a measurement that asks at each operation asks here.
+pub fn counters(store: &Store) -> CounterValues {
+    store.inner.env.metrics.counters()
+}
+
+/// The operations on the files of a category so far.
+pub fn file_counters(store: &Store, category: Category) -> CountersSnapshot {
+    store.inner.env.storage.counters().snapshot(category)
+}
+
+/// See [`KeyspaceMetrics::compaction_debt_bytes`](crate::metrics::KeyspaceMetrics). O(tables).
+pub fn compaction_debt_bytes(keyspace: &Keyspace) -> u64 {
+    debt_bytes(&keyspace.inner)
 }
 
 /// Runs one job as [`Store::run_one_job`] does, but no compaction, and a collection of values only

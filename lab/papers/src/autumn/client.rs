@@ -90,7 +90,7 @@ impl Client {
     }
 
     fn counters(&self) -> CounterValues {
-        self.store.metrics().counters
+        unstable::counters(&self.store)
     }
 
     /// This many operations, one after another.
@@ -187,9 +187,8 @@ impl Client {
 
     /// Reads of table files so far, and their bytes.
     fn table_reads(&self) -> (u64, u64) {
-        let io = self.store.metrics().io;
-        let tables = io.iter().filter(|io| io.category == Category::Table.name());
-        tables.fold((0, 0), |(reads, bytes), io| (reads + io.reads, bytes + io.read_bytes))
+        let tables = unstable::file_counters(&self.store, Category::Table);
+        (tables.reads, tables.read_bytes)
     }
 
     fn count_read(&mut self, reads: u64, bytes: u64) {

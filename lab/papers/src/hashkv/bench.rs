@@ -296,11 +296,11 @@ impl Bench {
                     false => return Ok(()),
                 }
             }
-            let before = self.store.metrics().counters;
+            let before = unstable::counters(&self.store);
             if !self.store.run_one_job()? {
                 return Ok(());
             }
-            let after = self.store.metrics().counters;
+            let after = unstable::counters(&self.store);
             if after.compactions > before.compactions {
                 let (took, worked) = (self.clock.now() - begun, lane.work(&before, &after));
                 if is_stopped {

@@ -145,7 +145,7 @@ impl Tree {
         let store = Store::open_on(machine.storage.clone(), options)?;
         let mut rng = Rng::new(SEED);
         let values = ValueGenerator::new(&mut rng, 1.0, value_bytes);
-        let before = store.metrics().counters;
+        let before = unstable::counters(&store);
         Ok(Tree {
             name: rival.0,
             store,
@@ -201,7 +201,7 @@ impl Tree {
     /// Adds the processor's time for what the store has counted since the last call, and returns
     /// what it counted.
     fn compute(&mut self) -> CounterValues {
-        let now = self.store.metrics().counters;
+        let now = unstable::counters(&self.store);
         let before = std::mem::replace(&mut self.computed, now.clone());
         self.machine.computed(&now.since(&before));
         now
