@@ -136,12 +136,14 @@ impl LiveRequest {
         if read_current(storage)?.is_none() {
             return Err(Error::NotAStore { path: storage.location() });
         }
-        let end = Instant::now() + patience;
+        // Without an end if the patience reaches beyond the clock.
+        let end = Instant::now().checked_add(patience);
+        let is_over = || end.is_some_and(|end| Instant::now() >= end);
         let _lock = loop {
             if let Some(lock) = storage.lock(LOCK, LockMode::Exclusive)? {
                 break lock;
             }
-            if Instant::now() >= end {
+            if is_over() {
                 let what = "another process asks this store for changes";
                 return Err(Error::invalid(what, "try again"));
             }
@@ -151,7 +153,7 @@ impl LiveRequest {
         // Left by an asker that died.
         forget(storage, ANSWER);
         put(storage, (REQUEST_NEW, REQUEST), &self)?;
-        while Instant::now() < end {
+        while !is_over() {
             if let Some(answer) = self.answer(storage)? {
                 return answer;
             }
