@@ -79,12 +79,18 @@ fn read<T: for<'de> Deserialize<'de>>(text: &str) -> Result<T> {
     })
 }
 
+/// The most background threads that a store or resources may have.
+const MAX_THREADS: usize = 256;
+
 /// The engine has another name for the option.
 fn check_threads(count: Option<usize>) -> Result<()> {
-    match count {
-        Some(0) => Err(Failure::invalid("option background_threads is 0, but must be at least 1")),
-        _ => Ok(()),
-    }
+    let bound = match count {
+        None | Some(1..=MAX_THREADS) => return Ok(()),
+        Some(0) => "at least 1".to_string(),
+        Some(_) => format!("at most {MAX_THREADS}"),
+    };
+    let count = count.unwrap_or_default();
+    Err(Failure::invalid(format!("option background_threads is {count}, but must be {bound}")))
 }
 
 /// Makes resources as TOML says. An empty text gives the defaults.
@@ -237,7 +243,8 @@ mod tests {
         for (text, name) in [
             ("memory_budget = 5", "memory_budget_bytes"),
             ("memory_budget_bytes = 5", "at least"),
-            ("background_threads = 0", "background_threads"),
+            ("background_threads = 0", "background_threads is 0, but must be at least 1"),
+            ("background_threads = 257", "background_threads is 257, but must be at most 256"),
             ("max_open_files = 1", "max_open_files"),
             ("background_bytes_per_second = 1", "background_bytes_per_second"),
             ("durability = 'sync'", "durability"),
@@ -252,7 +259,8 @@ mod tests {
         for (text, name) in [
             ("memory_budget = 5", "memory_budget_bytes"),
             ("memory_budget_bytes = 5", "at least"),
-            ("background_threads = 0", "background_threads"),
+            ("background_threads = 0", "background_threads is 0, but must be at least 1"),
+            ("background_threads = 257", "background_threads is 257, but must be at most 256"),
             ("max_open_files = 'many'", "whole number"),
             ("durability = 'always'", "sync"),
             ("keyspace = 5", "keyspace"),

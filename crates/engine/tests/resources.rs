@@ -275,9 +275,18 @@ fn options_that_the_resources_set_do_not_count_in_a_store() {
     let dir = tempfile::tempdir().expect("a directory");
     let refused = Resources::builder().memory_budget(1).build().expect_err("too little");
     assert!(refused.to_string().contains("memory_budget_bytes"), "{refused}");
-    Resources::builder().threads(0).build().expect_err("no thread");
-    Resources::builder().max_open_files(1).build().expect_err("too few");
-    Resources::builder().background_bytes_per_second(1).build().expect_err("too slow");
+    for (builder, told) in [
+        (Resources::builder().threads(0), "threads is 0 threads, but must be at least 1"),
+        (Resources::builder().threads(257), "threads is 257 threads, but must be at most 256"),
+        (Resources::builder().max_open_files(1), "max_open_files is 1, but must be at least 8"),
+        (
+            Resources::builder().background_bytes_per_second(1),
+            "background_bytes_per_second is 1, but must be at least 16384",
+        ),
+    ] {
+        let refused = builder.build().expect_err(told).to_string();
+        assert!(refused.contains(told), "{refused}");
+    }
     let resources = Resources::builder().memory_budget(8 << 20).threads(1).build().expect("made");
     let options = Options::default().background(Background::Threads(9));
     let store = resources.open(dir.path().join("a"), options).expect("a store");

@@ -113,7 +113,8 @@ with_setters! {
         /// [`runstone_policy::policy::idle`].
         pub idle_after: Option<Duration> = Some(Duration::from_secs(5)) => "5s",
         /// How often the background reads all tables and value files and checks them; `None` for
-        /// never. A week is usual. Damage is an event and a counter: see [`crate::Store::scrub`].
+        /// never. A week is usual, a second the least. Damage is an event and a counter: see
+        /// [`crate::Store::scrub`].
         pub scrub_every: Option<Duration> = None => "never",
         /// Bytes that such a check reads in a second.
         pub scrub_bytes_per_second: u64 = 16 << 20 => "16M",
@@ -170,6 +171,8 @@ const MAX_SEGMENT_BYTES: u64 = 1 << 30;
 pub(crate) const LEAST_RATE_BYTES: u64 = 16 << 10;
 /// Threads in the background, or of one compaction.
 pub(crate) const MAX_THREADS: u64 = 256;
+/// The background looks about once a second whether a scrub is due.
+const LEAST_SCRUB_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Fewer tables than this open at a time would be opened again for nearly every read.
 const MIN_OPEN_FILES: usize = 8;
@@ -253,8 +256,17 @@ impl Options {
             least("max_open_files", files as u64, MIN_OPEN_FILES as u64)?;
         }
         if let Background::Threads(threads) = self.background {
-            least("background threads", threads as u64, 1)?;
-            most("background threads", threads as u64, MAX_THREADS)?;
+            check_threads("option background", threads)?;
+        }
+        if let Some(every) = self.scrub_every.filter(|every| *every < LEAST_SCRUB_INTERVAL) {
+            return Err(Error::invalid(
+                format!(
+                    "option scrub_every is {every:?}, but must be at least {LEAST_SCRUB_INTERVAL:?}"
+                ),
+                format!(
+                    "set scrub_every to {LEAST_SCRUB_INTERVAL:?} or more, or to None for never"
+                ),
+            ));
         }
         if !self.has_log() && (self.durability == Durability::Sync || !self.flush_at_close) {
             let what = match self.durability {
@@ -269,6 +281,19 @@ impl Options {
         let Some(keyspace) = &self.keyspace else { return Ok(()) };
         keyspace.check()
     }
+}
+
+/// Refuses a number of background threads that cannot work. `name` is what the caller calls it.
+pub(crate) fn check_threads(name: &str, threads: usize) -> Result<()> {
+    let bound = match threads as u64 {
+        0 => "at least 1".to_string(),
+        1..=MAX_THREADS => return Ok(()),
+        _ => format!("at most {MAX_THREADS}"),
+    };
+    Err(Error::invalid(
+        format!("{name} is {threads} threads, but must be {bound}"),
+        format!("use 1 to {MAX_THREADS} threads"),
+    ))
 }
 
 /// The number of log segments prepared ahead if writers keep using them up. At a million small
@@ -301,5 +326,25 @@ mod tests {
         let none = Options { compaction_slices: Some(0), ..Options::default() };
         let none = none.check().expect_err("no slice compacts nothing").to_string();
         assert!(none.contains("compaction_slices is 0, but must be at least 1"), "{none}");
+        for (threads, bound) in [(0, "at least 1"), (257, "at most 256")] {
+            let told = beyond(Options::default().background(Background::Threads(threads)));
+            let expected = format!("option background is {threads} threads, but must be {bound}");
+            assert!(told.contains(&expected), "{told}");
+        }
+    }
+
+    /// Each scrub would have been followed by the next one for ever.
+    #[test]
+    fn scrubs_without_a_pause_are_refused() {
+        for every in [Duration::ZERO, Duration::from_nanos(1), Duration::from_millis(999)] {
+            let options = Options::default().scrub_every(every);
+            let told = options.check().expect_err("no pause").to_string();
+            let expected = format!("option scrub_every is {every:?}, but must be at least 1s");
+            assert!(told.contains(&expected), "{told}");
+        }
+        for every in [Some(Duration::from_secs(1)), Some(Duration::MAX), None] {
+            let options = Options { scrub_every: every, ..Options::default() };
+            options.check().expect("it can work");
+        }
     }
 }

@@ -21,7 +21,7 @@ use crate::memtable::arena::ChunkPool;
 use crate::metrics::MemoryUse;
 use crate::options::store::{
     Background, LEAST_RATE_BYTES, MAPPED_LOG_FRACTION, MIN_SEGMENT_BYTES, Options,
-    SHARED_MAPPED_SEGMENTS,
+    SHARED_MAPPED_SEGMENTS, check_threads,
 };
 use crate::pace::io_rate::IoRate;
 use crate::sync::threads::Bell;
@@ -185,14 +185,20 @@ impl ResourcesBuilder {
     /// # Errors
     /// If a number is not allowed, or no more threads can be started.
     pub fn build(self) -> Result<Resources> {
+        // The field of a store's options has another name than the method.
+        if let Background::Threads(count) = self.options.background {
+            check_threads("threads", count)?;
+        }
         self.options.check()?;
-        if self.background_bytes_per_second.is_some_and(|bytes| bytes < LEAST_RATE_BYTES) {
+        let rate = self.background_bytes_per_second;
+        if let Some(bytes) = rate.filter(|bytes| *bytes < LEAST_RATE_BYTES) {
+            let (name, least) = ("background_bytes_per_second", LEAST_RATE_BYTES);
             return Err(Error::invalid(
-                format!("background_bytes_per_second is below {LEAST_RATE_BYTES}"),
-                format!("set it to {LEAST_RATE_BYTES} or more, or leave it out for no limit"),
+                format!("{name} is {bytes}, but must be at least {least}"),
+                format!("set it to {least} or more, or leave it out for no limit"),
             ));
         }
-        let io_rate = IoRate::new(self.background_bytes_per_second);
+        let io_rate = IoRate::new(rate);
         let parts = Parts::new(self.options, io_rate, true);
         parts.start()?;
         Ok(Resources(Arc::new(parts)))
