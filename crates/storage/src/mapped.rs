@@ -220,7 +220,7 @@ impl Mapping {
     }
 
     fn word(&self, at: usize) -> &AtomicU64 {
-        debug_assert!(at * WORD < self.map_bytes);
+        debug_assert!(at * WORD < self.map_bytes, "a word beyond the end of the mapping");
         // SAFETY: in bounds (O1, O2), aligned since the mapping starts on a page, reached only as a
         // word (O4), backed (O5), and mapped for as long as `self`.
         unsafe { AtomicU64::from_ptr(self.base.as_ptr().cast::<u64>().add(at)) }
@@ -304,7 +304,10 @@ impl Mapping {
 
     /// Populates every page that `[from, to)` touches, for writing.
     fn populate(&self, from: u64, to: u64) -> Result<(), Errno> {
-        debug_assert!(from < to && to <= self.capacity_bytes);
+        debug_assert!(
+            from < to && to <= self.capacity_bytes,
+            "a range beyond the end of the mapping is populated"
+        );
         let start = self.page_of(from);
         let len_bytes = (to - start) as usize;
         // SAFETY: the range starts on a page boundary inside the mapping and ends inside it; the
@@ -326,7 +329,7 @@ impl Drop for Mapping {
         // SAFETY: the mapping made in `map`, unmapped here and nowhere else (O1). `&mut self`
         // proves that no copy is running.
         let unmapped = unsafe { munmap(self.base.as_ptr().cast::<c_void>(), self.map_bytes) };
-        debug_assert!(unmapped.is_ok());
+        debug_assert!(unmapped.is_ok(), "a mapping of ours is not there");
         MAPPED_INODES.lock().remove(&self.inode);
     }
 }

@@ -3,7 +3,7 @@
 
 /// A file without comments, strings and tests.
 pub fn code(text: &str) -> String {
-    without_tests(&bare(text))
+    without_tests(&bare(text, ' '))
 }
 
 /// A file cut into words and signs; `::` is one.
@@ -31,8 +31,9 @@ fn is_word(letter: char) -> bool {
     letter.is_alphanumeric() || letter == '_'
 }
 
-/// Replaces comments, strings and characters by spaces, so that each line keeps its number.
-fn bare(text: &str) -> String {
+/// Replaces comments, strings and characters by spaces, so that each line keeps its number. Each
+/// string or character begins with a sign.
+pub(crate) fn bare(text: &str, sign: char) -> String {
     let mut out = String::new();
     let mut rest = text;
     while let Some(first) = rest.chars().next() {
@@ -46,9 +47,12 @@ fn bare(text: &str) -> String {
             _ => 0,
         };
         let kept = if len == 0 { first.len_utf8() } else { len };
-        match len {
-            0 => out.push(first),
-            _ => out.extend(rest[..len].chars().map(|one| if one == '\n' { one } else { ' ' })),
+        if len == 0 {
+            out.push(first);
+        } else {
+            out.push(if first == '/' { ' ' } else { sign });
+            let others = rest[..len].chars().skip(1);
+            out.extend(others.map(|one| if one == '\n' { one } else { ' ' }));
         }
         rest = &rest[kept..];
     }
@@ -93,7 +97,7 @@ fn character_len(text: &str) -> usize {
 
 /// Drops the items after `#[cfg(test)]`. The last line of an item is indented like its first, and
 /// only a last line ends in one of these signs there.
-fn without_tests(text: &str) -> String {
+pub(crate) fn without_tests(text: &str) -> String {
     let mut out = String::new();
     let mut lines = text.lines();
     let indent = |line: &str| line.len() - line.trim_start().len();

@@ -2,6 +2,7 @@
 //! takes files and gives findings, one per line; no findings mean that the rule holds.
 //!
 //! * [`files`]: the repository as texts by path.
+//! * [`assertions`]: assertions say what broke.
 //! * [`style`]: first lines, columns, lengths of functions, unfinished work, documents.
 //! * [`links`]: links and numbers of sections lead somewhere.
 //! * [`figures`]: figures of documents are those of the files that they come from; [`scales`]: the
@@ -18,6 +19,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod assertions;
 pub mod code;
 pub mod crates;
 pub mod draw;

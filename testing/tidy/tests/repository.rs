@@ -1,7 +1,9 @@
 //! The rules hold in this repository. The tests beside each rule show that it notices a violation.
 
 use runstone_tidy::files::{Files, places, read, root};
-use runstone_tidy::{crates, figures, links, locks, options, rooms, scales, style, unsafety};
+use runstone_tidy::{
+    assertions, crates, figures, links, locks, options, rooms, scales, style, unsafety,
+};
 
 fn files() -> Files {
     let files = read(&root()).expect("the repository is readable");
@@ -39,6 +41,11 @@ fn locks_have_ranks() {
 fn figures_are_those_of_their_files() {
     none(figures::differing(&files()));
     none(scales::differing(&files()));
+}
+
+#[test]
+fn assertions_say_what_broke() {
+    none(assertions::without_message(&files()));
 }
 
 #[test]

@@ -38,8 +38,7 @@ use crate::keys::SeqNo;
 /// hundred times that.
 const MOST_RANGES: usize = 64;
 
-// `used` has a bit for each.
-const _: () = assert!(MOST_RANGES <= 64);
+const _: () = assert!(MOST_RANGES <= 64, "`used` has no bit for some ranges");
 
 /// A walk that passed fewer hidden entries does not report them, because a report takes the commit
 /// lock. The number is small in builds with seeded bugs, so that small stores have ranges.

@@ -56,7 +56,7 @@ pub struct BlockBuilder {
 impl BlockBuilder {
     /// A builder that stores every `restart_interval`-th key whole.
     pub fn new(restart_interval: usize, hash_index: bool) -> Self {
-        assert!(restart_interval >= 1);
+        assert!(restart_interval >= 1, "a block stores no key whole");
         BlockBuilder {
             restart_interval,
             hash_index,
@@ -117,7 +117,7 @@ impl BlockBuilder {
 
     /// Completes the block into `out` (cleared first) and starts the next.
     pub fn finish(&mut self, out: &mut Vec<u8>) {
-        assert!(self.entries > 0);
+        assert!(self.entries > 0, "a block without entries is written");
         let prefix_len =
             common_prefix_len(&self.first_key, &self.last_key).min(usize::from(u16::MAX));
         out.clear();
@@ -555,13 +555,13 @@ impl BlockCursor {
     /// Moves to the next entry, or past the end if there is none.
     #[inline]
     pub fn next(&mut self) -> Result<(), BadBlock> {
-        debug_assert!(self.valid());
+        debug_assert!(self.valid(), "a cursor moves on although it is at no entry");
         self.step()
     }
 
     /// Moves to the previous entry, or past the end if there is none. O(restart interval).
     pub fn prev(&mut self) -> Result<(), BadBlock> {
-        debug_assert!(self.valid());
+        debug_assert!(self.valid(), "a cursor moves on although it is at no entry");
         let current = self.at;
         let mut restart = self.restart;
         while self.block.offset(restart)? >= current {

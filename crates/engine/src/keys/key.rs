@@ -109,14 +109,14 @@ pub fn is_delete(trailer: u64) -> bool {
 /// Packs a trailer.
 #[inline]
 pub fn pack(seq: SeqNo, kind: Kind) -> u64 {
-    debug_assert!(seq <= MAX_SEQ);
+    debug_assert!(seq <= MAX_SEQ, "a sequence number leaves no room for the kind");
     seq << 8 | kind as u64
 }
 
 /// The trailer that sorts before every version visible at `seq`, and after every newer one.
 #[inline]
 pub fn seek_trailer(seq: SeqNo) -> u64 {
-    debug_assert!(seq <= MAX_SEQ);
+    debug_assert!(seq <= MAX_SEQ, "a sequence number leaves no room for the kind");
     seq << 8 | 0xff
 }
 

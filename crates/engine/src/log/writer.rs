@@ -238,7 +238,10 @@ impl PreparedRecord {
         head_bytes: usize,
         body: &[u8],
     ) -> LogResult<PreparedRecord> {
-        debug_assert!((head_bytes + body.len()) as u64 > FRAME_BYTES);
+        debug_assert!(
+            (head_bytes + body.len()) as u64 > FRAME_BYTES,
+            "a record that fits a frame is written ahead"
+        );
         let (head, mut first) = (vec![0; head_bytes], Vec::new());
         let parts = [&head[..], body];
         let mut fragments = Fragments::new(header.id, HEADER_BYTES, &parts);

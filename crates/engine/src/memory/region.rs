@@ -84,7 +84,10 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        debug_assert!(self.base.as_ptr().addr().is_multiple_of(self.align));
+        debug_assert!(
+            self.base.as_ptr().addr().is_multiple_of(self.align),
+            "a region is not aligned as it was asked for"
+        );
         #[cfg(not(miri))]
         // SAFETY: mapped in `map_aligned` with this length, and nobody uses it (obligation 1). A
         // refusal costs memory only.

@@ -586,7 +586,10 @@ impl Arena {
     /// Uninitialised memory of `len` bytes at an address that is a multiple of `align`
     /// (a power of two up to 64). Valid for as long as the arena.
     pub fn alloc(&self, len: usize, align: usize) -> *mut u8 {
-        debug_assert!(align.is_power_of_two() && align <= ALIGN);
+        debug_assert!(
+            align.is_power_of_two() && align <= ALIGN,
+            "a chunk cannot give memory of this alignment"
+        );
         // Sizes are kept multiples of 8, so 8-aligned requests never need padding.
         let len = len.next_multiple_of(8);
         let padded = if align <= 8 { len } else { len + align - 8 };

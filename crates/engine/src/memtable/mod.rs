@@ -159,7 +159,10 @@ impl Memtable {
     /// Inserts one entry. Readers learn of a range delete by [`Memtable::note_range_deletes`].
     #[inline]
     pub fn insert(&self, key: &[u8], trailer: u64, value: &[u8]) {
-        debug_assert!(seq_of(trailer) <= self.announced.max_seq.load(Relaxed));
+        debug_assert!(
+            seq_of(trailer) <= self.announced.max_seq.load(Relaxed),
+            "a version is inserted before its batch is announced"
+        );
         if let Some(filter) = &self.filter {
             filter.add(hash(key));
         }

@@ -481,7 +481,7 @@ impl TableBuilder {
         let sum = xxhash_rust::xxh3::xxh3_64(&self.out[start..]) as u32;
         self.out.extend_from_slice(&sum.to_le_bytes());
         self.out.extend_from_slice(&TABLE_MAGIC.to_le_bytes());
-        debug_assert_eq!(self.out.len() - start, FOOTER_BYTES);
+        debug_assert_eq!(self.out.len() - start, FOOTER_BYTES, "a footer of another size");
         Ok(())
     }
 }

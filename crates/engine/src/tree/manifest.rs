@@ -222,7 +222,7 @@ impl Manifest {
         id: u64,
         state: &StoreState,
     ) -> Result<Manifest> {
-        debug_assert!(state.next_file > number);
+        debug_assert!(state.next_file > number, "a later file may get the number of the manifest");
         let file = storage.create(&manifest_name(number), Category::Manifest)?;
         let made = Manifest::fill(
             Arc::clone(&storage),
@@ -543,7 +543,8 @@ pub(super) fn apply_record(
     Ok(changes)
 }
 
-const _: () = assert!(MIN_ROTATE_BYTES > 2 * FRAME_BYTES);
+const _: () =
+    assert!(MIN_ROTATE_BYTES > 2 * FRAME_BYTES, "a new manifest would be replaced at once");
 
 #[cfg(test)]
 mod tests {

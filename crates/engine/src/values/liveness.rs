@@ -351,7 +351,10 @@ impl Judge<'_> {
         kept.sort_unstable();
         let entry = |(at, cools)| RecordEntry { cools, ..scanned.entries[at as usize] };
         out.entries = kept.into_iter().map(entry).collect();
-        debug_assert!(out.entries.is_sorted_by_key(|entry| entry.stream_offset));
+        debug_assert!(
+            out.entries.is_sorted_by_key(|entry| entry.stream_offset),
+            "the survivors of a group are not in the order of their records"
+        );
         out
     }
 }

@@ -18,7 +18,7 @@ pub(crate) const MOST_ENTRIES: u64 = 4_096;
 /// commits looks at.
 pub(crate) const MOST_OF_A_KIND: u64 = 1_000;
 
-const _: () = assert!(4 * MOST_OF_A_KIND <= MOST_ENTRIES);
+const _: () = assert!(4 * MOST_OF_A_KIND <= MOST_ENTRIES, "four kinds do not fit");
 
 /// The most bytes of a batch that are copied: this takes about 50 us. Records of larger batches are
 /// written without the lock (`apart`, `large`).

@@ -66,7 +66,7 @@ impl Tree {
 /// The last flush of each run after `t` flushes, oldest run first; at most `k`, at least 1. None
 /// after 0 flushes. O(k^2 log t).
 pub(crate) fn ends(tree: Tree, t: u64, k: u64) -> Vec<u64> {
-    assert!(k >= 1);
+    assert!(k >= 1, "a layout without runs");
     if t == 0 {
         return Vec::new();
     }

@@ -38,7 +38,7 @@ impl Extents {
 
     /// Adds a run where there is a hole.
     pub(super) fn insert(&mut self, file_block: u64, run: Run) {
-        debug_assert_eq!(self.hole(file_block, run.count), run.count);
+        debug_assert_eq!(self.hole(file_block, run.count), run.count, "a run covers another");
         if let Some((&first, before)) = self.runs.range_mut(..file_block).next_back()
             && first + before.count == file_block
             && before.start + before.count == run.start

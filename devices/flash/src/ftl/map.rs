@@ -48,7 +48,7 @@ impl Map {
     pub(super) fn assign(&mut self, logical: u32, ppa: Ppa) {
         self.remove(logical);
         let flat = self.geometry.flat(ppa);
-        debug_assert_eq!(self.logical[flat as usize], NONE);
+        debug_assert_eq!(self.logical[flat as usize], NONE, "a page gets two logical pages");
         self.physical[logical as usize] = flat;
         self.logical[flat as usize] = logical;
         self.valid[ppa.block as usize] += 1;

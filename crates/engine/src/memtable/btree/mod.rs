@@ -131,7 +131,7 @@ impl Node {
     /// Inserts into a leaf that covers the target and has room, unless it changed.
     fn insert(&self, version: u64, record: &Record, target: Target<'_>) -> Result<(), Restart> {
         let leaf = self.lock(version)?;
-        debug_assert!(self.covers(target));
+        debug_assert!(self.covers(target), "a key is put into a leaf that does not cover it");
         let at = self.lower_bound(target)?;
         leaf.insert_key(at, record);
         Ok(())
@@ -166,7 +166,7 @@ impl Node {
     }
 
     fn children(&self) -> &Children {
-        debug_assert!(self.level > 0);
+        debug_assert!(self.level > 0, "a leaf is asked for its children");
         let after = std::ptr::from_ref(self).addr() + size_of::<Node>();
         // SAFETY: obligation 5; `Tree::new_node` exposed the allocation and wrote the array.
         unsafe { &*std::ptr::with_exposed_provenance::<Children>(after) }
@@ -251,7 +251,7 @@ impl Locked<'_> {
     fn insert_key(&self, at: usize, record: &Record) {
         let node = self.node;
         let count = node.count();
-        debug_assert!(count < CAP && at <= count);
+        debug_assert!(count < CAP && at <= count, "a key has no room in its leaf");
         for i in (at..count).rev() {
             node.heads[i + 1].store(node.heads[i].load(Relaxed), Relaxed);
             node.keys[i + 1].store(node.keys[i].load(Relaxed), Release);

@@ -239,7 +239,7 @@ impl HistoryReader {
     /// Skips everything up to a sequence number, and syncs it: the caller has a copy of it and
     /// continues from there, so a power loss must not take it back.
     pub(super) fn pass_through(&mut self, seq: SeqNo) -> Result<()> {
-        debug_assert!(self.read.changes.is_empty());
+        debug_assert!(self.read.changes.is_empty(), "changes that were read are passed over");
         // The copy may be newer than the log read so far: it may have other value files, and belong
         // to a history that began since.
         self.read_manifest()?;
