@@ -91,6 +91,14 @@ macro_rules! invariant {
         assert!($holds, $what)
     };
 }
+/// The same where a release has no time for it.
+macro_rules! debug_invariant {
+    ($holds:expr, $what:literal) => {
+        if cfg!(debug_assertions) {
+            invariant!($holds, $what);
+        }
+    };
+}
 /// Lets a test step in at a place of `seeded::Waypoint`.
 #[cfg(feature = "seeded-bugs")]
 macro_rules! reached {

@@ -33,8 +33,8 @@ pub fn panics(work: impl FnOnce()) -> bool {
     panic_of(work).is_some()
 }
 
-/// The message of the panic of `work`.
-fn panic_of(work: impl FnOnce()) -> Option<String> {
+/// The message of the panic of `work`, which is not printed.
+pub fn panic_of(work: impl FnOnce()) -> Option<String> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let usual = std::panic::take_hook();

@@ -7,14 +7,14 @@ use std::sync::atomic::Ordering::*;
 use runstone_policy::shape::Edit;
 use runstone_random::mix64;
 
-use crate::catalog::keyspace::KeyspaceCore;
+use crate::catalog::keyspace::{KeyspaceCore, NextVersion};
 use crate::catalog::{Catalog, ManifestState};
 use crate::error::Result;
 use crate::keys::SeqNo;
 use crate::table::handle::TableHandle;
 use crate::tree::manifest::{Manifest, manifest_name};
 use crate::tree::record::Change;
-use crate::tree::version::{RangeChange, Version};
+use crate::tree::version::RangeChange;
 use crate::values::separation::ValueChanges;
 
 impl Catalog {
@@ -25,14 +25,14 @@ impl Catalog {
         keyspace: &KeyspaceCore,
         edit: &Edit,
         range_deletes: RangeChange<'_>,
-    ) -> Result<Version> {
-        let version = Arc::clone(&keyspace.view.load().version);
-        let shape = version.apply(edit)?;
-        let mut next = version.next(shape, range_deletes, |table| {
+    ) -> Result<NextVersion> {
+        let after = Arc::clone(&keyspace.view.load().version);
+        let shape = after.apply(edit)?;
+        let mut version = after.next(shape, range_deletes, |table| {
             Arc::new(TableHandle::new(Arc::clone(&self.tables), Arc::clone(table)))
         });
-        next.count_memory(&version, &self.tables.cache);
-        Ok(next)
+        version.count_memory(&after, &self.tables.cache);
+        Ok(NextVersion { version, after })
     }
 
     /// Appends changes together with the store's counters.

@@ -132,6 +132,14 @@ pub(crate) struct KeyspaceCore {
 /// A cursor samples about one entry for this many bytes that it shows, as in LevelDB.
 const SAMPLE_BYTES: u64 = 1 << 20;
 
+/// A version that is not in force yet.
+#[derive(Debug)]
+pub(crate) struct NextVersion {
+    pub(crate) version: Version,
+    /// The version that it comes from, and that it replaces.
+    pub(crate) after: Arc<Version>,
+}
+
 impl KeyspaceCore {
     /// The keyspace that the manifest describes, with an empty memtable. The operator, filter
     /// and prefix rule that its options name are looked up among those registered with the store.
@@ -314,10 +322,12 @@ impl KeyspaceCore {
     }
 
     /// Replaces the version, and removes the `flushed` oldest waiting memtables from the view.
-    pub(crate) fn swap_version(&self, version: Version, flushed: usize) {
-        let version = Arc::new(version);
+    pub(crate) fn swap_version(&self, next: NextVersion, flushed: usize) {
+        let version = Arc::new(next.version);
         let _view = self.view_lock.lock();
         let old = self.view.load_full();
+        let is_next = Arc::ptr_eq(&old.version, &next.after);
+        assert!(is_next, "another edit came between an edit and its view (I6)");
         assert!(flushed <= old.immutable.len(), "more memtables are flushed than wait");
         let keep = old.immutable.len() - flushed;
         self.view.store(Arc::new(View {
@@ -332,8 +342,9 @@ impl KeyspaceCore {
 
     /// Lets reads charge tables as changed options say. Called with the manifest lock held.
     pub(crate) fn change_seeks(&self, options: &PolicyOptions) {
-        let version = Version::clone(&self.view.load().version);
-        self.swap_version(version.with_seeks_of(options), 0);
+        let after = Arc::clone(&self.view.load().version);
+        let version = Version::clone(&after).with_seeks_of(options);
+        self.swap_version(NextVersion { version, after }, 0);
     }
 
     /// Puts `fresh` in the place of the active memtable if that is `wanted`, and `filled`, which a

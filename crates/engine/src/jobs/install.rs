@@ -8,7 +8,7 @@ use std::time::Duration;
 use runstone_policy::shape::{Edit, Placement, RunSlot, Shape, Table};
 
 use crate::catalog::Catalog;
-use crate::catalog::keyspace::KeyspaceCore;
+use crate::catalog::keyspace::{KeyspaceCore, NextVersion};
 use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::jobs::output::Written;
@@ -16,7 +16,7 @@ use crate::keys::SeqNo;
 use crate::memtable::Memtable;
 use crate::schedule::Schedule;
 use crate::tree::record::Change;
-use crate::tree::version::{RangeChange, Version};
+use crate::tree::version::RangeChange;
 use crate::values::file::ValueFile;
 use crate::values::layout::ValueEdit;
 use crate::values::separation::ValueChanges;
@@ -115,13 +115,13 @@ impl Installer {
         values.forget_dead_in_others(&keyspace.values.load());
         let edit = make(&keyspace.view.load().version.shape);
         let change = RangeChange { left: range_deletes_left, ..RangeChange::default() };
-        let version = self.catalog.next_version(keyspace, &edit, change)?;
+        let next = self.catalog.next_version(keyspace, &edit, change)?;
         let flushed_seq = manifest.flushed.of(keyspace.id);
         let log_start = manifest.log_start;
         let id = keyspace.id;
         let mut changes = vec![Change::Edit { id, flushed_seq, edit: edit.clone() }];
         changes.extend(values.edits().map(|edit| Change::Values { id, edit: edit.clone() }));
-        let gone = keyspace.files_left_behind(&version);
+        let gone = keyspace.files_left_behind(&next.version);
         changes.extend(gone.iter().map(|number| Change::ValueFileGone { id, number: *number }));
         let values =
             self.catalog.append_with_values(&mut manifest, changes, log_start, vec![values])?;
@@ -132,7 +132,7 @@ impl Installer {
             values.publish(&files, &self.env.metrics);
         }
         reached!(ValuesPublished);
-        self.swap_version(keyspace, version, 0);
+        self.swap_version(keyspace, next, 0);
         if holds {
             // Later readers start from this version or a newer one, so they reach none of those
             // records.
@@ -199,12 +199,12 @@ impl Installer {
             // Before the lock is released: whoever makes the next edit continues from both.
             self.catalog.durable_seq.fetch_max(moment, AcqRel);
         }
-        for ((one, values), version) in flushed.iter().zip(values).zip(versions) {
+        for ((one, values), next) in flushed.iter().zip(values).zip(versions) {
             manifest.flushed.insert(one.keyspace.id, one.memtable.max_seq());
             // Values become visible before the pointers to them.
             let files = one.keyspace.values.load();
             values.publish(&files, &self.env.metrics);
-            self.swap_version(&one.keyspace, version, 1);
+            self.swap_version(&one.keyspace, next, 1);
             let unflushed_from = one.keyspace.unflushed_from();
             files.all().for_each(|store| store.state.lock().note_flushed(unflushed_from));
         }
@@ -267,8 +267,8 @@ impl Installer {
         }
     }
 
-    fn swap_version(&self, keyspace: &Arc<KeyspaceCore>, version: Version, flushed: usize) {
-        keyspace.swap_version(version, flushed);
+    fn swap_version(&self, keyspace: &Arc<KeyspaceCore>, next: NextVersion, flushed: usize) {
+        keyspace.swap_version(next, flushed);
         self.schedule.stir(keyspace.id);
         if flushed > 0 {
             self.catalog.unflushed.remove_if_flushed(keyspace);

@@ -6,6 +6,7 @@ use runstone_policy::drop_guard::{DropGuard, RangeGuard};
 
 use crate::env::Env;
 use crate::jobs::neighbours::Neighbours;
+use crate::jobs::outside::Outside;
 use crate::keys::expiry::expiry_of;
 use crate::keys::{
     Kind, SeqNo, expires, is_operand, is_range_delete, kind_of, range_delete, seq_of,
@@ -19,6 +20,8 @@ pub(crate) struct Liveness {
     points: Vec<SeqNo>,
     /// Says whether a tombstone hides nothing outside the compaction; `None` keeps all tombstones.
     guard: Option<DropGuard>,
+    /// What debug builds compare the guard with.
+    outside: Option<Outside>,
     /// Says the same about range tombstones.
     range_guard: Option<RangeGuard>,
     /// The range deletes that are known to be durable once the outputs are.
@@ -116,6 +119,7 @@ impl Liveness {
         Liveness {
             points,
             guard,
+            outside: None,
             range_guard: None,
             range_deletes: None,
             neighbours: None,
@@ -127,6 +131,11 @@ impl Liveness {
             last_seq: 0,
             range_deletes_left: Vec::new(),
         }
+    }
+
+    /// Compares some of the tombstones that go with the tables around the compaction.
+    pub(crate) fn compared_with(self, outside: Option<Outside>) -> Liveness {
+        Liveness { outside, ..self }
     }
 
     /// Drops what these range deletes hide. With a guard, also drops range tombstones that no
@@ -181,7 +190,7 @@ impl Liveness {
 
     /// Whether nothing outside holds an older version of a key.
     pub(crate) fn is_lowest(&mut self, key: &[u8], seq: SeqNo) -> bool {
-        self.guard.as_mut().is_some_and(|guard| guard.allows(key, seq))
+        may_drop(&mut self.guard, &mut self.outside, key, seq)
     }
 
     /// Decides on a version of the entered key. `value` is read only if the version is a range
@@ -243,8 +252,7 @@ impl Liveness {
 
     /// Whether a delete that replaces a version of the entered key would hide nothing.
     pub(crate) fn may_go(&mut self, seq: SeqNo) -> bool {
-        self.stripe == Some(0)
-            && self.guard.as_mut().is_some_and(|guard| guard.allows(&self.key, seq))
+        self.stripe == Some(0) && may_drop(&mut self.guard, &mut self.outside, &self.key, seq)
     }
 
     fn has_expired(&self, trailer: u64, value: &[u8]) -> bool {
@@ -274,7 +282,7 @@ impl Liveness {
         }
         let spent = (kind_of(trailer) == Kind::Delete as u8 || has_expired)
             && stripe == 0
-            && self.guard.as_mut().is_some_and(|guard| guard.allows(&self.key, seq));
+            && may_drop(&mut self.guard, &mut self.outside, &self.key, seq);
         !spent
     }
 
@@ -306,6 +314,21 @@ impl Liveness {
         let ranges = self.range_deletes.as_ref().filter(|_| !seeded!(CoveredBlocksCopied));
         ranges.is_some_and(|ranges| ranges.over_any(min_key, max_key) > min_seq)
     }
+}
+
+/// Whether the guard shows that nothing outside holds a version of the key older than `seq`.
+fn may_drop(
+    guard: &mut Option<DropGuard>,
+    outside: &mut Option<Outside>,
+    key: &[u8],
+    seq: SeqNo,
+) -> bool {
+    let may = guard.as_mut().is_some_and(|guard| guard.allows(key, seq));
+    debug_invariant!(
+        !may || outside.as_mut().is_none_or(|outside| outside.allows(key, seq)),
+        "a tombstone is dropped above an older version of its key (I4)"
+    );
+    may
 }
 
 /// What a version of an older stripe means for operands above it. `is_hidden`: whether a range

@@ -377,7 +377,7 @@ impl Installer {
                 "put the entries one by one, or change values.gc_pointers",
             ));
         }
-        let version = self.catalog.next_version(keyspace, &edit, RangeChange::default())?;
+        let next = self.catalog.next_version(keyspace, &edit, RangeChange::default())?;
         let start = log_start.unwrap_or(manifest.log_start);
         let change = Change::Edit { id: keyspace.id, flushed_seq: seq, edit };
         self.catalog.append_edit(&mut manifest, vec![change], start)?;
@@ -386,7 +386,7 @@ impl Installer {
             self.catalog.durable_seq.fetch_max(seq, AcqRel);
         }
         manifest.flushed.insert(keyspace.id, seq);
-        keyspace.swap_version(version, 0);
+        keyspace.swap_version(next, 0);
         self.schedule.stir(keyspace.id);
         self.pressure.refresh([keyspace]);
         Ok(())

@@ -13,9 +13,10 @@
 //! - [`load`]: bulk loads, which a caller's thread writes to tables.
 //! - [`prepare`]: prepares what writers will want soon.
 //! - [`output`]: the tables that a flush or a compaction writes; [`liveness`]: which versions stay;
-//!   [`neighbours`]: which versions outside the compaction lie next to them; [`filtering`]: how
-//!   compaction filters change them; [`folding`]: operands of merge operators; [`cutter`]: where a
-//!   table ends; [`copier`]: which blocks are copied whole.
+//!   [`outside`]: what debug builds compare that with; [`neighbours`]: which versions outside the
+//!   compaction lie next to them; [`filtering`]: how compaction filters change them; [`folding`]:
+//!   operands of merge operators; [`cutter`]: where a table ends; [`copier`]: which blocks are
+//!   copied whole.
 //! - [`install`]: makes a finished job part of the tree, with one manifest edit.
 
 pub(crate) mod collection;
@@ -34,6 +35,7 @@ mod liveness;
 pub(crate) mod load;
 mod neighbours;
 pub(crate) mod output;
+mod outside;
 pub(crate) mod prepare;
 pub(crate) mod runner;
 mod search;

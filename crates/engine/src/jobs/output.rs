@@ -534,6 +534,9 @@ impl Writing<'_> {
         let table = builder.finish().inspect_err(|_| {
             tracing::debug!(id, "a table was not finished");
         })?;
+        let is_above = |last: &Arc<Table>| last.max_key < table.min_key;
+        let is_cut = self.written.tables.last().is_none_or(is_above);
+        assert!(is_cut, "a table is cut inside the versions of a key (I2)");
         self.written.tables.push(Arc::new(table));
         Ok(())
     }

@@ -607,8 +607,8 @@ fn make_first_manifest(
         let edit = flush_edit(&spilled.flushes);
         let (flushed, left) = (Some(&spilled.range_deletes), &*spilled.range_deletes_left);
         let change = RangeChange { flushed, left };
-        let version = inner.catalog.next_version(keyspace, &edit, change)?;
-        keyspace.swap_version(version, 0);
+        let next = inner.catalog.next_version(keyspace, &edit, change)?;
+        keyspace.swap_version(next, 0);
         if let Some(last_seq) = last_seq {
             manifest.flushed.insert(*id, last_seq);
         }

@@ -367,7 +367,13 @@ impl IntervalIndex {
             }
             for (at, look) in few.iter().zip(looks.iter().flatten()) {
                 let (min_seq, max_seq) = self.seqs[*at as usize];
-                if best.as_ref().is_some_and(|(found, _)| max_seq < seq_of(found.trailer)) {
+                if let Some((found, _)) = &best
+                    && (max_seq < seq_of(found.trailer) || seeded!(FirstHitInOverlappingLevel))
+                {
+                    debug_invariant!(
+                        self.is_newest(found.trailer, cover, *at, seq),
+                        "a get stops before a table that may hold a newer version (I3)"
+                    );
                     return Ok(best);
                 }
                 if min_seq > seq {
@@ -380,9 +386,6 @@ impl IntervalIndex {
                     let in_vain = hit.is_none() && stats.block_reads > reads;
                     stats.hot |= look.table.charge(in_vain);
                 }
-                if hit.is_some() && seeded!(FirstHitInOverlappingLevel) {
-                    return Ok(hit);
-                }
                 if let Some((found, block)) = hit
                     && best.as_ref().is_none_or(|(old, _)| old.trailer < found.trailer)
                 {
@@ -391,6 +394,14 @@ impl IntervalIndex {
             }
         }
         Ok(best)
+    }
+
+    /// Whether no table of a cover, from the table `from` on, can hold a version that is visible at
+    /// `seq` and newer than one with this trailer.
+    fn is_newest(&self, trailer: u64, cover: &[u32], from: u32, seq: SeqNo) -> bool {
+        let left = cover.iter().skip_while(|at| **at != from);
+        let mut seqs = left.map(|at| self.seqs[*at as usize]);
+        seqs.all(|(min_seq, max_seq)| min_seq > seq || max_seq <= seq_of(trailer))
     }
 }
 

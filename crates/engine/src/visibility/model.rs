@@ -295,18 +295,39 @@ mod tests {
     #[test]
     fn each_seeded_bug_is_found() {
         use crate::seeded::{Bug, with, without_assertions};
-        let works: [(Bug, fn()); 6] = [
-            (Bug::PublishedOutOfOrder, commit_and_look),
-            (Bug::PublishedOutOfOrder, publish_in_order),
-            (Bug::MarkOverwritten, publish_in_order),
-            (Bug::VisitedWhileInside, enter_and_visit),
-            (Bug::SyncNotChecked, || sync_in_groups(false)),
-            (Bug::FailedSyncForgotten, || sync_in_groups(true)),
+        type Work = (Bug, fn(), Option<&'static str>);
+        let works: [Work; 6] = [
+            (Bug::PublishedOutOfOrder, commit_and_look, Some("is published before an earlier one")),
+            (
+                Bug::PublishedOutOfOrder,
+                publish_in_order,
+                Some("is published before an earlier one"),
+            ),
+            (
+                Bug::MarkOverwritten,
+                publish_in_order,
+                Some("mark of a batch that waits is replaced"),
+            ),
+            (Bug::VisitedWhileInside, enter_and_visit, None),
+            (Bug::SyncNotChecked, || sync_in_groups(false), Some("before a sync covered it")),
+            (Bug::FailedSyncForgotten, || sync_in_groups(true), None),
         ];
-        for (bug, work) in works {
-            let find = || without_assertions(|| with(bug, || run(2_000, work)));
-            let outcome = std::panic::catch_unwind(find);
-            assert!(outcome.is_err(), "{bug:?} is not found");
+        for (bug, work, assertion) in works {
+            let find = || with(bug, || run(2_000, work));
+            if let Some(what) = assertion {
+                let said = panic_of(find).unwrap_or_default();
+                assert!(said.contains(what), "{bug:?} is found by another check: {said}");
+            }
+            let said = panic_of(|| without_assertions(find));
+            assert!(said.is_some(), "{bug:?} is not found without the assertion");
         }
+    }
+
+    /// The message of the panic of `work`.
+    #[cfg(feature = "seeded-bugs")]
+    fn panic_of(work: impl FnOnce() + std::panic::UnwindSafe) -> Option<String> {
+        let panic = std::panic::catch_unwind(work).err()?;
+        let text = panic.downcast_ref::<&str>().map(ToString::to_string);
+        Some(text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default())
     }
 }

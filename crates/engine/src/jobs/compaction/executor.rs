@@ -2,6 +2,7 @@
 //! The plan decides where tables are cut. The caller gets each slice when it is done, and installs
 //! its tables.
 
+use std::any::Any;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -25,6 +26,8 @@ use crate::jobs::folding::Folding;
 use crate::jobs::liveness::{Liveness, Past};
 use crate::jobs::neighbours::Neighbours;
 use crate::jobs::output::{KeyRange, Output, Written, write_streams};
+use crate::jobs::outside::Outside;
+use crate::keys::SeqNo;
 use crate::metrics::Counter;
 use crate::pace::pacing::Worker;
 use crate::read::source::{RunIter, Source};
@@ -112,8 +115,8 @@ impl Execution<'_> {
                 }
             }
         };
-        if catch_unwind(AssertUnwindSafe(run_slices)).is_err() {
-            let what = "a part of a compaction panicked";
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(run_slices)) {
+            let what = format!("a part of a compaction panicked: {}", text_of(&*panic));
             self.fail(Error::invalid(what, "report it; the inputs are untouched"));
         }
     }
@@ -160,8 +163,15 @@ impl Execution<'_> {
         let ids = self.compaction.input_ids().collect();
         output.filter = Filter::of(self.keyspace, &ids, self.compaction.output_level);
         output.warmth = self.warmth(&version)?;
+        let seqs = seqs_of(&version, &inputs);
         drop(version);
-        write_streams(sources, range, output, live, &|| self.check(at, worker))
+        let written = write_streams(sources, range, output, live, &|| self.check(at, worker))?;
+        let is_within = |table: &Arc<Table>| seqs.0 <= table.min_seq && table.max_seq <= seqs.1;
+        assert!(
+            written.tables.iter().all(is_within),
+            "a compaction writes a sequence number that no input has (I5)"
+        );
+        Ok(written)
     }
 
     /// How much of the inputs is found in memory.
@@ -231,6 +241,14 @@ impl Execution<'_> {
     }
 }
 
+/// The smallest and the largest sequence number of the inputs.
+fn seqs_of(version: &Version, compaction: &Compaction) -> (SeqNo, SeqNo) {
+    let tables = compaction.input_ids().filter_map(|id| version.handle(id));
+    tables.fold((SeqNo::MAX, 0), |(min_seq, max_seq), table| {
+        (min_seq.min(table.meta().min_seq), max_seq.max(table.meta().max_seq))
+    })
+}
+
 /// Bytes and entries of the inputs.
 pub(super) fn input_size(version: &Version, compaction: &Compaction) -> (u64, u64) {
     let tables = compaction.input_ids().filter_map(|id| version.handle(id));
@@ -279,7 +297,9 @@ impl Execution<'_> {
         };
         let visibility = &self.compactor.visibility;
         let past = Past::now(&self.compactor.catalog.env, visibility);
-        let live = Liveness::new(visibility.points(), Some(guard)).with_past(past);
+        let live = Liveness::new(visibility.points(), Some(guard))
+            .compared_with(Outside::of(&version.shape, &ids))
+            .with_past(past);
         let has_operands = self.keyspace.merging.load().is_used();
         let neighbours = has_operands.then(|| Neighbours::of(version, &ids)).flatten();
         let live = live.with_neighbours(neighbours);
@@ -291,6 +311,12 @@ impl Execution<'_> {
         });
         live.with_range_deletes(version.range_deletes.clone(), range_guard)
     }
+}
+
+/// What a panic said.
+fn text_of(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("without words")
 }
 
 /// Calls `work` on this thread and on `threads - 1` others. If a thread cannot be started, the rest

@@ -61,7 +61,7 @@ use runstone::{
 };
 use runstone_fault_storage::{Fault, FaultKind, SimStorage};
 use runstone_sim::crash::{Crash, count_operations, crash_at, judge, run_until_error};
-use runstone_sim::found::panics;
+use runstone_sim::found::{panic_of, panics};
 use runstone_sim::oracle::Oracle;
 use runstone_sim::workload::{
     Run, cooled, cooled_back, early, generate, keyspaces, logless, options, placed, written_back,
