@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use crate::files::Files;
 
 /// Links of documents lead to a file or folder among `places`, and to a heading of it if they name
-/// one. `section N` after the name of a document, or in a document with numbered sections, is one
-/// of its sections.
+/// one. `section N` or `§N` after the name of a document, or in a document with numbered sections,
+/// is one of its sections.
 pub fn dead(files: &Files, places: &BTreeSet<String>) -> Vec<String> {
     let mut found = Vec::new();
     for (place, text) in files.iter().filter(|(place, _)| place.ends_with(".md")) {
@@ -23,7 +23,9 @@ pub fn dead(files: &Files, places: &BTreeSet<String>) -> Vec<String> {
         for (number, line) in (1..).zip(text.lines()) {
             let dead = sections(line).filter(|(document, section)| {
                 let named = document.and_then(|name| document_of(files, name));
-                named.or_else(|| own(place, text)).is_some_and(|text| !has_section(text, section))
+                // Without a document, numbers like 4.3 are sections of papers.
+                let own = || own(place, text).filter(|_| !section.contains('.'));
+                named.or_else(own).is_some_and(|text| !has_section(text, section))
             });
             found
                 .extend(dead.map(|(_, section)| format!("{place}:{number}: no section {section}")));
@@ -73,19 +75,19 @@ fn slug(line: &str) -> String {
     kept.map(|letter| if letter == ' ' { '-' } else { letter }).collect()
 }
 
-/// Each `section N` of a line, and the document that is named before it.
+/// Each `section N` or `§N` of a line, and the document that is named before it.
 fn sections(line: &str) -> impl Iterator<Item = (Option<&str>, &str)> {
-    let ends = line.match_indices("section ").map(|(at, word)| (at, at + word.len()));
+    let signs = ["section ", "§"].into_iter().flat_map(|sign| line.match_indices(sign));
+    let ends = signs.map(|(at, sign)| (at, at + sign.len()));
     ends.filter_map(|(start, end)| {
-        let digits = line[end..].split(|letter: char| !letter.is_ascii_digit()).next()?;
+        let behind = line[end..].trim_start();
+        let number = behind.split(|letter: char| !(letter.is_ascii_digit() || letter == '.'));
+        let number = number.into_iter().next()?.trim_end_matches('.');
         let before = line[..start].trim_end_matches(['`', '(', ')', ',', ' ', ']']);
         let name = before.ends_with(".md").then(|| {
             before.rsplit(|letter: char| !(letter.is_alphanumeric() || "._-/".contains(letter)))
         });
-        // Sections of papers are numbers like 4.3.
-        let behind = line[end + digits.len()..].strip_prefix('.').unwrap_or("");
-        let is_number = !digits.is_empty() && !behind.starts_with(|at: char| at.is_ascii_digit());
-        is_number.then_some((name.and_then(|mut words| words.next()), digits))
+        (!number.is_empty()).then_some((name.and_then(|mut words| words.next()), number))
     })
 }
 
@@ -104,9 +106,9 @@ fn own<'a>(place: &str, text: &'a str) -> Option<&'a str> {
 fn has_section(text: &str, section: &str) -> bool {
     let is_it = |line: &str| {
         let title = line.strip_prefix('#').map(|rest| rest.trim_start_matches('#').trim_start());
-        title
-            .and_then(|title| title.strip_prefix(section))
-            .is_some_and(|rest| rest.starts_with('.'))
+        title.and_then(|title| title.strip_prefix(section)).is_some_and(|rest| {
+            rest.starts_with(". ") || section.contains('.') && rest.starts_with(' ')
+        })
     };
     text.lines().any(is_it)
 }
@@ -118,23 +120,29 @@ mod tests {
 
     #[test]
     fn what_leads_nowhere_is_found() {
-        let guide = "# Guide\n## 1. What it is\nSee [a](a.md), [b](../b.md#the-second-one) and \
-                     [c](a.md#none).\nAs section 2 says, and section 1.\n```\n[no](link)\n```\n";
+        let guide = "# Guide\n## 1. What it is\n### 2.1 More\nSee [a](a.md), \
+                     [b](../b.md#the-second-one) and [c](a.md#none).\n\
+                     As section 2 says, and section 1.\n```\n[no](link)\n```\n";
         let files = of([
             ("docs/guide.md", guide),
             ("b.md", "# The second, one?\nSee `docs/guide.md` section 1, `guide.md` section 3.\n"),
             ("c.rs", "//! As docs/guide.md section 4 says; section 9 of the paper.\n"),
+            ("d.rs", "//! By b.md §7.4, docs/guide.md §1, docs/guide.md §1.1; HashKV §3.3.2.\n"),
+            ("e.rs", "//! By docs/guide.md §2.1 and `docs/guide.md` § 5.\n"),
         ]);
         let places = ["docs/guide.md", "b.md", "c.rs"].map(str::to_string).into();
         let found = dead(&files, &places);
         assert_eq!(
             found,
             [
-                "docs/guide.md:3: a.md leads nowhere",
-                "docs/guide.md:3: a.md#none leads nowhere",
+                "docs/guide.md:4: a.md leads nowhere",
+                "docs/guide.md:4: a.md#none leads nowhere",
                 "b.md:2: no section 3",
                 "c.rs:1: no section 4",
-                "docs/guide.md:4: no section 2",
+                "d.rs:1: no section 7.4",
+                "d.rs:1: no section 1.1",
+                "docs/guide.md:5: no section 2",
+                "e.rs:1: no section 5",
             ]
         );
     }

@@ -27,6 +27,30 @@ pub fn without_rank(files: &Files) -> Vec<String> {
     named.collect()
 }
 
+/// How comments state an order of locks.
+const ORDERS: [&str; 5] = [
+    "lock order:",
+    "taken before `",
+    "taken after `",
+    "before the commit lock.",
+    "after the commit lock.",
+];
+
+/// The order of locks is stated where it is checked, and nowhere else in the engine.
+pub fn order_elsewhere(files: &Files) -> Vec<String> {
+    let engine = |place: &str| place.starts_with(ENGINE) && !place.starts_with(RANKED);
+    let mut found = Vec::new();
+    for (place, text) in rust(files).filter(|(place, _)| engine(place)) {
+        for (number, line) in (1..).zip(text.lines()) {
+            let line = line.trim_start().to_lowercase();
+            if line.starts_with("//") && ORDERS.iter().any(|order| line.contains(order)) {
+                found.push(format!("{place}:{number}: an order of locks; {RANKED}rank.rs has it"));
+            }
+        }
+    }
+    found
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -52,5 +76,21 @@ mod tests {
             ),
         ];
         assert!(without_rank(&of(good)).is_empty());
+    }
+
+    #[test]
+    fn a_second_order_of_locks_is_found() {
+        let place = "crates/engine/src/write/commit.rs";
+        for bad in ["/// Held by a load. Taken before `large`.", "//! Lock order: a, then b."] {
+            assert_eq!(order_elsewhere(&of([(place, bad)])).len(), 1, "{bad}");
+        }
+        let good = [
+            ("crates/engine/src/sync/ranked.rs", "// Lock order: by rank."),
+            (
+                "crates/engine/src/a.rs",
+                "// Taken before the view.\nlet what = \"lock order: none\";\n",
+            ),
+        ];
+        assert!(order_elsewhere(&of(good)).is_empty());
     }
 }

@@ -95,6 +95,44 @@ pub fn unfinished(files: &Files) -> Vec<String> {
     found
 }
 
+/// Each table of a document has a head: a blank line in a table ends it, and the rows below it
+/// would show as text.
+pub fn tables(files: &Files) -> Vec<String> {
+    let mut found = Vec::new();
+    for (place, text) in files.iter().filter(|(place, _)| place.ends_with(".md")) {
+        let lines: Vec<&str> = text.lines().collect();
+        let is_row = |at: Option<&&str>| at.is_some_and(|line| line.starts_with('|'));
+        let mut is_code = false;
+        for (at, line) in lines.iter().enumerate() {
+            is_code ^= line.trim_start().starts_with("```");
+            let begins = !is_code
+                && line.starts_with('|')
+                && !is_row(at.checked_sub(1).and_then(|before| lines.get(before)));
+            let has_head = lines.get(at + 1).is_some_and(|next| next.starts_with("|-"));
+            if begins && !has_head {
+                found.push(format!("{place}:{}: a table without a head", at + 1));
+            }
+        }
+    }
+    found
+}
+
+/// Documents that say what is essential, and how many lines they may have: whoever adds to one
+/// shortens it elsewhere.
+pub const SHORT: [(&str, usize); 2] = [("ARCHITECTURE.md", 300), ("CHANGELOG.md", 60)];
+
+/// Documents that must be short are.
+pub fn document_lengths(files: &Files, short: &[(&str, usize)]) -> Vec<String> {
+    let mut found = Vec::new();
+    for (place, most) in short {
+        let lines = files.get(*place).map_or(0, |text| text.lines().count());
+        if lines > *most {
+            found.push(format!("{place}: {lines} lines, of at most {most}"));
+        }
+    }
+    found
+}
+
 /// Documents exist and their lines fit. Tables and links are exempt: they cannot be folded.
 pub fn documents(files: &Files, documents: &[&str]) -> Vec<String> {
     let mut found = Vec::new();
@@ -162,6 +200,22 @@ mod tests {
         assert_eq!(unfinished(&of([("a.rs", &text)])), [format!("a.rs:2: {later}")]);
         let silenced = ["#[allow(dead", "_code)]"].concat();
         assert_eq!(unfinished(&of([("a.rs", &silenced)])).len(), 1);
+    }
+
+    #[test]
+    fn a_document_that_grew_is_found() {
+        let (fits, long) = ("word\n".repeat(60), "word\n".repeat(61));
+        let short = [("A.md", 60), ("B.md", 60)];
+        let found = document_lengths(&of([("A.md", &fits), ("B.md", &long)]), &short);
+        assert_eq!(found, ["B.md: 61 lines, of at most 60"]);
+    }
+
+    #[test]
+    fn a_table_that_is_cut_is_found() {
+        let whole = "| a | b |\n|---|---|\n| 1 | 2 |\n| 3 | 4 |\n\n```\n| left | right |\n```\n";
+        assert!(tables(&of([("a.md", whole)])).is_empty());
+        let cut = whole.replace("| 3 |", "\n| 3 |");
+        assert_eq!(tables(&of([("a.md", &cut)])), ["a.md:5: a table without a head"]);
     }
 
     #[test]

@@ -112,6 +112,31 @@ pub fn report(files: &Files, folders: &[&str]) -> String {
     text
 }
 
+/// The document that says how much unsafe code there is.
+const COUNTED: &str = "docs/faults.md";
+
+/// The document's numbers of blocks are those of the sources. It does not say how many lines that
+/// are: they change with every formatting.
+pub fn miscounted(files: &Files) -> Vec<String> {
+    let text = files.get(COUNTED).map_or("", |text| text);
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let counts = ["crates/", "bindings/", "devices/"].map(|folder| (folder, sum(files, folder)));
+    let says = |(folder, count): &(&str, usize)| match count {
+        0 => format!("none in `{folder}`"),
+        1 => format!("1 block in `{folder}`"),
+        count => format!("{count} blocks in `{folder}`"),
+    };
+    let wrong = counts.iter().map(says).filter(|said| !text.contains(said));
+    wrong.map(|said| format!("{COUNTED} does not say \"{said}\"")).collect()
+}
+
+/// Blocks below a folder, outside tests.
+fn sum(files: &Files, folder: &str) -> usize {
+    let is_counted = |place: &str| place.starts_with(folder) && !place.contains("/tests/");
+    let counted = rust(files).filter(|(place, _)| is_counted(place));
+    counted.map(|(_, text)| figures(text).blocks).sum()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -149,5 +174,22 @@ mod tests {
         assert_eq!(figures(&test).blocks, 0);
         let files = of([("a/b.rs", &one), ("c/d.rs", &more)]);
         assert!(report(&files, &["a/"]).ends_with("    1 blocks     1 lines of 1  a/\n\n"));
+    }
+
+    #[test]
+    fn a_number_of_blocks_that_is_out_of_date_is_found() {
+        let text = format!("{}{}", block("fn a() {}"), block("fn b() {}"));
+        let counted = |said: &str| {
+            miscounted(&of([
+                ("crates/a/src/a.rs", &text),
+                ("crates/a/tests/b.rs", &text),
+                ("bindings/c.rs", &block("fn c() {}")),
+                (COUNTED, said),
+            ]))
+        };
+        let right = "There are 2 blocks in `crates/`, 1 block in\n`bindings/`, none in `devices/`.";
+        assert_eq!(counted(right), [""; 0]);
+        let found = counted(&right.replace("2 blocks", "3 blocks"));
+        assert_eq!(found, ["docs/faults.md does not say \"2 blocks in `crates/`\""]);
     }
 }

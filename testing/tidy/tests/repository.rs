@@ -35,6 +35,7 @@ fn links_lead_somewhere() {
 #[test]
 fn locks_have_ranks() {
     none(locks::without_rank(&files()));
+    none(locks::order_elsewhere(&files()));
 }
 
 #[test]
@@ -71,6 +72,11 @@ fn unsafe_code_is_where_it_is_listed() {
 }
 
 #[test]
+fn unsafe_code_is_counted() {
+    none(unsafety::miscounted(&files()));
+}
+
+#[test]
 fn dependencies_run_one_way() {
     none(crates::dependencies(&files(), &crates::EDGES));
 }
@@ -88,6 +94,8 @@ fn nothing_is_left_unfinished() {
 #[test]
 fn documents_exist_and_their_lines_fit() {
     none(style::documents(&files(), &style::DOCUMENTS));
+    none(style::tables(&files()));
+    none(style::document_lengths(&files(), &style::SHORT));
 }
 
 #[test]

@@ -51,7 +51,7 @@ pub(super) struct OpenList {
     open: Mutex<rank::OpenFiles, Vec<Weak<PooledFile>>>,
 }
 
-/// Opens and closes the files of a store. Lock order: the names, then the list.
+/// Opens and closes the files of a store.
 #[derive(Debug)]
 pub(super) struct OpenFiles {
     storage: Arc<dyn Storage>,

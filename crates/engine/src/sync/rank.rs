@@ -1,4 +1,5 @@
-//! The order of the engine's locks, which is stated only here: a thread that holds a lock takes
+//! The order of the engine's locks. ARCHITECTURE.md names its groups; the locks themselves are
+//! ordered only here: a thread that holds a lock takes
 //! only locks that come later in this list. Three groups follow each other: what a call, a job or a
 //! commit holds while it works; what the store, its schedule and its pressure hold for a step; and
 //! leaves, which guard a few words.

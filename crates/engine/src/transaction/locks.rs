@@ -15,8 +15,6 @@
 //!    transaction that takes a lock first takes it, and then looks for ranges over it. So one of
 //!    the two sees the other: the commit fails, or the newcomer waits until the deletes are
 //!    visible.
-//!
-//! Lock order: a shard, then the notes. The ranges have no part in this order.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ops::Bound;

@@ -11,7 +11,7 @@
 //!            9 value file gone: keyspace id, number   (layout, edit: `values/layout.rs`)
 //!            a record without changes is a seal; trims and plans are drawn in `pending`
 //!            10 log: synced seq, next keyspace id
-//!            11 history: id u64, count, (earlier id u64, last common seq)*
+//!            11 history: id u64, count, (earlier id u64, last common seq)*, file u64
 //!            12 no log: (nothing)
 //! table      := id | min key | max key | bytes | entries | tombstones | min seq | max seq
 //!               | filter bits | prefix count | prefixes | sketch | range deletes | expiries

@@ -81,7 +81,7 @@ pub(crate) struct ValueFile {
     segments: Box<[ArcSwap<SegmentList>]>,
     /// The index of the cold stream among the groups.
     pub(crate) cold: Option<u32>,
-    /// Values that were appended before their writes were logged. Taken before `state`.
+    /// Values that were appended before their writes were logged.
     pub(crate) early: Mutex<rank::EarlyValues, Early>,
     /// The segments of `early`, as readers see them.
     pub(super) shown: RwLock<rank::ShownEarly, Shown>,

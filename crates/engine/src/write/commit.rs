@@ -98,10 +98,10 @@ pub(crate) struct Committer {
     pub(super) large: Mutex<rank::Large, ()>,
     /// Held by a writer that takes the commit lock for a batch that is not noted (`recent`), until
     /// it has the commit lock. Held too by a conditional commit that has to check often because of
-    /// such batches. Taken after `large` and before the commit lock.
+    /// such batches.
     pub(super) unnoted: Mutex<rank::Unnoted, ()>,
     /// Held while a bulk load has a sequence number that is not published: only one load is under
-    /// way. Taken before the commit lock.
+    /// way.
     pub(super) loading: Mutex<rank::Loading, ()>,
     pub(crate) generations: Generations,
     /// The value files with early values that a sync of the log must sync first.

@@ -107,7 +107,7 @@ fn write_again(storage: &dyn Storage, operations: &[Replayed]) {
     }
 }
 
-/// Replays the records by the rules of docs/formats.md §5 and ARCHITECTURE.md §7.4.
+/// Replays the records by the rules of docs/formats.md section 5.
 fn second_opinion(records: &[Part<'_>]) -> Said {
     let mut operations: Vec<Replayed> = Vec::new();
     // The first record of the current segment, which is the first that may lie after a gap.
