@@ -8,6 +8,7 @@ mod flash;
 mod log;
 mod manifest;
 mod newer;
+mod options;
 mod table;
 mod values;
 
