@@ -1,6 +1,7 @@
 //! Stores of each release are opened (P11): the samples in `samples/RELEASE/`, each a store or
-//! device as that release wrote it, with a hash of its contents in `samples/golden.txt`. Samples
-//! are never made again; `SAMPLES=RELEASE` adds those of a release (CONTRIBUTING.md).
+//! device as that release wrote it, with hashes of its contents and of its bytes in
+//! `samples/golden.txt`. Samples are never made again; `SAMPLES=RELEASE` adds those of a release
+//! (CONTRIBUTING.md).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -25,25 +26,38 @@ fn directory() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/samples")
 }
 
-/// Place (`0.1/plain`), hash and number of entries.
-fn golden() -> BTreeMap<String, (u64, usize)> {
+/// What must be found in a sample.
+struct Golden {
+    /// Hash of all entries.
+    state: u64,
+    entries: usize,
+    /// Hash of the sample's file.
+    bytes: u64,
+}
+
+/// By place (`0.1/plain`).
+fn golden() -> BTreeMap<String, Golden> {
     let text = fs::read_to_string(directory().join("golden.txt")).expect("committed");
+    let hash = |word: &str| u64::from_str_radix(word, 16).expect("a hash");
     let line = |line: &str| {
-        let mut words = line.split_whitespace();
-        let place = words.next().expect("a place").to_string();
-        let hash = u64::from_str_radix(words.next().expect("a hash"), 16).expect("a hash");
-        (place, (hash, words.next().expect("entries").parse().expect("entries")))
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [place, state, entries, bytes] = words[..] else { panic!("four words: {line}") };
+        let entries = entries.parse().expect("entries");
+        (place.to_string(), Golden { state: hash(state), entries, bytes: hash(bytes) })
     };
     text.lines().filter(|line| !line.starts_with('#')).map(line).collect()
 }
 
+/// The samples, as they were committed.
 fn samples() -> Vec<(String, Files)> {
-    let read = |place: String| {
+    let read = |(place, golden): (String, Golden)| {
         let bytes = fs::read(directory().join(&place).with_extension("sample"));
         let bytes = bytes.unwrap_or_else(|error| panic!("{place}: {error}"));
+        let is_same = xxh3_64(&bytes) == golden.bytes;
+        assert!(is_same, "{place} was changed: {:016x}; users have the old one", xxh3_64(&bytes));
         (place, decode(&bytes))
     };
-    golden().into_keys().map(read).collect()
+    golden().into_iter().map(read).collect()
 }
 
 fn hash_of(state: &State) -> u64 {
@@ -156,7 +170,8 @@ fn every_sample_opens_and_goes_on() {
     for (place, files) in samples() {
         let mut opened = open(&files).unwrap_or_else(|error| panic!("{place}: {error}"));
         let mut state = read(&mut opened).unwrap_or_else(|error| panic!("{place}: {error}"));
-        assert_eq!((hash_of(&state), state.len()), golden[&place], "{place}");
+        let Golden { state: hash, entries, .. } = golden[&place];
+        assert_eq!((hash_of(&state), state.len()), (hash, entries), "{place}");
         go_on(&mut opened, &mut state);
     }
 }
@@ -255,16 +270,20 @@ fn add(release: &str) {
     let place = directory().join(release);
     fs::create_dir_all(&place).expect("writable");
     let mut lines = fs::read_to_string(directory().join("golden.txt")).unwrap_or_else(|_| {
-        "# place, hash of all entries, entries; written with SAMPLES, see CONTRIBUTING.md\n".into()
+        "# place, hash of all entries, entries, hash of the file; written with SAMPLES, see \
+         CONTRIBUTING.md\n"
+            .into()
     });
     for sample in made() {
         let file = place.join(sample.name).with_extension("sample");
         if file.exists() {
             continue;
         }
-        fs::write(file, encode(&sample.files)).expect("writable");
+        let bytes = encode(&sample.files);
         let (name, hash, entries) = (sample.name, hash_of(&sample.state), sample.state.len());
-        lines.push_str(&format!("{release}/{name} {hash:016x} {entries}\n"));
+        let of_bytes = xxh3_64(&bytes);
+        fs::write(file, bytes).expect("writable");
+        lines.push_str(&format!("{release}/{name} {hash:016x} {entries} {of_bytes:016x}\n"));
     }
     fs::write(directory().join("golden.txt"), lines).expect("writable");
 }
