@@ -262,8 +262,7 @@ fn formats(images: &Images) -> BTreeSet<u8> {
 }
 
 /// The option can be given to a device that has values, and taken back. Its values stay where they
-/// are, and readers find them. A device that never had it keeps the format that older releases
-/// read.
+/// are, and readers find them.
 #[test]
 fn values_stay_where_they_are_when_the_option_changes() {
     let images = Images::default();
@@ -281,7 +280,6 @@ fn values_stay_where_they_are_when_the_option_changes() {
     };
     write(&mut device, 0);
     assert_eq!(device.verify().unwrap().values, 0);
-    assert_eq!(formats(&images), [1].into());
     for (turn, values) in
         [(1, ValuePlacement::Groups), (2, ValuePlacement::Inline), (3, ValuePlacement::Groups)]
     {
@@ -293,13 +291,26 @@ fn values_stay_where_they_are_when_the_option_changes() {
         assert_eq!(is_more, values == ValuePlacement::Groups);
     }
     drop(device);
-    assert!(formats(&images).contains(&2));
+    assert_eq!(formats(&images), [1].into(), "one form, with separated values and without");
     let error = images.open(Some(options(ValuePlacement::Log))).unwrap_err();
     let text = error.to_string();
     assert!(text.contains("in groups; open it as it is"), "{text}");
     let mut device = images.open(None).unwrap();
     assert_eq!(device.options().values, ValuePlacement::Groups, "a device keeps its options");
     expect(&mut device, &state);
+}
+
+/// Options are kept in checkpoints, and the next one may be far away.
+#[test]
+fn the_option_stays_after_the_first_flush() {
+    let images = Images::default();
+    drop(images.create(&options(ValuePlacement::Inline)));
+    let mut device = images.open(Some(options(ValuePlacement::Groups))).unwrap();
+    device.put(&key(1), &value(1, 0)).unwrap();
+    device.flush().unwrap();
+    drop(device);
+    let device = images.open(None).unwrap();
+    assert_eq!(device.options().values, ValuePlacement::Groups);
 }
 
 #[test]

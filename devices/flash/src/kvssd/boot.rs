@@ -67,7 +67,6 @@ impl Scan {
 struct Checkpoint {
     pages: Vec<u32>,
     options: KvSsdOptions,
-    is_apart: bool,
     commit: Commit,
 }
 
@@ -90,13 +89,13 @@ pub(super) fn open(
     let durability = newest.options.durability;
     let mut tree = Tree::default();
     tree.apply(&newest.commit)?;
+    let apart_from = newest.options.apart_from();
     let oldest_txn = checkpoints.first().map_or(0, |checkpoint| checkpoint.commit.txn);
     let live_journal = replay(&mut space, &scan.journal, &mut tree, oldest_txn)?;
     let options = options.unwrap_or_else(|| as_found(newest.options.clone(), &tree));
     let options = KvSsdOptions { durability, ..options };
     options.check(&geometry)?;
     let group_count = group_count(&options, &tree, &geometry)?;
-    let is_apart = newest.is_apart || tree.group_count().is_some();
     let (capacitor, saved) = Capacitor::open(side)?;
     let mut catalog = Catalog::new(space, options);
     (tree.bands, tree.max_key_bytes) = (catalog.tree.bands, catalog.tree.max_key_bytes);
@@ -107,7 +106,7 @@ pub(super) fn open(
     let numbers = scan.checkpoints.iter().map(|found| found.tag.owner);
     let last_number = numbers.max().unwrap_or(0);
     let checkpoints = checkpoints.into_iter().map(|one| (one.commit.txn, one.pages)).collect();
-    catalog.history = History { journal: live_journal, checkpoints, last_number, is_apart };
+    catalog.history = History { journal: live_journal, checkpoints, last_number, apart_from };
     for (page, page_type) in catalog.history.pages() {
         hold(&mut catalog.space, page, 1, page_type);
     }
@@ -373,8 +372,8 @@ fn load_checkpoint(space: &mut Space, pages: &BTreeMap<u32, Found>) -> Result<Op
             page_count = journal::checkpoint_pages(&bytes)?;
         }
     }
-    let (options, is_apart, commit) = journal::decode_checkpoint(&bytes)?;
-    Ok(Some(Checkpoint { pages: numbers, options, is_apart, commit }))
+    let (options, commit) = journal::decode_checkpoint(&bytes)?;
+    Ok(Some(Checkpoint { pages: numbers, options, commit }))
 }
 
 /// Applies the commits that follow the last one in the tree. Returns all that are newer than

@@ -314,7 +314,7 @@ impl KvSsdOptions {
     }
 
     /// Encodes the options for a checkpoint.
-    pub(super) fn encode(&self, has_values: bool, bytes: &mut Vec<u8>) {
+    pub(super) fn encode(&self, bytes: &mut Vec<u8>) {
         let filters = FilterAllocation::ALL.iter().position(|one| *one == self.filters);
         bytes.extend_from_slice(&[
             self.placement as u8
@@ -335,21 +335,18 @@ impl KvSsdOptions {
         numbers.iter().for_each(|number| bytes.extend_from_slice(&number.to_le_bytes()));
         bytes.extend_from_slice(&(self.policy.len() as u16).to_le_bytes());
         bytes.extend_from_slice(self.policy.as_bytes());
-        bytes.push(cuts_code(self.cuts).unwrap_or(0));
-        if has_values {
-            bytes.push(self.values as u8);
-            bytes.extend_from_slice(&self.values_from.to_le_bytes());
-        }
+        bytes.extend_from_slice(&[cuts_code(self.cuts).unwrap_or(0), self.values as u8]);
+        bytes.extend_from_slice(&self.values_from.to_le_bytes());
     }
 
-    pub(super) fn decode(has_values: bool, rest: &mut Rest<'_>) -> Option<KvSsdOptions> {
+    pub(super) fn decode(rest: &mut Rest<'_>) -> Option<KvSsdOptions> {
         let [first, threshold, durability, percent] = rest.array()?;
         let form = (first >> FORM_SHIFT) & ((1 << (FILTERS_SHIFT - FORM_SHIFT)) - 1);
         let placement = first & ((1 << FORM_SHIFT) - 1);
         let forms = [Form::Remap, Form::Delay, Form::Append];
         let placements = [Placement::PerTable, Placement::Mixed, Placement::PerLevel];
         let durabilities = [Durability::Capacitor, Durability::Log];
-        let mut options = KvSsdOptions {
+        Some(KvSsdOptions {
             placement: *placements.get(usize::from(placement))?,
             form: *forms.get(usize::from(form))?,
             filters: *FilterAllocation::ALL.get(usize::from(first >> FILTERS_SHIFT))?,
@@ -364,14 +361,9 @@ impl KvSsdOptions {
             wear_gap: rest.u32()?,
             policy: rest.text()?,
             cuts: *CUTS.get(usize::from(rest.array::<1>()?[0]))?,
-            ..KvSsdOptions::default()
-        };
-        if has_values {
-            let [values] = rest.array()?;
-            options.values = *ValuePlacement::ALL.get(usize::from(values))?;
-            options.values_from = rest.u32()?;
-        }
-        Some(options)
+            values: *ValuePlacement::ALL.get(usize::from(rest.array::<1>()?[0]))?,
+            values_from: rest.u32()?,
+        })
     }
 }
 

@@ -274,8 +274,7 @@ fn newest_checkpoint(image: &Image<'_>) -> (Tree, bool) {
     let bytes: Vec<u8> = of_it.flat_map(|(_, page)| page.data).copied().collect();
     let mut header = at(&bytes, 0);
     assert_eq!(header.take(4), b"RCKP");
-    let format = header.u32();
-    assert!(matches!(format, 1 | 2));
+    assert_eq!(header.u32(), 1);
     let len = header.u32() as usize;
     assert!(bytes[len..].iter().all(|byte| *byte == 0));
     let mut body = Bytes(&bytes[12..len]);
@@ -283,11 +282,8 @@ fn newest_checkpoint(image: &Image<'_>) -> (Tree, bool) {
     let _over_provision = body.u8();
     let _numbers = [(); 6].map(|()| body.u32());
     let (_policy, cuts) = (short(&mut body), body.u8());
-    assert!(placement <= 2 && durability <= 1 && cuts <= 2);
-    if format == 2 {
-        let (values, _values_from) = (body.u8(), body.u32());
-        assert!(values <= 2);
-    }
+    let (values, _values_from) = (body.u8(), body.u32());
+    assert!(placement <= 2 && durability <= 1 && cuts <= 2 && values <= 2);
     let mut tree = Tree::default();
     tree.apply(&mut body);
     assert!(body.is_empty());

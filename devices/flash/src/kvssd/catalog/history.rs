@@ -22,10 +22,9 @@ pub(crate) struct History {
     pub(crate) checkpoints: VecDeque<(u64, Vec<u32>)>,
     /// Largest number of a checkpoint ever used.
     pub(crate) last_number: u64,
-    /// Whether the newest checkpoint has the format of devices with separated values. Once
-    /// checkpoints have it, they keep it: a pointer may stay in pages that remapping shares, long
-    /// after its value is gone.
-    pub(crate) is_apart: bool,
+    /// The size from which the options of the newest checkpoint separate values. A flush with
+    /// others saves them first, so that an open without options goes on with them.
+    pub(crate) apart_from: Option<usize>,
 }
 
 impl History {
@@ -49,13 +48,12 @@ impl History {
         options: &KvSsdOptions,
         tree: &Tree,
     ) -> Result<()> {
-        let is_apart = self.is_apart || options.apart_from().is_some();
-        let pages = self.program(space, options, is_apart, &tree.snapshot());
+        let pages = self.program(space, options, &tree.snapshot());
         if pages.is_err() {
             space.give_up();
         }
         self.checkpoints.push_back((tree.txn, pages?));
-        self.is_apart = is_apart;
+        self.apart_from = options.apart_from();
         if self.checkpoints.len() > KEPT_CHECKPOINTS {
             let old = self.checkpoints.pop_front();
             old.into_iter().flat_map(|(_, pages)| pages).for_each(|page| space.release(page, 1));
@@ -73,11 +71,10 @@ impl History {
         &mut self,
         space: &mut Space,
         options: &KvSsdOptions,
-        is_apart: bool,
         saved: &Commit,
     ) -> Result<Vec<u32>> {
         let page_bytes = space.page_bytes();
-        let bytes = journal::encode_checkpoint(options, is_apart, saved, page_bytes);
+        let bytes = journal::encode_checkpoint(options, saved, page_bytes);
         self.last_number += 1;
         space.cause = Cause::Checkpoint;
         let mut pages = Vec::new();

@@ -21,7 +21,7 @@ pub(crate) fn flush(catalog: &mut Catalog, memtable: &Memtable) -> Result<()> {
     if !make_room(catalog, blocks)? {
         return Err(full(catalog));
     }
-    if catalog.options.apart_from().is_some() && !catalog.history.is_apart {
+    if catalog.options.apart_from().is_some_and(|from| catalog.history.apart_from != Some(from)) {
         catalog.checkpoint()?;
     }
     catalog.transact(Cause::Flush, |catalog| write(catalog, memtable))?;

@@ -6,8 +6,7 @@
 //! checkpoint, cut into pages: magic u32 | format u32 | length u32 | options | commit | zeros
 //! options: placement u8 | threshold u8 | durability u8 | over-provision u8 | memtable_pages u32
 //!          level1_pages u32 | size_ratio u32 | l0_trigger u32 | checkpoint_commits u32
-//!          wear_gap u32 | policy: length u16, name | cuts u8
-//!          from format 2 on: values u8 | values_from u32
+//!          wear_gap u32 | policy: length u16, name | cuts u8 | values u8 | values_from u32
 //! commit: txn u64 | next_table_id u64 | flushed_seq u64 | last_seq u64 | last_level u32
 //!         counts u32: cursors, removed, moved, added | these
 //!         with separated values: group_count u8 | count u32 | emptied | count u32 | value pages
@@ -18,9 +17,6 @@
 //! emptied: first page u32 | page count u32
 //! value page: page u32 | page_count u16 | group u8 | start count u16 | starts u64 each
 //! ```
-//!
-//! A device without separated values has format 1. A device that has them, or will have them, gets
-//! format 2 before it separates its first value, so that older releases refuse it.
 //!
 //! The checksum is that of the page, in its spare bytes.
 
@@ -33,10 +29,8 @@ use crate::rest::Rest;
 
 const JOURNAL_MAGIC: u32 = 0x4c4e_4a52; // "RJNL"
 const CHECKPOINT_MAGIC: u32 = 0x504b_4352; // "RCKP"
-/// Formats of a device: without and with separated values. The second is the newest that this
-/// release understands.
-const FORMAT_INLINE: u32 = 1;
-const FORMAT: u32 = 2;
+/// The format of a device.
+const FORMAT: u32 = 1;
 const JOURNAL_HEADER_BYTES: usize = 8;
 const CHECKPOINT_HEADER_BYTES: usize = 12;
 const NODE_BYTES: usize = 54;
@@ -73,20 +67,17 @@ pub(crate) fn decode_commit(bytes: &[u8]) -> Result<Commit> {
     decode().ok_or_else(why)
 }
 
-/// The pages of a checkpoint. With `is_apart` they have the format of devices with separated
-/// values.
+/// The pages of a checkpoint.
 pub(crate) fn encode_checkpoint(
     options: &KvSsdOptions,
-    is_apart: bool,
     commit: &Commit,
     page_bytes: usize,
 ) -> Vec<u8> {
     let mut bytes = vec![0; CHECKPOINT_HEADER_BYTES];
-    let format = if is_apart { FORMAT } else { FORMAT_INLINE };
-    options.encode(is_apart, &mut bytes);
+    options.encode(&mut bytes);
     put_commit(commit, &mut bytes);
     let len = bytes.len() as u32;
-    let header = [CHECKPOINT_MAGIC, format, len];
+    let header = [CHECKPOINT_MAGIC, FORMAT, len];
     for (word, place) in header.iter().zip(bytes.chunks_exact_mut(4)) {
         place.copy_from_slice(&word.to_le_bytes());
     }
@@ -103,22 +94,21 @@ pub(crate) fn checkpoint_pages(first: &[u8]) -> Result<usize> {
     if magic != CHECKPOINT_MAGIC {
         return Err(corrupt());
     }
-    if !(FORMAT_INLINE..=FORMAT).contains(&format) {
+    if format != FORMAT {
         return Err(Error::NewerFormat { found: format, supported: FORMAT });
     }
     Ok((len as usize).div_ceil(first.len().max(1)))
 }
 
-/// Decodes a whole checkpoint. Also returns whether it belongs to a device with separated values.
-pub(crate) fn decode_checkpoint(bytes: &[u8]) -> Result<(KvSsdOptions, bool, Commit)> {
+/// Decodes a whole checkpoint.
+pub(crate) fn decode_checkpoint(bytes: &[u8]) -> Result<(KvSsdOptions, Commit)> {
     let decode = || {
         let mut rest = Rest(bytes);
-        let (_, format, len) = (rest.u32()?, rest.u32()?, rest.u32()?);
+        let (_, _, len) = (rest.u32()?, rest.u32()?, rest.u32()?);
         let mut rest = Rest(bytes.get(CHECKPOINT_HEADER_BYTES..len as usize)?);
-        let is_apart = format > FORMAT_INLINE;
-        let options = KvSsdOptions::decode(is_apart, &mut rest)?;
+        let options = KvSsdOptions::decode(&mut rest)?;
         let commit = take_commit(&mut rest)?;
-        rest.0.is_empty().then_some((options, is_apart, commit))
+        rest.0.is_empty().then_some((options, commit))
     };
     let why = || Error::Corrupt { what: "checkpoint", why: "its layout".into() };
     decode().ok_or_else(why)
@@ -307,19 +297,18 @@ mod tests {
         assert_eq!(decode_commit(&encode_commit(&apart(), 512).unwrap()).unwrap(), apart());
         assert!(encode_commit(&commit(), 100).is_none());
         let options = KvSsdOptions { threshold: 4, ..KvSsdOptions::nlsm() };
-        let pages = encode_checkpoint(&options, false, &commit(), 64);
+        let pages = encode_checkpoint(&options, &commit(), 64);
         assert_eq!(checkpoint_pages(&pages[..64]).unwrap() * 64, pages.len());
-        assert_eq!(decode_checkpoint(&pages).unwrap(), (options, false, commit()));
-        assert_eq!(pages[4..8], FORMAT_INLINE.to_le_bytes());
+        assert_eq!(decode_checkpoint(&pages).unwrap(), (options, commit()));
         let options = KvSsdOptions {
             values: ValuePlacement::Groups,
             values_from: 77,
             ..KvSsdOptions::default()
         };
-        let pages = encode_checkpoint(&options, true, &apart(), 64);
-        assert_eq!(decode_checkpoint(&pages).unwrap(), (options, true, apart()));
+        let pages = encode_checkpoint(&options, &apart(), 64);
+        assert_eq!(decode_checkpoint(&pages).unwrap(), (options, apart()));
         assert_eq!(pages[4..8], FORMAT.to_le_bytes());
-        for format in [0, 9] {
+        for format in [0, 2] {
             let mut newer = pages.clone();
             newer[4] = format;
             let error = checkpoint_pages(&newer[..64]).err();
@@ -332,13 +321,16 @@ mod tests {
     fn checkpoints_say_where_tables_are_cut() {
         let cuts = Partitioner::GroupedGlobalRange;
         let options = KvSsdOptions { cuts, ..KvSsdOptions::default() };
-        let pages = encode_checkpoint(&options, false, &commit(), 512);
-        assert_eq!(decode_checkpoint(&pages).unwrap(), (options.clone(), false, commit()));
-        let mut unknown = pages;
+        let pages = encode_checkpoint(&options, &commit(), 512);
+        assert_eq!(decode_checkpoint(&pages).unwrap(), (options.clone(), commit()));
         let mut encoded = Vec::new();
-        options.encode(false, &mut encoded);
-        unknown[CHECKPOINT_HEADER_BYTES + encoded.len() - 1] = 3;
-        assert!(decode_checkpoint(&unknown).is_err());
+        options.encode(&mut encoded);
+        // Where tables are cut, and where values are placed; their least size is behind these.
+        for (place, code) in [(6, 3), (5, 3)] {
+            let mut unknown = pages.clone();
+            unknown[CHECKPOINT_HEADER_BYTES + encoded.len() - place] = code;
+            assert!(decode_checkpoint(&unknown).is_err());
+        }
     }
 
     /// Without the checksum of the page, no byte makes the decoders panic or allocate much.
@@ -347,7 +339,7 @@ mod tests {
         let page = encode_commit(&apart(), 512).unwrap();
         let cuts = Partitioner::GlobalRange;
         let options = KvSsdOptions { cuts, ..KvSsdOptions::default() };
-        let pages = encode_checkpoint(&options, true, &apart(), 512);
+        let pages = encode_checkpoint(&options, &apart(), 512);
         for at in 0..512 {
             for changed in [0, 1, 0x7f, 0xff] {
                 let (mut one, mut two) = (page.clone(), pages.clone());
