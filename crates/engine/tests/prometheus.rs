@@ -1,6 +1,7 @@
 //! The text for Prometheus, held against the rules of `promtool check metrics`: by a checker of
 //! our own, and by promtool itself where it is installed: Debian's package `prometheus`, or
-//! `go install github.com/prometheus/prometheus/cmd/promtool@v0.316.0`.
+//! `go install github.com/prometheus/prometheus/cmd/promtool@v0.316.0`. Hosted CI installs it, and
+//! there a test without it fails.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
@@ -122,13 +123,23 @@ fn check(text: &str) -> Vec<String> {
     wrong
 }
 
+/// Says that a check was left out. Hosted CI must leave nothing out, and sets the variable.
+fn without_promtool(what: &str) {
+    let is_needed = std::env::var_os("RUNSTONE_NEEDS_PROMTOOL").is_some();
+    assert!(!is_needed, "promtool is not installed: ci.yml should install it for {what}");
+    eprintln!("promtool is not installed: {what} was not run");
+}
+
 /// `None` where promtool is not installed.
 fn promtool(text: &str) -> Option<String> {
     let (input, output) = (Stdio::piped(), Stdio::piped());
     let mut command = Command::new("promtool");
     let command = command.args(["check", "metrics"]).stdin(input).stderr(output);
     let mut child = match command.stdout(Stdio::null()).spawn() {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            without_promtool("check metrics");
+            return None;
+        }
         spawned => spawned.expect("promtool starts"),
     };
     let mut stdin = child.stdin.take().expect("a pipe");
@@ -246,7 +257,7 @@ fn alerts_fire() {
     for what in [["check", "rules", "alerts.yml"], ["test", "rules", "alerts_test.yml"]] {
         match Command::new("promtool").args(what).current_dir(folder).output() {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                eprintln!("promtool is not installed: {} was not run", what.join(" "));
+                without_promtool(&what.join(" "));
             }
             ran => {
                 let ran = ran.expect("promtool starts");
