@@ -13,6 +13,8 @@ use runstone_policy::prefix::{PrefixError, PrefixRule};
 use runstone_policy::registry;
 use runstone_policy::shape::Shape;
 use runstone_policy::units::Tenths;
+use serde::de::value::Error as ValueError;
+use serde::de::{Error as _, IntoDeserializer};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::callbacks::merge_operator::check_built_in;
@@ -55,13 +57,20 @@ fn one_or_many<'de, D: Deserializer<'de>>(
     #[derive(Deserialize)]
     #[serde(untagged, expecting = "none, lz4 or zstd, or a list of them")]
     enum Codecs {
-        One(Compression),
-        Many(Vec<Compression>),
+        One(String),
+        Many(Vec<String>),
     }
-    Ok(match Codecs::deserialize(from)? {
-        Codecs::One(codec) => vec![codec],
-        Codecs::Many(codecs) => codecs,
-    })
+    let codec = |name: &String| {
+        Compression::deserialize(name.as_str().into_deserializer()).map_err(|_: ValueError| {
+            let near = registry::suggest(&registry::nearest(name, &["none", "lz4", "zstd"]));
+            let what = "one of none, lz4 or zstd, or a list of them";
+            D::Error::custom(format!("unknown codec `{name}`, expected {what}{near}"))
+        })
+    };
+    match Codecs::deserialize(from)? {
+        Codecs::One(one) => Ok(vec![codec(&one)?]),
+        Codecs::Many(many) => many.iter().map(codec).collect(),
+    }
 }
 
 /// Ten thousand years.
@@ -357,10 +366,13 @@ pub(crate) fn said(error: &toml::de::Error) -> String {
     format!("{}{}", message.trim(), meant(&message))
 }
 
-/// The known name that is nearest to an unknown one, from a message that quotes it and then them.
+/// The known name or value that is nearest to an unknown one, from a message that quotes it and
+/// then them. What the user wrote comes before, and may say anything.
 fn meant(message: &str) -> String {
-    let Some((_, names)) = message.split_once("unknown field") else { return String::new() };
-    let mut quoted = names.split('`').skip(1).step_by(2);
+    let after = |what: &str| message.rsplit_once(what).map(|(_, names)| names);
+    let names = after("unknown field `").or_else(|| after("unknown variant `"));
+    let Some(names) = names else { return String::new() };
+    let mut quoted = names.split('`').step_by(2);
     let Some(unknown) = quoted.next() else { return String::new() };
     registry::suggest(&registry::nearest(unknown, &quoted.collect::<Vec<_>>()))
 }
@@ -421,6 +433,23 @@ mod tests {
         assert!(refused("block_bytes = 1").contains("256"));
         let near = refused("blok_bytes = 1");
         assert!(near.contains("did you mean block_bytes?"), "{near}");
+        for (text, near) in [
+            ("compaction_install = 'atomik'", "atomic"),
+            ("sub_compactions = 'slice'", "slices"),
+            ("filter_allocation = 'optimum'", "optimal"),
+            ("compression = ['lz4', 'zst']", "zstd"),
+            ("[values]\nplacement = 'hash-groups'", "hash-grouped"),
+            ("[values]\nwhen_full = 'stal'", "stall"),
+            ("[values]\ngc_pointers = 'write-back'", "writeback"),
+            ("[shape]\nintra_level = 'evry'", "every"),
+            ("[shape]\ncharge = 'probe'", "probes"),
+            ("[shape]\npartitioner = 'sized'", "size"),
+        ] {
+            let told = refused(text);
+            assert!(told.contains(&format!("did you mean {near}")), "{told}");
+        }
+        let far = refused("compaction_install = 'tomorrow'");
+        assert!(far.contains("`incremental`") && !far.contains("did you mean"), "{far}");
         assert!(refused("compression = []").contains("empty"));
         assert!(refused("l0_stop_runs = 3").contains("l0_trigger 8 < l0_slowdown_runs 24"));
         let tall = "policy = \"bigtable\"\n[shape]\nstack_runs = 24";
