@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use runstone::storage::MemoryStorage;
 use runstone::{
-    Batch, Cursor, Durability, Error, Keyspace, KeyspaceOptions, Options, ReadOptions, Resources,
-    Scan, Snapshot, SortedFile, SortedWriter, Store, StoreBuilder, Transaction, TransactionCursor,
-    TransactionOptions, TransactionScan, Value, WriteOptions,
+    Archiver, Backups, Batch, Changes, Commit, Cursor, Durability, Error, Follower, Keyspace,
+    KeyspaceOptions, LiveRequest, Mirror, Options, ReadOptions, Resources, Scan, Snapshot,
+    SortedFile, SortedWriter, Store, StoreBuilder, Transaction, TransactionCursor,
+    TransactionOptions, TransactionScan, Value, Watch, WriteOptions,
 };
 
 fn open() -> Store {
@@ -45,6 +46,10 @@ fn handles_go_to_other_threads() {
     shared::<ReadOptions>();
     shared::<Error>();
     shared::<SortedFile>();
+    shared::<Follower>();
+    shared::<Watch>();
+    shared::<Backups>();
+    shared::<LiveRequest>();
     sent::<StoreBuilder>();
     sent::<Cursor>();
     sent::<Scan>();
@@ -52,6 +57,10 @@ fn handles_go_to_other_threads() {
     sent::<TransactionCursor<'_>>();
     sent::<TransactionScan<'_>>();
     sent::<SortedWriter>();
+    sent::<Commit>();
+    sent::<Changes>();
+    sent::<Mirror>();
+    sent::<Archiver>();
 }
 
 #[test]

@@ -94,6 +94,12 @@ pub const DEFAULT_KEYSPACE: &str = "default";
 /// All methods take `&self` and may be called from any number of threads. In a fork of the process
 /// that opened the store they fail with [`Error::OtherProcess`], and dropping it does nothing.
 /// Methods that return no error tell nothing there: zeros, or an empty list.
+///
+/// Of the other handles, threads may share [`Keyspace`], [`Snapshot`], [`crate::Resources`],
+/// [`Follower`], [`Watch`], [`crate::Backups`] and [`LiveRequest`] as they share a store (`Send`
+/// and `Sync`). [`crate::Cursor`], [`crate::Scan`], [`Transaction`], [`crate::Commit`],
+/// [`crate::Changes`], [`crate::Mirror`], [`crate::Archiver`] and [`crate::SortedWriter`] serve one
+/// caller at a time, and may go to another thread (`Send`).
 #[derive(Clone, Debug)]
 pub struct Store {
     inner: Arc<Engine>,
