@@ -158,7 +158,7 @@ impl Values {
 
     /// A table of tree and values, with a line for each policy.
     pub fn to_text(&self, trees: &[(&str, &SimReport)]) -> String {
-        let header = ["values apart", "tree", "values, flushes", "collections", "all / user"];
+        let header = ["separated values", "tree", "values, flushes", "collections", "all / user"];
         let ValueCosts { flushed_bytes, collected_bytes, .. } = self.costs;
         let row = |(policy, report): &(&str, &SimReport)| {
             let tree_bytes = report.flushed_bytes.saturating_add(report.compacted_bytes);

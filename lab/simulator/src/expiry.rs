@@ -71,8 +71,8 @@ impl Simulator<'_> {
         let expiries = ExpiryCounts::default();
         let mut left = Left { spreads: Vec::new(), entries: 0, tombstones: 0, expiries };
         for table in inputs {
-            let past = table.expiries.surely_past(self.flush_count);
-            let tombstones = table.tombstones + past;
+            let expired = table.expiries.surely_expired(self.flush_count);
+            let tombstones = table.tombstones + expired;
             let gone = if is_lowest { tombstones } else { 0 };
             let pieces = self.pieces_of(table, table.entries.saturating_sub(gone));
             let entries: u64 = pieces.iter().map(|(.., entries)| entries).sum();

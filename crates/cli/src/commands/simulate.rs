@@ -163,7 +163,7 @@ impl Args {
         setup: &Setup,
     ) -> Result<Vec<OnFlash>> {
         let refused = [
-            ("--placement", setup.values.is_some(), "values apart"),
+            ("--placement", setup.values.is_some(), "separated values"),
             (
                 "--partitioner",
                 setup.options.partitioner != Partitioner::Size,
@@ -247,7 +247,7 @@ impl Args {
         ];
         if let Some((flag, _)) = unknown.iter().find(|(_, is_given)| values.is_some() && *is_given)
         {
-            let what = "values apart are reckoned without what vanishes or is loaded";
+            let what = "separated values are reckoned without what vanishes or is loaded";
             return Err(Failure::usage(what, format!("leave out {flag} or --placement")).at(*flag));
         }
         Ok(Setup {

@@ -76,7 +76,7 @@ fn to_text(device: &KvSsd) -> String {
             false => String::new(),
         };
         let (used, ram) = (size(used * page_bytes), size(ram.value_bytes));
-        text.push_str(&format!("values apart: {used}{needed}; RAM {ram}\n"));
+        text.push_str(&format!("separated values: {used}{needed}; RAM {ram}\n"));
     }
     if device.counters().user_bytes > 0 {
         text.push_str(&format!("since opening: {}\n", device.write_amplification()));
@@ -108,7 +108,7 @@ pub fn verified(found: &kvssd::Verified) -> Verified {
         },
         match found.values {
             0 => String::new(),
-            values => format!(", {values} values apart in {} pages", found.value_pages),
+            values => format!(", {values} separated values in {} pages", found.value_pages),
         }
     );
     Verified { is_clean: true, figures: Figures { text, json } }

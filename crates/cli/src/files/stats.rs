@@ -77,7 +77,7 @@ struct KeyspaceStats {
     range_deletes: u64,
     expiring: u64,
     /// About how many of these entries have expired.
-    past: u64,
+    expired: u64,
     /// About how many keys the range holds, including those in memtables.
     about: u64,
 }
@@ -103,7 +103,7 @@ fn keyspace_stats(keyspace: &Keyspace, range: &Range) -> Result<KeyspaceStats> {
         tombstones: sum(|table| table.tombstones),
         range_deletes: sum(|table| table.range_deletes),
         expiring: sum(|table| table.expiries.entries),
-        past: tables().map(|table| table.expiries.past(now_ms)).sum(),
+        expired: tables().map(|table| table.expiries.expired(now_ms)).sum(),
     })
 }
 
@@ -141,7 +141,7 @@ fn to_json(
             "tombstones": stats.tombstones,
             "range_deletes": stats.range_deletes,
             "expiring": stats.expiring,
-            "past": stats.past,
+            "expired": stats.expired,
             "about_keys": stats.about,
             "memtable_bytes": keyspace.memtable_bytes(),
             "values": keyspace.value_usage(),
@@ -248,8 +248,8 @@ fn ranges_and_expiry(name: &str, stats: &KeyspaceStats) -> String {
         parts.push(plural(stats.range_deletes, "range delete"));
     }
     if stats.expiring > 0 {
-        let (expiring, past) = (plural(stats.expiring, "entry"), stats.past);
-        parts.push(format!("{expiring} with an expiry, about {past} past"));
+        let (expiring, expired) = (plural(stats.expiring, "entry"), stats.expired);
+        parts.push(format!("{expiring} with an expiry, about {expired} expired"));
     }
     match parts.is_empty() {
         true => String::new(),

@@ -178,7 +178,7 @@ fn simulate_reckons_values_apart() {
     let pointers = |report: &serde_json::Value| report["values"]["pointers"].as_u64();
     assert!(pointers(&log) > pointers(&groups), "a log moves what trees point to");
     let text = place.ok(&[&base[..], &["--placement", "vlog"]].concat());
-    assert!(text.contains("values apart") && text.contains("leveling, vlog"), "{text}");
+    assert!(text.contains("separated values") && text.contains("leveling, vlog"), "{text}");
 }
 
 const ON_FLASH: [&str; 15] = [

@@ -277,7 +277,7 @@ fn what_lies_in_the_tables_is_shown() {
     // A checkpoint's tables hold what was in the log.
     place.ok(&["checkpoint", "s", "t"]);
     let stats = place.ok(&["stats", "t"]);
-    let line = "tables of default: 1 range delete; 2 entries with an expiry, about 0 past\n";
+    let line = "tables of default: 1 range delete; 2 entries with an expiry, about 0 expired\n";
     assert!(stats.contains(line), "{stats}");
     let shape = place.ok(&["shape", "t"]);
     let words = shape.split_whitespace().collect::<Vec<_>>().join(" ");

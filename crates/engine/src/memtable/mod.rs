@@ -247,16 +247,16 @@ impl Memtable {
     }
 
     /// How many of its entries have certainly expired; `None` if expiring entries are not counted.
-    pub fn past(&self, now_ms: u64) -> Option<u64> {
+    pub fn expired(&self, now_ms: u64) -> Option<u64> {
         let counted = self.expiries.lock();
-        (counted.seq >= self.max_seq()).then(|| counted.expiries.surely_past(now_ms))
+        (counted.seq >= self.max_seq()).then(|| counted.expiries.surely_expired(now_ms))
     }
 
     /// Whether so many of its entries are deletes, or have expired, that scans gain by a flush.
     /// Only expired entries that were counted are known.
     pub fn is_littered(&self, now_ms: u64) -> bool {
-        let past = self.expiries.lock().expiries.surely_past(now_ms);
-        let hidden = self.deletes() + past;
+        let expired = self.expiries.lock().expiries.surely_expired(now_ms);
+        let hidden = self.deletes() + expired;
         hidden >= LEAST_TOMBSTONES && hidden * 4 >= self.entries()
     }
 

@@ -21,7 +21,7 @@ pub(crate) struct Stretch {
     /// Deletes and range deletes.
     pub(crate) tombstones: u64,
     /// Entries that have expired and that nothing newer hides.
-    pub(crate) past: u64,
+    pub(crate) expired: u64,
     /// Entries that a newer version, a delete or a range delete hides.
     pub(crate) hidden: u64,
 }
@@ -29,7 +29,7 @@ pub(crate) struct Stretch {
 impl Stretch {
     /// Entries that readers see.
     pub(crate) fn live(&self) -> u64 {
-        self.entries - self.tombstones - self.past - self.hidden
+        self.entries - self.tombstones - self.expired - self.hidden
     }
 }
 
@@ -37,7 +37,7 @@ impl AddAssign for Stretch {
     fn add_assign(&mut self, other: Stretch) {
         self.entries += other.entries;
         self.tombstones += other.tombstones;
-        self.past += other.past;
+        self.expired += other.expired;
         self.hidden += other.hidden;
     }
 }
@@ -74,7 +74,7 @@ impl Sampler {
             } else if is_older || self.covers.hide(key, seq_of(trailer)) {
                 found.hidden += 1;
             } else if expiry_of(trailer, value).is_some_and(|at_ms| at_ms <= self.now_ms) {
-                found.past += 1;
+                found.expired += 1;
             }
             if !is_older {
                 last = Some(key.to_vec());

@@ -102,7 +102,7 @@ struct Part<'a> {
     entries: u64,
     tombstones: u64,
     /// Entries that have expired; `None` if the number is unknown.
-    past: Option<u64>,
+    expired: Option<u64>,
     may_hide: bool,
     /// Whether all of it lies inside the range. Then the numbers are exact.
     is_exact: bool,
@@ -126,13 +126,13 @@ fn parts_of<'a>(
         let share = places.1.saturating_sub(places.0);
         if share > 0 {
             let of = |count: u64| (u128::from(count) * share / WHOLE) as u64;
-            let past = meta.expiries.past(now_ms);
+            let expired = meta.expiries.expired(now_ms);
             parts.push(Part {
                 places,
                 entries: of(meta.entries),
                 tombstones: of(meta.tombstones),
-                past: Some(of(past)),
-                may_hide: meta.tombstones + past > 0,
+                expired: Some(of(expired)),
+                may_hide: meta.tombstones + expired > 0,
                 is_exact: places == (0, WHOLE),
                 key_at: Box::new(|place| table.reader()?.key_at(place)),
                 between: Box::new(move |from, to| {
@@ -181,7 +181,7 @@ fn of_memtable<'a>(
         places,
         entries,
         tombstones: of(memtable.deletes()).min(entries),
-        past: memtable.past(now_ms).map(of),
+        expired: memtable.expired(now_ms).map(of),
         may_hide: memtable.deletes() > 0 || has_past(memtable, now_ms),
         is_exact,
         key_at: Box::new(|place| {
@@ -223,9 +223,9 @@ fn starts_of(parts: &[Part<'_>], entries: u64) -> Result<Vec<Vec<u8>>> {
 struct Known {
     entries: u64,
     tombstones: u64,
-    past: u64,
-    /// Whether `past` counts all expired entries.
-    is_past_known: bool,
+    expired: u64,
+    /// Whether `expired` counts all expired entries.
+    are_expired_known: bool,
     /// Whether all tables and memtables lie inside, and nothing deletes ranges. Otherwise the
     /// deletes and the expired entries may lie outside, and a delete may hide any number of
     /// entries.
@@ -239,12 +239,12 @@ impl Known {
         let in_memtables = view.memtables().any(|memtable| memtable.range_deletes().is_some());
         let may_hide = in_memtables || view.version.range_deletes.is_some();
         let is_whole = !may_hide;
-        let mut known = Known { is_past_known: true, is_whole, may_hide, ..Known::default() };
+        let mut known = Known { are_expired_known: true, is_whole, may_hide, ..Known::default() };
         for part in parts {
             known.entries += part.entries;
             known.tombstones += part.tombstones;
-            known.past += part.past.unwrap_or(0);
-            known.is_past_known &= part.past.is_some();
+            known.expired += part.expired.unwrap_or(0);
+            known.are_expired_known &= part.expired.is_some();
             known.is_whole &= part.is_exact;
             known.may_hide |= part.may_hide;
         }
@@ -256,7 +256,7 @@ impl Known {
     fn live(&self, stretches: &[Stretch], by_share: u64) -> u64 {
         let mut sum = Stretch::default();
         stretches.iter().for_each(|stretch| sum += *stretch);
-        if !self.is_whole || !self.is_past_known && sum.past > 0 {
+        if !self.is_whole || !self.are_expired_known && sum.expired > 0 {
             return by_share;
         }
         let (hidden, misfit) = match sum.tombstones {
@@ -269,7 +269,7 @@ impl Known {
                 misfit(stretches, |one| (one.hidden, one.tombstones)),
             ),
         };
-        let seen = self.entries.saturating_sub(self.tombstones + self.past);
+        let seen = self.entries.saturating_sub(self.tombstones + self.expired);
         if misfit <= self::misfit(stretches, |one| (one.live(), one.entries)) {
             return seen.saturating_sub(hidden);
         }

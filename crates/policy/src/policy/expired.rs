@@ -9,26 +9,27 @@ use crate::shape::{Level, SeqNo, Shape, Table, TableId};
 
 /// A plan that drops the expired tables, if no job uses them.
 ///
-/// 1. No snapshot sees an entry of such a table. For a sequence number, `past_ms` returns the time
+/// 1. No snapshot sees an entry of such a table. For a sequence number, `until_ms` returns the time
 ///    up to which entries of that number and later ones count as expired. The time is earlier for
 ///    entries that a snapshot may see.
 /// 2. An expired entry hides older versions of its key. So no table that stays, in its layer or
 ///    below, holds older entries between its bounds.
 ///
 /// O(tables) if none has expired. Otherwise every run below each expired table is searched.
-pub fn expired_plan(shape: &Shape, busy: &Busy, past_ms: impl Fn(SeqNo) -> u64) -> Option<Plan> {
-    let is_free =
-        |table: &Table| table.is_past(past_ms(table.min_seq)) && !busy.tables.contains(&table.id);
-    let mut past: Vec<(u32, &Arc<Table>)> =
+pub fn expired_plan(shape: &Shape, busy: &Busy, until_ms: impl Fn(SeqNo) -> u64) -> Option<Plan> {
+    let is_free = |table: &Table| {
+        table.has_expired(until_ms(table.min_seq)) && !busy.tables.contains(&table.id)
+    };
+    let mut expired: Vec<(u32, &Arc<Table>)> =
         shape.tables().filter(|(_, table)| is_free(table)).collect();
     loop {
-        let ids: BTreeSet<TableId> = past.iter().map(|(_, table)| table.id).collect();
-        past.retain(|(level, table)| !hides_others(shape, *level, table, &ids));
-        if past.len() == ids.len() {
+        let ids: BTreeSet<TableId> = expired.iter().map(|(_, table)| table.id).collect();
+        expired.retain(|(level, table)| !hides_others(shape, *level, table, &ids));
+        if expired.len() == ids.len() {
             break;
         }
     }
-    let drops: Vec<TableId> = past.iter().map(|(_, table)| table.id).collect();
+    let drops: Vec<TableId> = expired.iter().map(|(_, table)| table.id).collect();
     let why = format!("{} tables hold only what has expired", drops.len());
     (!drops.is_empty()).then(|| Plan { drops, why, ..Plan::default() })
 }

@@ -69,37 +69,37 @@ impl Expiries {
     }
 
     /// How many have certainly expired at `now_ms`.
-    pub fn surely_past(&self, now_ms: u64) -> u64 {
+    pub fn surely_expired(&self, now_ms: u64) -> u64 {
         self.steps.iter().take_while(|step| step.at_ms <= now_ms).map(|step| step.entries).sum()
     }
 
     /// About how many have expired at `now_ms`, as if those of a step were spread evenly since the
     /// step before: none before the first, all from the last on.
-    pub fn past(&self, now_ms: u64) -> u64 {
+    pub fn expired(&self, now_ms: u64) -> u64 {
         if now_ms < self.first_ms {
             return 0;
         }
         let mut before_ms = self.first_ms;
-        let mut past = 0;
+        let mut expired = 0;
         for step in &self.steps {
             if step.at_ms <= now_ms {
-                past += step.entries;
+                expired += step.entries;
                 before_ms = step.at_ms;
                 continue;
             }
             let gone = u128::from(now_ms - before_ms);
             let share = u128::from(step.entries) * gone / u128::from(step.at_ms - before_ms);
-            return past + u64::try_from(share).unwrap_or(step.entries);
+            return expired + u64::try_from(share).unwrap_or(step.entries);
         }
-        past
+        expired
     }
 
     /// The earliest instant at which this many have certainly expired.
-    fn when_past(&self, entries: u64) -> Option<u64> {
-        let mut past = 0;
+    fn when_expired(&self, entries: u64) -> Option<u64> {
+        let mut expired = 0;
         let is_enough = |step: &&ExpiryStep| {
-            past += step.entries;
-            past >= entries
+            expired += step.entries;
+            expired >= entries
         };
         self.steps.iter().find(is_enough).map(|step| step.at_ms)
     }
@@ -177,7 +177,7 @@ impl ExpiryCounts {
 
 impl Table {
     /// Whether every entry has expired at `now_ms`.
-    pub fn is_past(&self, now_ms: u64) -> bool {
+    pub fn has_expired(&self, now_ms: u64) -> bool {
         self.expiries.entries == self.entries && self.expiries.last_ms <= now_ms
     }
 
@@ -186,7 +186,7 @@ impl Table {
     fn next_expiry_ms(&self, now_ms: u64) -> Option<u64> {
         let dead = |share: u64| {
             let missing = self.entries.div_ceil(share).saturating_sub(self.tombstones);
-            self.expiries.when_past(missing)
+            self.expiries.when_expired(missing)
         };
         let last_ms = Some(self.expiries.last_ms);
         [dead(4), dead(2), last_ms].into_iter().flatten().filter(|at_ms| *at_ms > now_ms).min()
@@ -195,21 +195,23 @@ impl Table {
 
 impl Shape {
     /// The tree as a policy sees it: entries that have certainly expired count as tombstones.
-    /// `past_ms` returns the time up to which entries with a sequence number and later ones count
+    /// `until_ms` returns the time up to which entries with a sequence number and later ones count
     /// as expired. That time is earlier for entries that a snapshot may see, because a compaction
     /// would keep them. With an estimate instead, a compaction could find nothing to drop.
     /// O(tables), and a copy of the tree if any entry has expired.
-    pub fn at(&self, past_ms: impl Fn(SeqNo) -> u64) -> Cow<'_, Shape> {
-        let past = |table: &Table| {
+    pub fn at(&self, until_ms: impl Fn(SeqNo) -> u64) -> Cow<'_, Shape> {
+        let expired = |table: &Table| {
             let puts = table.entries - table.tombstones.min(table.entries);
-            table.expiries.surely_past(past_ms(table.min_seq)).min(puts)
+            table.expiries.surely_expired(until_ms(table.min_seq)).min(puts)
         };
-        if !self.tables().any(|(_, table)| past(table) > 0) {
+        if !self.tables().any(|(_, table)| expired(table) > 0) {
             return Cow::Borrowed(self);
         }
-        let seen = |table: &Arc<Table>| match past(table) {
+        let seen = |table: &Arc<Table>| match expired(table) {
             0 => Arc::clone(table),
-            past => Arc::new(Table { tombstones: table.tombstones + past, ..(**table).clone() }),
+            expired => {
+                Arc::new(Table { tombstones: table.tombstones + expired, ..(**table).clone() })
+            }
         };
         let run = |run: &Run| Run { tables: run.tables.iter().map(seen).collect(), ..*run };
         let level = |level: &Level| match level {
@@ -248,7 +250,7 @@ mod tests {
             let seen = shape.at(|seq| if seq > newest_snapshot { now_ms } else { 9 });
             seen.tables().map(|(_, table)| table.tombstones).sum::<u64>()
         };
-        assert_eq!(shape.tables().map(|(_, table)| table.expiries.past(9)).sum::<u64>(), 0);
+        assert_eq!(shape.tables().map(|(_, table)| table.expiries.expired(9)).sum::<u64>(), 0);
         assert_eq!([tombstones(9, 0), tombstones(15, 0), tombstones(20, 6)], [0, 2, 4]);
         assert_eq!(tombstones(20, 7), 0, "a compaction would keep them");
         let next = [0, 9, 10, 15, 20].map(|now_ms| shape.next_expiry_ms(now_ms));
@@ -258,9 +260,9 @@ mod tests {
     #[test]
     fn the_number_of_past_entries_grows_evenly() {
         let expiries = Expiries::even(11, 1000, 1100);
-        assert_eq!(Expiries::default().past(u64::MAX), 0);
-        let past = [999, 1000, 1050, 1099, 1100, 5000].map(|now| expiries.past(now));
-        assert_eq!(past, [0, 0, 5, 10, 11, 11]);
+        assert_eq!(Expiries::default().expired(u64::MAX), 0);
+        let expired = [999, 1000, 1050, 1099, 1100, 5000].map(|now| expiries.expired(now));
+        assert_eq!(expired, [0, 0, 5, 10, 11, 11]);
     }
 
     /// Whatever the order, the steps are wrong by at most an eighth of all entries, and they never
@@ -285,7 +287,7 @@ mod tests {
             assert_eq!(ends, (COUNT, all[0], all[COUNT as usize - 1]), "{name}");
             for i in (0..COUNT as usize).step_by(777) {
                 let truth = all.partition_point(|at_ms| *at_ms <= all[i]) as u64;
-                let (surely, about) = (expiries.surely_past(all[i]), expiries.past(all[i]));
+                let (surely, about) = (expiries.surely_expired(all[i]), expiries.expired(all[i]));
                 assert!(surely <= truth && truth - surely <= COUNT / 4, "{name} {i}: {surely}");
                 assert!(about.abs_diff(truth) <= COUNT / 8, "{name} {i}: {about} for {truth}");
             }
@@ -293,7 +295,7 @@ mod tests {
         let all_time = counted((0..COUNT).map(|i| 1 << (spread(i) % 64)));
         assert_eq!((all_time.entries, all_time.last_ms), (COUNT, 1 << 63));
         let few = counted((0..300_000).map(|i| if i % 300 == 0 { 1 << 42 } else { 5_000 + i }));
-        assert_eq!(few.surely_past(310_000), 299_000, "those that live long hide nothing");
+        assert_eq!(few.surely_expired(310_000), 299_000, "those that live long hide nothing");
     }
 
     #[test]

@@ -178,7 +178,7 @@ fn check_space(
 }
 
 fn wrong_values(why: String) -> Error {
-    Error::Corrupt { what: "values apart", why }
+    Error::Corrupt { what: "separated values", why }
 }
 
 fn wrong(why: String) -> Error {

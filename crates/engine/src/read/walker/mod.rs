@@ -490,10 +490,10 @@ impl Walker {
             }
             let is_spent = skipping && key == &self.saved_key[..];
             if seq_of(trailer) <= self.seq && !is_spent {
-                let (is_covered, is_past) = match Kind::from_u8(kind_of(trailer)) {
+                let (is_covered, has_expired) = match Kind::from_u8(kind_of(trailer)) {
                     Some(Kind::Delete | Kind::RangeDelete) => (false, false),
                     Some(_) if self.covers.hide(key, seq_of(trailer)) => (true, false),
-                    Some(_) if is_past(&self.now_ms, &self.reader, trailer, &self.merge) => {
+                    Some(_) if has_expired(&self.now_ms, &self.reader, trailer, &self.merge) => {
                         (false, true)
                     }
                     Some(_) => {
@@ -508,7 +508,7 @@ impl Walker {
                 if is_covered && self.skip_covered_up()? {
                     continue;
                 }
-                if is_past {
+                if has_expired {
                     let expired_ms = split(self.merge.value()).1;
                     self.pass_up(false, true, expired_ms)?;
                     continue;
@@ -555,7 +555,7 @@ impl Walker {
                 self.saved_value = match Kind::from_u8(kind_of(trailer)) {
                     Some(Kind::Delete | Kind::RangeDelete) => None,
                     Some(_) if self.covers.hide(key, seq_of(trailer)) => None,
-                    Some(_) if is_past(&self.now_ms, &self.reader, trailer, &self.merge) => {
+                    Some(_) if has_expired(&self.now_ms, &self.reader, trailer, &self.merge) => {
                         expired_ms = split(self.merge.value()).1;
                         None
                     }
@@ -761,6 +761,6 @@ fn without_expiry(trailer: u64, value: &[u8]) -> &[u8] {
 
 /// Whether the current entry has expired, by the time of the cursor.
 #[inline]
-fn is_past(now_ms: &OnceLock<u64>, reader: &Reader, trailer: u64, merge: &MergeIter) -> bool {
+fn has_expired(now_ms: &OnceLock<u64>, reader: &Reader, trailer: u64, merge: &MergeIter) -> bool {
     expires(trailer) && split(merge.value()).1 <= *now_ms.get_or_init(|| reader.env.watch.now_ms())
 }
