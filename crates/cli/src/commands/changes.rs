@@ -69,11 +69,16 @@ impl Args {
         let mut printer = Printer { names: BTreeMap::new(), encoding: self.encoding, output };
         changes.keyspaces().iter().for_each(|one| printer.know(one));
         loop {
-            let wait = if self.follow { WAIT } else { Duration::ZERO };
-            match changes.wait(wait)? {
+            match changes.next()? {
                 Some(changed) => printer.print(&changed)?,
                 None if !self.follow => return Ok(Exit::Ok),
-                None => {}
+                None => {
+                    // Nobody knows how long the wait is, so a reader of the pipe has everything.
+                    output.flush()?;
+                    if let Some(changed) = changes.wait(WAIT)? {
+                        printer.print(&changed)?;
+                    }
+                }
             }
             interrupt::check()?;
         }

@@ -116,6 +116,8 @@ impl Args {
                         _ => format!("{}\n", papers[at].name),
                     };
                     output.bytes((title + &to_text(&report)).as_bytes())?;
+                    // The next one may take minutes.
+                    output.flush()?;
                 }
                 reports.insert(at, report);
             }

@@ -115,7 +115,7 @@ impl Args {
     fn tell(&self, output: &Output, what: &str) {
         if output.is_json {
             // If this line cannot be printed, printing the next one fails and reports it.
-            let _ = output.json(&json!({ "told": what }));
+            let _ = output.json(&json!({ "told": what })).and_then(|()| output.flush());
         } else {
             note(what);
         }

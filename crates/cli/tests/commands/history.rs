@@ -2,6 +2,8 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
+use std::sync::mpsc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use runstone::{Backups, Options, Store};
@@ -141,6 +143,30 @@ fn changes_are_printed_and_mirrored() {
     assert!(circle.contains("is no mirror"), "{circle}");
 }
 
+/// Once, a reader of the pipe got nothing until 8 KiB of lines had gathered, so a consumer of a
+/// quiet store learned of a change hours later.
+#[test]
+fn a_follower_of_changes_gets_each_at_once() {
+    let place = Place::new();
+    let store = Store::open(place.path("store"), Options::default()).expect("a store");
+    let mut command = place.command(&["changes", "store", "--follow", "--json"]);
+    let mut child = command.stdout(Stdio::piped()).spawn().expect("it starts");
+    let printed = BufReader::new(child.stdout.take().expect("it is piped")).lines();
+    let (sender, lines) = mpsc::channel();
+    let reader = thread::spawn(move || {
+        let _ = printed.map_while(Result::ok).try_for_each(|line| sender.send(line));
+    });
+    for key in ["first", "second"] {
+        store.put(key, "value").expect("a put");
+        let is_it = |line: String| line.contains(&format!("\"{key}\""));
+        let mut printed = std::iter::from_fn(|| lines.recv_timeout(Duration::from_secs(60)).ok());
+        assert!(printed.any(is_it), "{key} is not printed");
+    }
+    child.kill().expect("it runs");
+    child.wait().expect("it ends");
+    reader.join().expect("it ends with the pipe");
+}
+
 #[test]
 fn what_the_log_lacks_is_printed_as_state() {
     let place = Place::new();
@@ -187,7 +213,7 @@ fn an_archiver_waits_until_its_directory_is_free() {
     let end = Instant::now() + Duration::from_secs(60);
     while backups.archives().expect("whole").iter().all(|one| one.through.seq() < 2) {
         assert!(Instant::now() < end, "it does not go on");
-        std::thread::sleep(Duration::from_millis(20));
+        thread::sleep(Duration::from_millis(20));
     }
     child.kill().expect("it runs");
     child.wait().expect("it ends");
