@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use runstone::{
-    Batch, Change, Changed, Changes, ChangesFrom, Kind, NotedKeyspace, OnGap, Operation,
+    Batch, Change, Changed, Changes, ChangesFrom, Kind, Load, NotedKeyspace, OnGap, Operation,
+    Position,
 };
 use serde_json::{Value, json};
 
@@ -20,8 +21,10 @@ const WAIT: Duration = Duration::from_millis(200);
 
 /// Print the changes of a store in order, even while an application writes to it
 ///
-/// A line for each write. It begins with a position: `--from` takes a position, and continues after
-/// it. A position is printed once its write is durable. Ctrl-C ends the command.
+/// A line for each write, once the write is durable. It begins with a position. `--from` takes the
+/// position of the last line that you have processed, and loses no write: each line of a batch or
+/// of a load has the position before it, and only its last line has the position after it. So a
+/// batch that you have processed in part is printed again as a whole. Ctrl-C ends the command.
 ///
 /// The log of a store begins at its last flush. `keep_log_bytes`, an option of the application's
 /// open, lets it reach further back.
@@ -66,7 +69,8 @@ impl Args {
             }
             from => Changes::open(&self.store, from)?,
         };
-        let mut printer = Printer { names: BTreeMap::new(), encoding: self.encoding, output };
+        let (names, position) = (BTreeMap::new(), changes.position());
+        let mut printer = Printer { names, position, encoding: self.encoding, output };
         changes.keyspaces().iter().for_each(|one| printer.know(one));
         loop {
             match changes.next()? {
@@ -88,8 +92,40 @@ impl Args {
 struct Printer<'a> {
     /// Names of keyspaces by their ids.
     names: BTreeMap<u32, String>,
+    /// The position after everything that was printed.
+    position: Position,
     encoding: Encoding,
     output: &'a Output,
+}
+
+/// A line without its position.
+enum Line {
+    Text(String),
+    Json(Value),
+}
+
+/// Prints the writes of a change. All lines but the last have the position before the change:
+/// whoever continues after one of them gets the whole change again, and loses no write of it.
+struct Writes<'a> {
+    printer: &'a Printer<'a>,
+    before: Position,
+    /// The line to which the next write adds another one.
+    last: Option<Line>,
+}
+
+impl Writes<'_> {
+    fn add(&mut self, batch: &Batch, is_state: bool) -> Result<()> {
+        batch.operations().try_for_each(|one| {
+            match self.last.replace(self.printer.write(&one, is_state)) {
+                Some(line) => self.printer.line(self.before, line),
+                None => Ok(()),
+            }
+        })
+    }
+
+    fn end(self, after: Position) -> Result<()> {
+        self.last.map_or(Ok(()), |line| self.printer.line(after, line))
+    }
 }
 
 impl Printer<'_> {
@@ -102,55 +138,64 @@ impl Printer<'_> {
     }
 
     fn print(&mut self, changed: &Changed) -> Result<()> {
-        let position = changed.position.to_string();
-        match &changed.change {
-            Change::Writes(batch) => self.writes(&position, batch, false),
-            Change::State(batch) => self.writes(&position, batch, true),
-            Change::Gap(gap) => {
-                self.event(&position, "gap", &format!("{} to {}", gap.after, gap.through))
-            }
-            Change::GapEnd => self.event(&position, "gap-end", ""),
-            Change::Loaded(load) => {
-                let mut outcome = Ok(());
-                load.read(|batch| {
-                    if outcome.is_ok() {
-                        outcome = self.writes(&position, batch, false);
-                    }
-                    Ok(())
-                })?;
-                outcome
-            }
+        let after = changed.position;
+        let before = std::mem::replace(&mut self.position, after);
+        let (kind, what) = match &changed.change {
+            Change::Writes(batch) => return self.batch((before, after), batch, false),
+            Change::State(batch) => return self.batch((before, after), batch, true),
+            Change::Loaded(load) => return self.load((before, after), load),
+            Change::Gap(gap) => ("gap", format!("{} to {}", gap.after, gap.through)),
+            Change::GapEnd => ("gap-end", String::new()),
             Change::Keyspace(keyspace) => {
                 self.know(keyspace);
-                self.event(&position, "keyspace", &keyspace.name)
+                ("keyspace", keyspace.name.clone())
             }
-            Change::Dropped(id) => self.event(&position, "dropped", &self.name(*id)),
+            Change::Dropped(id) => ("dropped", self.name(*id)),
             Change::Keyspaces(all) => {
                 all.iter().for_each(|one| self.know(one));
                 let names: Vec<&str> = all.iter().map(|one| one.name.as_str()).collect();
-                self.event(&position, "keyspaces", &names.join(","))
+                ("keyspaces", names.join(","))
             }
-            Change::Time(ms) => self.event(&position, "time", &ms.to_string()),
+            Change::Time(ms) => ("time", ms.to_string()),
             // A kind that a later release adds.
-            _ => Ok(()),
-        }
+            _ => return Ok(()),
+        };
+        let line = match self.output.is_json {
+            true => Line::Json(json!({ "kind": kind, "what": what })),
+            false => Line::Text(format!("{kind}\t{what}")),
+        };
+        self.line(after, line)
     }
 
-    fn event(&self, position: &str, kind: &str, what: &str) -> Result<()> {
-        match self.output.is_json {
-            true => {
-                let object = json!({ "position": position, "kind": kind, "what": what });
-                self.output.line(object.to_string())
+    fn batch(&self, of: (Position, Position), batch: &Batch, is_state: bool) -> Result<()> {
+        let mut writes = Writes { printer: self, before: of.0, last: None };
+        writes.add(batch, is_state)?;
+        writes.end(of.1)
+    }
+
+    fn load(&self, of: (Position, Position), load: &Load) -> Result<()> {
+        let mut writes = Writes { printer: self, before: of.0, last: None };
+        let mut outcome = Ok(());
+        load.read(|batch| {
+            if outcome.is_ok() {
+                outcome = writes.add(batch, false);
             }
-            false => self.output.line(format!("{position}\t{kind}\t{what}")),
+            Ok(())
+        })?;
+        outcome.and_then(|()| writes.end(of.1))
+    }
+
+    fn line(&self, position: Position, line: Line) -> Result<()> {
+        match line {
+            Line::Text(text) => self.output.line(format!("{position}\t{text}")),
+            Line::Json(mut object) => {
+                object["position"] = position.to_string().into();
+                self.output.json(&object)
+            }
         }
     }
 
-    fn writes(&self, position: &str, batch: &Batch, is_state: bool) -> Result<()> {
-        batch.operations().try_for_each(|one| self.write(position, &one, is_state))
-    }
-
-    fn write(&self, position: &str, one: &Operation<'_>, is_state: bool) -> Result<()> {
+    fn write(&self, one: &Operation<'_>, is_state: bool) -> Line {
         let kind = match one.kind {
             Kind::Delete => "delete",
             Kind::Merge => "merge",
@@ -163,10 +208,9 @@ impl Printer<'_> {
             let value = value.map_or_else(String::new, |value| self.encoding.show(value));
             let key = self.encoding.show(one.key);
             let mark = if is_state { "state-" } else { "" };
-            let line = format!("{position}\t{mark}{kind}\t{keyspace}\t{key}\t{value}");
-            return self.output.line(line);
+            return Line::Text(format!("{mark}{kind}\t{keyspace}\t{key}\t{value}"));
         }
-        let mut object = json!({ "position": position, "kind": kind, "keyspace": keyspace });
+        let mut object = json!({ "kind": kind, "keyspace": keyspace });
         if is_state {
             object["state"] = json!(true);
         }
@@ -178,6 +222,6 @@ impl Printer<'_> {
         {
             own.extend(entry);
         }
-        self.output.line(object.to_string())
+        Line::Json(object)
     }
 }

@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use runstone::{Backups, Options, Store};
+use runstone::{Backups, Batch, Options, Store, WriteOptions};
 use serde_json::Value;
 
 use crate::Place;
@@ -165,6 +165,66 @@ fn a_follower_of_changes_gets_each_at_once() {
     child.kill().expect("it runs");
     child.wait().expect("it ends");
     reader.join().expect("it ends with the pipe");
+}
+
+/// Once, all lines of a batch or of a load had the position after it, so a consumer that died
+/// after the first of them never saw the others.
+#[test]
+fn whoever_stops_at_any_line_of_changes_loses_no_write() {
+    let place = Place::new();
+    let options = Options::default().keep_log_bytes(1 << 20);
+    let store = Store::open(place.path("store"), options).expect("a store");
+    let (own, apart) = (store.default_keyspace(), store.open_keyspace("apart", None));
+    let apart = apart.expect("a keyspace");
+    store.put("alone", "1").expect("a put");
+    let write = |keys: &[&str]| {
+        let mut batch = Batch::new();
+        for key in keys {
+            batch.put(own, key, "in a batch").expect("small");
+            batch.delete(&apart, key).expect("small");
+        }
+        store.write(&batch, WriteOptions::default()).expect("a write");
+    };
+    write(&["a", "b", "c"]);
+    own.bulk_load((0..4u8).map(|key| ([b'l', key + b'0'], "loaded"))).expect("a load");
+    write(&["d"]);
+    own.delete_range("a".."b").expect("a range delete");
+    store.sync().expect("it syncs");
+
+    /// Positions, and the rest of the lines.
+    type Printed = Vec<(String, String)>;
+    let kinds = ["put", "delete", "delete-range"];
+    let json = |from: &[&str]| -> Printed {
+        let all = lines(&place, &[&["changes", "store", "--json"], from].concat()).into_iter();
+        let writes = all.filter(|one| kinds.iter().any(|kind| one["kind"] == *kind));
+        let apart = |mut one: Value| {
+            let position = one["position"].take();
+            (position.as_str().expect("text").to_string(), one.to_string())
+        };
+        writes.map(apart).collect()
+    };
+    let text = |from: &[&str]| -> Printed {
+        let text = place.ok(&[&["changes", "store"], from].concat());
+        let all = text.lines().map(|line| line.split_once('\t').expect("a position"));
+        let is_write = |rest: &str| kinds.contains(&rest.split('\t').next().unwrap_or_default());
+        let writes = all.filter(|(_, rest)| is_write(rest));
+        writes.map(|(position, rest)| (position.to_string(), rest.to_string())).collect()
+    };
+    type Reads<'a> = &'a dyn Fn(&[&str]) -> Printed;
+    let forms: [Reads<'_>; 2] = [&json, &text];
+    // The last line of each change.
+    let ends = [0, 6, 10, 12, 13];
+    for read in forms {
+        let all = read(&[]);
+        assert_eq!(all.len(), 14, "{all:?}");
+        for (at, (position, _)) in all.iter().enumerate() {
+            let rest = read(&["--from", position]);
+            // The lines of a change come again until its last one was processed.
+            let begin = ends.iter().filter(|end| **end <= at).max().map_or(0, |end| end + 1);
+            assert_eq!(rest, all[begin..], "after line {at}: {all:?}");
+        }
+    }
+    drop(store);
 }
 
 #[test]
