@@ -60,7 +60,8 @@ pub struct Reading {
     /// Where to begin.
     pub from: ChangesFrom,
     /// Options for reading the state, as of a follower, with its merge operators. It is read if the
-    /// log does not reach back to the position. Without them that is an error.
+    /// log does not reach back to the position. Without them that is an error. The state of
+    /// everything is read without them too, with default options.
     pub state: Option<Options>,
     /// Whether to return changes that are not durable yet, too.
     pub unsynced: bool,
@@ -133,17 +134,18 @@ impl ChangeReader {
     /// Reads the committed changes of the store in a directory.
     ///
     /// # Errors
-    /// If `state` is given without a position to begin at; also those of [`Changes::open`] and
+    /// If `state` is given with a beginning that needs none; also those of [`Changes::open`] and
     /// [`Changes::resume`].
     pub fn open(path: impl AsRef<Path>, reading: Reading) -> Result<ChangeReader> {
         let changes = match (reading.from, reading.state) {
-            (ChangesFrom::After(position), Some(options)) => {
-                Changes::resume(path, position, OnGap::State(Box::new(options)))?
-            }
-            (_, Some(_)) => {
+            (ChangesFrom::Oldest | ChangesFrom::Now, Some(_)) => {
                 return Err(Failure::invalid(
-                    "the state is handed out behind a position; give the position, too",
+                    "the state is handed out behind a position, or as the beginning of \
+                     everything; give one of them, too",
                 ));
+            }
+            (from, Some(options)) => {
+                Changes::resume(path, from, OnGap::State(Box::new(options)))?
             }
             (from, None) => Changes::open(path, from)?,
         };
@@ -504,6 +506,34 @@ mod tests {
         let expected =
             [ChangeKind::Gap, ChangeKind::Keyspaces, ChangeKind::State, ChangeKind::GapEnd];
         assert_eq!(kinds, expected);
+    }
+
+    /// A consumer that has nothing gets everything, although the log begins after a flush.
+    #[test]
+    fn everything_begins_with_the_state() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let store = Store::open(dir.path(), Options::default()).expect("opens");
+        store.put("flushed", "1").expect("room");
+        store.put("gone", "1").expect("room");
+        store.delete("gone").expect("room");
+        store.flush().expect("room");
+        for state in [None, Some(Options::default())] {
+            let reading = Reading { from: ChangesFrom::Everything, state, unsynced: false };
+            let mut reader = ChangeReader::open(dir.path(), reading).expect("a store");
+            store.put("later", "2").expect("room");
+            let (mut keys, mut kinds) = (Vec::new(), Vec::new());
+            while let Some(change) = reader.next(Duration::ZERO).expect("readable") {
+                if change.kind == ChangeKind::State {
+                    assert_eq!(change.position, Position::START);
+                }
+                keys.extend(all(&change).into_iter().map(|one| one.key));
+                kinds.push(change.kind);
+            }
+            let (first, last) = (keys.first().expect("some"), keys.last().expect("some"));
+            assert_eq!((&first[..], &last[..]), (&b"flushed"[..], &b"later"[..]));
+            assert!(!keys.contains(&b"gone".to_vec()));
+            assert_eq!((kinds[0], kinds.contains(&ChangeKind::GapEnd)), (ChangeKind::Gap, true));
+        }
     }
 
     /// A load of more than a piece comes in pieces, and its thread ends with the reader.

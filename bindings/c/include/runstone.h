@@ -99,6 +99,7 @@ typedef enum {
     // been committed by then.
     RUNSTONE_CHANGE_TIME = 6,
     // The log lacks the next changes. RUNSTONE_CHANGE_STATE follows until RUNSTONE_CHANGE_GAP_END.
+    // If it is a gap after 0, this is the state of all keys: forget what came before.
     // Overwritten values are not handed out, nor are deletes that a compaction dropped together
     // with the values they hid. So the caller may keep a key that the store no longer has.
     RUNSTONE_CHANGE_GAP = 7,
@@ -162,6 +163,10 @@ typedef enum {
     RUNSTONE_FROM_NOW = 1,
     // Everything after `after`.
     RUNSTONE_FROM_POSITION = 2,
+    // The state of all keys, and then everything after it: for a caller that has nothing yet. The
+    // state comes as a gap after 0. Its position has the number 0 and the history 0: the changes
+    // after that position are everything again.
+    RUNSTONE_FROM_EVERYTHING = 3,
 } runstone_changes_from;
 
 // Appends what is committed to a store to the archive beside its backups. One thread at a time may
@@ -671,7 +676,8 @@ runstone_status runstone_changes_next_write(runstone_changes *changes,
 runstone_status runstone_changes_keyspaces(const runstone_changes *changes,
                                            runstone_bytes *keyspaces);
 
-// The position after the last change that was handed out.
+// The position after the last change that was handed out, and so after all of its writes: keep it
+// once all of them have taken effect.
 runstone_status runstone_changes_position(const runstone_changes *changes,
                                           runstone_position *position);
 

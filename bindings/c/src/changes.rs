@@ -47,6 +47,10 @@ pub enum runstone_changes_from {
     RUNSTONE_FROM_NOW = 1,
     /// Everything after `after`.
     RUNSTONE_FROM_POSITION = 2,
+    /// The state of all keys, and then everything after it: for a caller that has nothing yet. The
+    /// state comes as a gap after 0. Its position has the number 0 and the history 0: the changes
+    /// after that position are everything again.
+    RUNSTONE_FROM_EVERYTHING = 3,
 }
 
 /// Where changes begin, and how they are read. All zero means: everything that the log has.
@@ -91,6 +95,7 @@ pub enum runstone_change_kind {
     /// been committed by then.
     RUNSTONE_CHANGE_TIME = 6,
     /// The log lacks the next changes. RUNSTONE_CHANGE_STATE follows until RUNSTONE_CHANGE_GAP_END.
+    /// If it is a gap after 0, this is the state of all keys: forget what came before.
     /// Overwritten values are not handed out, nor are deletes that a compaction dropped together
     /// with the values they hid. So the caller may keep a key that the store no longer has.
     RUNSTONE_CHANGE_GAP = 7,
@@ -210,6 +215,9 @@ fn reading_of(options: &runstone_changes_options) -> Result<Reading> {
             let runstone_position { seq, history } = options.after;
             ChangesFrom::After(Position::new(history, seq))
         }
+        from if from == runstone_changes_from::RUNSTONE_FROM_EVERYTHING as i32 => {
+            ChangesFrom::Everything
+        }
         from => {
             let what = format!("from is {from}, but must be a runstone_changes_from");
             return Err(Failure::invalid(what));
@@ -281,7 +289,8 @@ pub unsafe extern "C" fn runstone_changes_keyspaces(
     })
 }
 
-/// The position after the last change that was handed out.
+/// The position after the last change that was handed out, and so after all of its writes: keep it
+/// once all of them have taken effect.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_changes_position(
     changes: *const runstone_changes,

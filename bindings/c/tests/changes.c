@@ -435,6 +435,34 @@ static void an_error_in_the_middle(void) {
     WORKS(runstone_changes_close(changes));
 }
 
+/* The log begins after a flush: a caller that has nothing begins with the state. */
+static void everything(void) {
+    runstone_store *store;
+    runstone_changes *changes;
+    const char *path = place("everything");
+    WORKS(runstone_open(path, NULL, &store));
+    put(store, "flushed", "1");
+    WORKS(runstone_flush(store));
+    runstone_changes_options options = {.from = RUNSTONE_FROM_EVERYTHING};
+    for (int round = 0; round < 2; round++) {
+        WORKS(runstone_changes_open(path, &options, &changes));
+        runstone_change change = next(changes);
+        CHECK(change.kind == RUNSTONE_CHANGE_GAP && change.gap_after == 0);
+        CHECK(next(changes).kind == RUNSTONE_CHANGE_KEYSPACES);
+        change = next(changes);
+        CHECK(change.kind == RUNSTONE_CHANGE_STATE);
+        runstone_change_write write = write_of(changes);
+        CHECK(is(write.key, write.key_size, "flushed") && is(write.value, write.value_size, "1"));
+        CHECK(next(changes).kind == RUNSTONE_CHANGE_GAP_END);
+        WORKS(runstone_changes_close(changes));
+        /* A position inside the state leads to all of it again. */
+        options = (runstone_changes_options){
+            .from = RUNSTONE_FROM_POSITION, .after = change.position};
+    }
+    WORKS(runstone_close(store));
+    gone(path);
+}
+
 static void wrong_calls(void) {
     runstone_changes *changes;
     runstone_mirror *mirror;
@@ -632,6 +660,7 @@ int main(int argc, char **argv) {
     a_gap_of_operands();
     a_folded_put();
     an_error_in_the_middle();
+    everything();
     wrong_calls();
     mirrors();
     archives_say_whether_there_is_more();

@@ -115,8 +115,8 @@ impl Changes {
 impl Changes {
     #[new]
     #[pyo3(signature = (
-        store, *, after=None, now=false, unsynced=false, on_gap="fail", merge_operators=None,
-        **options
+        store, *, after=None, now=false, everything=false, unsynced=false, on_gap="fail",
+        merge_operators=None, **options
     ))]
     #[allow(clippy::too_many_arguments)]
     fn new(
@@ -124,6 +124,7 @@ impl Changes {
         store: &Bound<'_, PyAny>,
         after: Option<Bound<'_, PyAny>>,
         now: bool,
+        everything: bool,
         unsynced: bool,
         on_gap: &str,
         merge_operators: Option<Bound<'_, PyAny>>,
@@ -135,7 +136,11 @@ impl Changes {
             Some(_) if now => {
                 return outcome(Err(Failure::invalid("give after or now, not both")));
             }
+            _ if everything && (now || after.is_some()) => {
+                return outcome(Err(Failure::invalid("give everything alone, not after or now")));
+            }
             Some(position) => ChangesFrom::After(position_of(&position)?),
+            None if everything => ChangesFrom::Everything,
             None if now => ChangesFrom::Now,
             None => ChangesFrom::Oldest,
         };

@@ -165,6 +165,28 @@ def test_what_is_gone(tmp_path: Path) -> None:
                 changes.next(wait)
 
 
+def test_everything(tmp_path: Path) -> None:
+    """The log begins after a flush: a consumer that has nothing begins with the state."""
+    path = tmp_path / "db"
+    with runstone.open(path) as db:
+        db[b"flushed"] = b"1"
+        db[b"gone"] = b"1"
+        del db[b"gone"]
+        db.flush()
+        with runstone.Changes(db, everything=True) as changes:
+            db[b"later"] = b"2"
+            found = [change for change in changes if change.kind != "time"]
+        assert [one.kind for one in found] == ["gap", "keyspaces", "state", "gap-end", "writes"]
+        assert found[0].gap is not None and found[0].gap[0] == 0
+        told = [(write.key, write.value) for change in found for write in change]
+        assert told == [(b"flushed", b"1"), (b"later", b"2")]
+        # A position inside the state leads to all of it again.
+        with runstone.Changes(db, after=found[2].position) as again:
+            assert kinds(again)[:3] == ["gap", "keyspaces", "state"]
+        with pytest.raises(runstone.InvalidArgument, match="alone"):
+            runstone.Changes(path, everything=True, now=True)
+
+
 def test_the_state_behind_a_gap(tmp_path: Path) -> None:
     path = tmp_path / "db"
     join = {"join": lambda key, base, operands: (base or b"") + b"".join(operands)}

@@ -361,12 +361,14 @@ impl Error {
                     .into()
             }
             Error::HistoryGone { why: Gone::Log, .. } => {
-                "begin anew, or take the state (OnGap::State, --state); a larger keep_log_bytes \
-                 keeps more"
+                "begin anew (ChangesFrom::Everything, --everything), or take the state \
+                 (OnGap::State, --state); a larger keep_log_bytes keeps more"
                     .into()
             }
             Error::HistoryGone { .. } => {
-                "begin anew, or take the state (OnGap::State, --state)".into()
+                "begin anew (ChangesFrom::Everything, --everything), or take the state \
+                 (OnGap::State, --state)"
+                    .into()
             }
             Error::Closed => "reopen the store".into(),
         }

@@ -24,6 +24,7 @@ static WRITES: Handles<Mutex<WriteReader>> = Handles::new(10, "change");
 const OLDEST: jint = 0;
 const NOW: jint = 1;
 const AFTER: jint = 2;
+const EVERYTHING: jint = 3;
 
 /// If options for the state are given, a gap in the log is not an error.
 #[unsafe(no_mangle)]
@@ -43,6 +44,7 @@ extern "system" fn Java_org_runstone_Native_openChanges<'l>(
             OLDEST => ChangesFrom::Oldest,
             NOW => ChangesFrom::Now,
             AFTER => ChangesFrom::After(Position::new(history as u64, number as u64)),
+            EVERYTHING => ChangesFrom::Everything,
             _ => return Err(Failure::invalid(format!("there is no beginning {from}"))),
         };
         let state = optional_text(env, &state, "options for the state")?;

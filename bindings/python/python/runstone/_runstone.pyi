@@ -761,7 +761,8 @@ class Change(Iterable[Write]):
         or a gap. time: all changes before it had been committed by then. gap: the log does not
         have the next changes; state follows until gap-end, with the values of keys as of its end.
         Values that were overwritten meanwhile are left out. So are deletes that a compaction has
-        dropped together with the entries that they hid: such a deletion is not reported.
+        dropped together with the entries that they hid: such a deletion is not reported. After a
+        gap from 0 the state is that of all keys: forget what came before.
         """
     @property
     def keyspaces(self) -> List[Tuple[str, Optional[str]]]:
@@ -778,12 +779,15 @@ class Changes(_Closing, typing.Iterator[Change]):
     """Reads the committed changes of a store in order, whether or not a process writes to it.
 
     A loop over it ends after the changes made so far; a later loop, or `next`, continues. It begins
-    with the oldest change of the log, or after a position, or `now`. Changes are durable, unless
-    `unsynced`. `HistoryForked`: a power loss took changes that were read already.
+    with the oldest change of the log, or after a position, or `now`. With `everything` it begins
+    with the state of all keys, which comes as a gap after 0: that is for a consumer that has nothing
+    yet, because the log reaches back only to the last flush. Changes are durable, unless `unsynced`.
+    `HistoryForked`: a power loss took changes that were read already.
 
     `HistoryGone`: what came after the position is not known any more, mostly because the log does
     not reach back so far (``keep_log_bytes``). With ``on_gap="state"`` the state of the keys
-    written after the position is returned instead, and then the log: see `Change.kind`. The options and merge operators are for reading the state, as in `follow`.
+    written after the position is returned instead, and then the log: see `Change.kind`. The options
+    and merge operators are for reading the state, as in `follow`.
     """
 
     def __new__(
@@ -792,6 +796,7 @@ class Changes(_Closing, typing.Iterator[Change]):
         *,
         after: Union[Position, str, None] = None,
         now: bool = False,
+        everything: bool = False,
         unsynced: bool = False,
         on_gap: Literal["fail", "state"] = "fail",
         merge_operators: Optional[Mapping[str, Callable[..., Any]]] = None,

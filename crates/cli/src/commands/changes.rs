@@ -26,15 +26,20 @@ const WAIT: Duration = Duration::from_millis(200);
 /// of a load has the position before it, and only its last line has the position after it. So a
 /// batch that you have processed in part is printed again as a whole. Ctrl-C ends the command.
 ///
-/// The log of a store begins at its last flush. `keep_log_bytes`, an option of the application's
-/// open, lets it reach further back.
+/// The log of a store begins at its last flush, so a consumer that has nothing yet begins with
+/// --everything. `keep_log_bytes`, an option of the application's open, lets the log reach further
+/// back.
 #[derive(clap::Args)]
 pub struct Args {
     /// The store.
     store: PathBuf,
     /// Begin after this position; without it, with the oldest change that the log has.
-    #[arg(long, value_name = "POSITION", conflicts_with = "now")]
+    #[arg(long, value_name = "POSITION", conflicts_with_all = ["now", "everything"])]
     from: Option<String>,
+    /// Begin with the present values of all keys, and continue with the changes after them. Their
+    /// lines have the position 0@0000000000000000, from which everything is printed again.
+    #[arg(long, conflicts_with = "now")]
+    everything: bool,
     /// If the log does not reach back to that position, print the present values of the keys
     /// written since, and continue from there. Deletes that compactions have dropped are missing.
     #[arg(long, requires = "from")]
@@ -59,15 +64,13 @@ impl Args {
         interrupt::watch(&[SIGINT, SIGTERM]);
         let from = match &self.from {
             Some(position) => ChangesFrom::After(position.parse()?),
+            None if self.everything => ChangesFrom::Everything,
             None if self.now => ChangesFrom::Now,
             None => ChangesFrom::Oldest,
         };
-        let mut changes = match from {
-            ChangesFrom::After(position) if self.state => {
-                let on_gap = OnGap::State(Box::default());
-                Changes::resume(&self.store, position, on_gap)?
-            }
-            from => Changes::open(&self.store, from)?,
+        let mut changes = match self.state {
+            true => Changes::resume(&self.store, from, OnGap::State(Box::default()))?,
+            false => Changes::open(&self.store, from)?,
         };
         let (names, position) = (BTreeMap::new(), changes.position());
         let mut printer = Printer { names, position, encoding: self.encoding, output };

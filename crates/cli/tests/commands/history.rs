@@ -254,6 +254,38 @@ fn what_the_log_lacks_is_printed_as_state() {
     drop(store);
 }
 
+/// The log begins after a flush, so a consumer that has nothing lacked what came before.
+#[test]
+fn everything_is_printed_for_a_consumer_that_has_nothing() {
+    let place = Place::new();
+    let store = Store::open(place.path("store"), Options::default()).expect("a store");
+    for key in ["a", "b"] {
+        store.put(key, "1").expect("a put");
+    }
+    store.delete("a").expect("a delete");
+    // The log goes with the close.
+    store.close().expect("it closes");
+    let store = Store::open(place.path("store"), Options::default()).expect("a store");
+    store.put("c", "2").expect("a put");
+    let oldest = place.ok(&["changes", "store"]);
+    assert!(oldest.contains("\tput\tdefault\tc\t2") && !oldest.contains("\tb\t"), "{oldest}");
+    let everything = place.ok(&["changes", "store", "--everything"]);
+    let rest = |line: &str| line.split_once('\t').expect("a position").1.to_string();
+    let printed: Vec<String> = everything.lines().map(rest).collect();
+    let state = ["gap\t0 to 4", "keyspaces\tdefault", "state-put\tdefault\tb\t1"];
+    assert_eq!(printed[..3], state, "{everything}");
+    assert_eq!(printed[3..5], ["state-put\tdefault\tc\t2", "gap-end\t"], "{everything}");
+    // Whoever stops inside the state begins with it again.
+    let inside = everything.split('\t').next().expect("a position");
+    assert_eq!(place.ok(&["changes", "store", "--from", inside]), everything);
+    let end = everything.lines().nth(4).and_then(|line| line.split('\t').next());
+    store.put("d", "3").expect("a put");
+    let later = place.ok(&["changes", "store", "--from", end.expect("a position")]);
+    assert!(later.contains("\tput\tdefault\td\t3") && !later.contains("\tc\t"), "{later}");
+    let both = failed(&place, &["changes", "store", "--everything", "--now"]);
+    assert!(both.contains("cannot be used with"), "{both}");
+}
+
 /// Once, the archiver of a service ended when it met a backup or a prune in its directory.
 #[test]
 fn an_archiver_waits_until_its_directory_is_free() {

@@ -43,6 +43,13 @@ impl Consumer {
         Consumer { store, options: options.clone(), names, position, gaps: 0 }
     }
 
+    /// A consumer that has nothing yet.
+    fn empty(options: &Options) -> Consumer {
+        let store = open(&SimStorage::new(1), options).expect("no faults");
+        let (names, position) = (BTreeMap::new(), Position::START);
+        Consumer { store, options: options.clone(), names, position, gaps: 0 }
+    }
+
     /// Takes up everything that there is. `stops_at` may end it in the middle.
     fn advance(&mut self, source: &SimStorage, mut stops: impl FnMut() -> bool) {
         let state = OnGap::State(Box::new(self.options.clone()));
@@ -55,6 +62,9 @@ impl Consumer {
                 Change::Gap(gap) => {
                     assert!(gap.through >= gap.after && gap.after == self.position.seq());
                     self.gaps += 1;
+                    if gap.after == 0 {
+                        self.forget();
+                    }
                 }
                 Change::Loaded(load) => load
                     .read(|batch| {
@@ -68,6 +78,12 @@ impl Consumer {
             if stops() {
                 return;
             }
+        }
+    }
+
+    fn forget(&self) {
+        for name in self.store.keyspaces() {
+            self.store.keyspace(&name).and_then(|one| one.clear()).expect("no faults");
         }
     }
 
@@ -177,6 +193,108 @@ fn the_state_has_deletes_that_tables_hold_and_loads() {
     load(&store, "default", &[("200".into(), Some("loaded".into())), ("201".into(), None)]);
     consumer.advance(&source, || false);
     add(&store, 1000);
+    consumer.advance(&source, || false);
+    assert_eq!(consumer.gaps, 1);
+    assert_eq!(consumer.state(), read_all(&store, None).expect("no faults"));
+}
+
+/// Once, a new consumer could begin only with the oldest change of the log. A flush had removed
+/// what came before, so it lacked most of the store, and no error told it.
+#[test]
+fn a_consumer_that_begins_with_everything_equals_the_store() {
+    for seed in seeds(12) {
+        let own = options(seed, Background::Manual).keep_log_bytes(1 << 30);
+        let options = match seed % 4 {
+            0 => placed(own, ValuePlacement::HashGrouped),
+            1 => cooled(own),
+            2 => written_back(own),
+            _ => own,
+        };
+        WorkloadClock::restart();
+        let mut random = Random::new(seed ^ 0x0061_6c6c);
+        let storage = SimStorage::new(seed);
+        let store = open(&storage, &options).expect("no faults");
+        let mut run = Run::new(store, Oracle::default()).with(&options);
+        let mut consumers: Vec<Consumer> = Vec::new();
+        for operation in generate(seed, 300) {
+            let disk = storage.clone();
+            run.apply(&operation, || open(&disk, &options)).expect("no faults");
+            if random.one_in(60) {
+                consumers.push(Consumer::empty(&options));
+            }
+            for consumer in &mut consumers {
+                if random.one_in(20) {
+                    consumer.advance(&storage, || random.one_in(10));
+                }
+            }
+        }
+        for mut consumer in consumers {
+            consumer.advance(&storage, || false);
+            assert_eq!(consumer.state(), *run.oracle.state(), "seed {seed}");
+        }
+    }
+}
+
+/// The state of everything has neither deletes nor what they hid, and the log goes on after it.
+#[test]
+fn everything_is_each_key_with_its_value_and_then_the_log() {
+    let adding = KeyspaceOptions::default().merge_operator("add-i64");
+    let options = Options::default().background(Background::Manual).keyspace(adding);
+    let source = SimStorage::new(1);
+    let store = open(&source, &options).expect("no faults");
+    let own = store.default_keyspace();
+    let other = store.keyspace("other").expect("it is there");
+    for n in 0..100 {
+        store.put(format!("{n:03}"), vec![7; 2000]).expect("no faults");
+    }
+    own.merge("count", 1i64.to_le_bytes()).expect("no faults");
+    load(&store, "other", &[("200".into(), Some("loaded".into())), ("201".into(), None)]);
+    store.compact().expect("no faults");
+    own.merge("count", 2i64.to_le_bytes()).expect("no faults");
+    store.delete("007").expect("no faults");
+    own.delete_range("020".."090").expect("no faults");
+    other.put("202", "flushed").expect("no faults");
+    // The log goes with the close.
+    store.close().expect("no faults");
+    let store = open(&source, &options).expect("no faults");
+    let own = store.default_keyspace();
+    let other = store.keyspace("other").expect("it is there");
+    other.put("203", "in a memtable").expect("no faults");
+
+    let all: Arc<SimStorage> = Arc::new(source.clone());
+    let state = OnGap::State(Box::new(options.clone()));
+    let from_log = Changes::open_on(all.clone(), ChangesFrom::Oldest).expect("it has a log");
+    assert!(from_log.position().seq() > 0, "the log reaches back to the first write");
+    for from in [ChangesFrom::Everything, ChangesFrom::After(Position::START)] {
+        let mut changes = Changes::resume_on(all.clone(), from, state.clone()).expect("a store");
+        let (mut keys, mut is_over) = (Vec::new(), false);
+        store.put("later", "beside the reader").expect("no faults");
+        while let Some(changed) = changes.next().expect("no faults") {
+            match changed.change {
+                Change::State(batch) => {
+                    assert!(batch.operations().all(|one| one.kind == Kind::Put));
+                    keys.extend(batch.operations().map(|one| one.key.to_vec()));
+                }
+                Change::GapEnd => is_over = true,
+                Change::Writes(batch) => {
+                    assert_eq!(batch.operations().next().expect("one").key, b"later");
+                    keys.push(b"later".to_vec());
+                }
+                _ => {}
+            }
+            assert_eq!(changed.position == Position::START, !is_over);
+        }
+        let count = keys.iter().filter(|key| **key != b"later").count();
+        // 100 without 007 and 020 to 089, the count, and three of the other keyspace.
+        assert_eq!((count, keys.last()), (33, Some(&b"later".to_vec())));
+        store.delete("later").expect("no faults");
+        store.flush().expect("no faults");
+    }
+    let mut consumer = Consumer::empty(&options);
+    consumer.advance(&source, || false);
+    own.merge("count", 10i64.to_le_bytes()).expect("no faults");
+    store.delete("000").expect("no faults");
+    load(&store, "default", &[("300".into(), Some("loaded".into()))]);
     consumer.advance(&source, || false);
     assert_eq!(consumer.gaps, 1);
     assert_eq!(consumer.state(), read_all(&store, None).expect("no faults"));

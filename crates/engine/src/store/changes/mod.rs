@@ -10,7 +10,9 @@
 //! 4. Values that a collection moved are left out, and so are writes that an open logged again.
 //! 5. A load has no writes in the log. Its entries are read from the tables that it made, which the
 //!    lease keeps too.
-//! 6. If the log does not reach back so far, a caller can get the state instead (`state`).
+//! 6. If the log does not reach back so far, a caller can get the state instead (`state`). A new
+//!    consumer begins with all of it, because the log of a store does not reach back to its first
+//!    write.
 
 pub(crate) mod apply;
 mod load;
@@ -50,12 +52,30 @@ pub(crate) const ROUND_BYTES: u64 = 16 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ChangesFrom {
-    /// The oldest change that the log has.
+    /// The state of all keys, and then every change after it: for a consumer that has nothing yet.
+    /// The state comes as [`Change::Gap`] says, from a gap after 0, and it has no deletes. In the
+    /// state the position is [`Position::START`]: whoever is interrupted there gets the whole state
+    /// again.
+    Everything,
+    /// The oldest change that the log has. Without `keep_log_bytes` that is the first one after the
+    /// last flush: what was written before is in none of the changes.
     Oldest,
     /// The first change after now.
     Now,
     /// Everything after this position.
     After(Position),
+}
+
+impl ChangesFrom {
+    fn is_everything(self) -> bool {
+        matches!(self, ChangesFrom::Everything | ChangesFrom::After(Position::START))
+    }
+}
+
+impl From<Position> for ChangesFrom {
+    fn from(position: Position) -> ChangesFrom {
+        ChangesFrom::After(position)
+    }
 }
 
 /// What to do if the log does not reach back to a position.
@@ -94,7 +114,8 @@ pub enum Change {
     /// that they make, and keyspaces are those that the store has now. Deletes of single keys are
     /// returned as long as tables hold them. A compaction drops a delete together with the entries
     /// that it hid, so the consumer may never learn that a key was deleted. A later operand would
-    /// then apply to the value that the consumer still has.
+    /// then apply to the value that the consumer still has. If [`Gap::after`] is 0, the state is
+    /// that of all keys: a consumer that first forgets what it has misses nothing.
     Gap(Gap),
     /// The values of keys as of the end of the gap: a put or a delete for each key, after range
     /// deletes.
@@ -181,18 +202,29 @@ impl Bridge {
 }
 
 impl Store {
-    /// Reads the committed changes of this store, in order.
+    /// Reads the committed changes of this store, in order. With [`ChangesFrom::Everything`], the
+    /// state is read with the store's own merge operators.
     ///
     /// # Errors
     /// Those of [`Changes::open`].
     pub fn changes(&self, from: ChangesFrom) -> Result<Changes> {
         self.inner.env.check_process()?;
-        Changes::open_on(Arc::clone(&self.inner.env.storage), from)
+        let storage = Arc::clone(&self.inner.env.storage);
+        let own = &self.inner.env.options;
+        let options = Options {
+            merge_operators: own.merge_operators.clone(),
+            prefix_extractors: own.prefix_extractors.clone(),
+            clock: Arc::clone(&own.clock),
+            ..Options::default()
+        };
+        Changes::open_with(Arc::clone(&storage), &storage, from, options)
     }
 }
 
 impl Changes {
     /// Reads what is committed to the store in a directory, whether or not a process writes to it.
+    /// [`ChangesFrom::Everything`] reads the state with default options: [`Changes::resume`] takes
+    /// others, with merge operators.
     ///
     /// # Errors
     /// [`crate::Error::HistoryForked`] if the store has lost the end that the position is in;
@@ -200,7 +232,7 @@ impl Changes {
     /// [`Store::follow`].
     pub fn open(path: impl AsRef<Path>, from: ChangesFrom) -> Result<Changes> {
         let (storage, leases) = cut::open(path.as_ref())?;
-        Changes::begin(storage, &leases, from)
+        Changes::open_with(storage, &leases, from, Options::default())
     }
 
     /// Does the same as [`Changes::open`] on a storage.
@@ -208,9 +240,25 @@ impl Changes {
     /// # Errors
     /// Those of [`Changes::open`].
     pub fn open_on(storage: Arc<dyn Storage>, from: ChangesFrom) -> Result<Changes> {
-        Changes::begin(Arc::clone(&storage), &storage, from)
+        let leases = Arc::clone(&storage);
+        Changes::open_with(storage, &leases, from, Options::default())
     }
 
+    /// Begins with the state of all keys, if that is asked for. A later gap is an error.
+    fn open_with(
+        storage: Arc<dyn Storage>,
+        leases: &Arc<dyn Storage>,
+        from: ChangesFrom,
+        options: Options,
+    ) -> Result<Changes> {
+        if !from.is_everything() {
+            return Changes::begin(storage, leases, from);
+        }
+        let bridge = Bridge { storage, leases: Arc::clone(leases), options: Box::new(options) };
+        Ok(Changes { bridge: None, ..bridge.begin(Position::START)? })
+    }
+
+    /// Reads the log alone.
     pub(crate) fn begin(
         storage: Arc<dyn Storage>,
         leases: &Arc<dyn Storage>,
@@ -221,37 +269,50 @@ impl Changes {
         Ok(Changes { reader, position, state: None, bridge: None })
     }
 
-    /// Continues after a position. If the log does not reach back so far, it does what the caller
-    /// says.
+    /// Continues after a position, or begins elsewhere. If the log does not reach back so far, now
+    /// or later, it does what the caller says. [`ChangesFrom::Everything`] takes the options of
+    /// [`OnGap::State`] for the state with which it begins.
     ///
     /// # Errors
     /// Those of [`Changes::open`] and of [`Store::follow`]. A position after a fork is refused in
     /// any case, because the consumer has writes that the store has lost.
-    pub fn resume(path: impl AsRef<Path>, after: Position, on_gap: OnGap) -> Result<Changes> {
+    pub fn resume(
+        path: impl AsRef<Path>,
+        from: impl Into<ChangesFrom>,
+        on_gap: OnGap,
+    ) -> Result<Changes> {
         let (storage, leases) = cut::open(path.as_ref())?;
-        Changes::resume_with(storage, &leases, after, on_gap)
+        Changes::resume_with(storage, &leases, from.into(), on_gap)
     }
 
     /// Does the same as [`Changes::resume`] on a storage.
     ///
     /// # Errors
     /// Those of [`Changes::resume`].
-    pub fn resume_on(storage: Arc<dyn Storage>, after: Position, on_gap: OnGap) -> Result<Changes> {
-        Changes::resume_with(Arc::clone(&storage), &storage, after, on_gap)
+    pub fn resume_on(
+        storage: Arc<dyn Storage>,
+        from: impl Into<ChangesFrom>,
+        on_gap: OnGap,
+    ) -> Result<Changes> {
+        Changes::resume_with(Arc::clone(&storage), &storage, from.into(), on_gap)
     }
 
     fn resume_with(
         storage: Arc<dyn Storage>,
         leases: &Arc<dyn Storage>,
-        after: Position,
+        from: ChangesFrom,
         on_gap: OnGap,
     ) -> Result<Changes> {
-        let begun = Changes::begin(Arc::clone(&storage), leases, ChangesFrom::After(after));
-        let OnGap::State(options) = on_gap else { return begun };
-        let bridge = Bridge { storage, leases: Arc::clone(leases), options };
-        match begun {
-            Err(Error::HistoryGone { .. }) => bridge.begin(after),
-            begun => Ok(Changes { bridge: Some(bridge), ..begun? }),
+        let OnGap::State(options) = on_gap else {
+            return Changes::open_with(storage, leases, from, Options::default());
+        };
+        let bridge = Bridge { storage: Arc::clone(&storage), leases: Arc::clone(leases), options };
+        if from.is_everything() {
+            return bridge.begin(Position::START);
+        }
+        match (Changes::begin(storage, leases, from), from) {
+            (Err(Error::HistoryGone { .. }), ChangesFrom::After(after)) => bridge.begin(after),
+            (begun, _) => Ok(Changes { bridge: Some(bridge), ..begun? }),
         }
     }
 

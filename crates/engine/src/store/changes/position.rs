@@ -15,6 +15,10 @@ pub struct Position {
 }
 
 impl Position {
+    /// The place before everything, in no history: `0@0000000000000000`. Changes after it are those
+    /// of [`ChangesFrom::Everything`](crate::ChangesFrom::Everything).
+    pub const START: Position = Position { history: 0, seq: 0 };
+
     /// The place after a sequence number of a history.
     pub fn new(history: u64, seq: SeqNo) -> Position {
         Position { history, seq }

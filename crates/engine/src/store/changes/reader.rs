@@ -131,7 +131,8 @@ impl HistoryReader {
             has_failed: false,
         };
         let begun = match from {
-            ChangesFrom::Now => reader.pass_all(),
+            // The state of everything that came before is read apart.
+            ChangesFrom::Now | ChangesFrom::Everything => reader.pass_all(),
             ChangesFrom::Oldest => reader.begin_oldest(),
             ChangesFrom::After(position) => reader.pass(position),
         };

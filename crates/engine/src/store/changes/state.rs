@@ -7,6 +7,8 @@
 //! 2. Writes that no longer exist are not returned: values that were overwritten meanwhile, and
 //!    deletes that compactions have dropped together with the entries that they hid.
 //! 3. All of the state belongs to one view, and the log is read from that view on.
+//! 4. For a consumer that has nothing, the state is each key of the view with its value. Deletes
+//!    would be of keys that it does not have.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -35,7 +37,8 @@ const BATCH_BYTES: usize = 1 << 20;
 #[non_exhaustive]
 pub struct Gap {
     /// The state of each key that was written after this number follows. 0 if the history of the
-    /// position is not known any more: then it is the state of all keys.
+    /// position is not known any more, and at the beginning of [`super::ChangesFrom::Everything`]:
+    /// then it is the state of all keys.
     pub after: SeqNo,
     /// The state is as of this sequence number, and the log continues after it.
     pub through: SeqNo,
@@ -46,7 +49,8 @@ pub struct Gap {
 pub(super) struct StateReader {
     /// Keeps the files of the view.
     _follower: Follower,
-    gap: Gap,
+    /// The state is of keys that were written after this number; `None` for all of the view.
+    since: Option<SeqNo>,
     /// The position before the gap: a caller that is interrupted begins there again.
     before: Position,
     /// What comes before the keys.
@@ -56,7 +60,7 @@ pub(super) struct StateReader {
 }
 
 impl StateReader {
-    /// The state of `follower` as of `through`, for keys that were written after `after`.
+    /// The state of `follower` for keys that were written in the gap, or for all of them.
     pub(super) fn new(follower: Follower, gap: Gap, before: Position) -> Result<StateReader> {
         let store: Store = follower.store();
         // The keyspaces of the view: the store may have others by now, and the log will report
@@ -66,8 +70,9 @@ impl StateReader {
         let left: Result<VecDeque<Keyspace>> =
             names.iter().map(|name| store.keyspace(name)).collect();
         let left = left?;
+        let since = (before != Position::START).then_some(gap.after);
         let first = [Change::Gap(gap), Change::Keyspaces(keyspaces)].into();
-        Ok(StateReader { _follower: follower, gap, before, first, left, current: None })
+        Ok(StateReader { _follower: follower, since, before, first, left, current: None })
     }
 
     /// The position before the gap.
@@ -82,14 +87,14 @@ impl StateReader {
         }
         loop {
             if let Some(keyspace) = &mut self.current {
-                let batch = keyspace.next(self.gap.after)?;
+                let batch = keyspace.next()?;
                 if !batch.is_empty() {
                     return Ok(Some(Change::State(batch)));
                 }
                 self.current = None;
             }
             let Some(next) = self.left.pop_front() else { return Ok(None) };
-            self.current = Some(KeyspaceReader::new(&next, self.gap.after)?);
+            self.current = Some(KeyspaceReader::new(&next, self.since)?);
         }
     }
 }
@@ -98,44 +103,71 @@ impl StateReader {
 #[derive(Debug)]
 struct KeyspaceReader {
     keyspace: Keyspace,
-    /// Everything that may have newer entries.
-    entries: MergeIter,
     values: Cursor,
-    /// The last key that was returned, if any was.
-    last: Option<Vec<u8>>,
+    /// What names the keys; `None`: the cursor over the values walks all of them.
+    newer: Option<Newer>,
     /// Range deletes come first: a key that was written after a range delete follows with its
     /// present value.
     range_deletes: Batch,
 }
 
+/// The keys that were written after a number.
+#[derive(Debug)]
+struct Newer {
+    after: SeqNo,
+    /// Everything that may have newer entries.
+    entries: MergeIter,
+    /// The last key that was returned, if any was.
+    last: Option<Vec<u8>>,
+}
+
 impl KeyspaceReader {
-    fn new(keyspace: &Keyspace, after: SeqNo) -> Result<KeyspaceReader> {
-        let view = keyspace.inner.view.load_full();
-        let mut entries = MergeIter::new(newer(&view, after));
-        entries.seek_to_first()?;
-        Ok(KeyspaceReader {
-            values: keyspace.cursor(ReadOptions::default())?,
-            range_deletes: range_deletes(keyspace, &view, after)?,
-            keyspace: keyspace.clone(),
-            entries,
-            last: None,
-        })
+    fn new(keyspace: &Keyspace, since: Option<SeqNo>) -> Result<KeyspaceReader> {
+        let mut values = keyspace.cursor(ReadOptions::default())?;
+        let (mut range_deletes, mut newer) = (Batch::new(), None);
+        match since {
+            None => values.seek_to_first()?,
+            Some(after) => {
+                let view = keyspace.inner.view.load_full();
+                let mut entries = MergeIter::new(sources(&view, after));
+                entries.seek_to_first()?;
+                range_deletes = range_deletes_of(keyspace, &view, after)?;
+                newer = Some(Newer { after, entries, last: None });
+            }
+        }
+        Ok(KeyspaceReader { keyspace: keyspace.clone(), values, newer, range_deletes })
     }
 
     /// The next batch; an empty one at the end.
-    fn next(&mut self, after: SeqNo) -> Result<Batch> {
+    fn next(&mut self) -> Result<Batch> {
+        let (id, values) = (self.keyspace.id(), &mut self.values);
         let mut batch = std::mem::take(&mut self.range_deletes);
+        match &mut self.newer {
+            None => {
+                while batch.encoded().len() < BATCH_BYTES && values.valid() {
+                    push_value(&mut batch, id, values)?;
+                    values.next()?;
+                }
+            }
+            Some(newer) => newer.add_to(&mut batch, id, values)?,
+        }
+        Ok(batch)
+    }
+}
+
+impl Newer {
+    fn add_to(&mut self, batch: &mut Batch, id: u32, values: &mut Cursor) -> Result<()> {
         while batch.encoded().len() < BATCH_BYTES
             && let Some((key, trailer)) = self.entries.current()
         {
-            if seq_of(trailer) > after && self.last.as_deref() != Some(key) {
+            if seq_of(trailer) > self.after && self.last.as_deref() != Some(key) {
                 let key = key.to_vec();
-                push_state(&mut batch, self.keyspace.id(), &mut self.values, &key)?;
+                push_state(batch, id, values, &key)?;
                 self.last = Some(key);
             }
             self.entries.step()?;
         }
-        Ok(batch)
+        Ok(())
     }
 }
 
@@ -145,14 +177,19 @@ fn push_state(batch: &mut Batch, id: u32, values: &mut Cursor, key: &[u8]) -> Re
     if !values.valid() || values.key() != key {
         return batch.push(Kind::Delete, id, key, &[]);
     }
+    push_value(batch, id, values)
+}
+
+/// Adds the key at which the cursor stands, with its value.
+fn push_value(batch: &mut Batch, id: u32, values: &Cursor) -> Result<()> {
     match values.expiry()?.at_ms()? {
-        Some(at_ms) => batch.push_expiring(id, key, values.value(), at_ms),
-        None => batch.push(Kind::Put, id, key, values.value()),
+        Some(at_ms) => batch.push_expiring(id, values.key(), values.value(), at_ms),
+        None => batch.push(Kind::Put, id, values.key(), values.value()),
     }
 }
 
 /// Streams over the memtables and over the tables with entries after a number.
-fn newer(view: &View, after: SeqNo) -> Vec<Source> {
+fn sources(view: &View, after: SeqNo) -> Vec<Source> {
     let memtables = view.memtables().filter(|memtable| memtable.max_seq() > after);
     let mut sources: Vec<Source> = memtables.map(Source::memtable).collect();
     let mut add = |run: &RunTables| {
@@ -172,7 +209,7 @@ fn newer(view: &View, after: SeqNo) -> Vec<Source> {
     sources
 }
 
-fn range_deletes(keyspace: &Keyspace, view: &View, after: SeqNo) -> Result<Batch> {
+fn range_deletes_of(keyspace: &Keyspace, view: &View, after: SeqNo) -> Result<Batch> {
     let mut batch = Batch::new();
     let in_memtables = view.memtables().filter_map(|memtable| memtable.range_deletes());
     let all = in_memtables.chain(view.version.range_deletes.clone());

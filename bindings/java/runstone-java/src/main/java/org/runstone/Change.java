@@ -39,8 +39,9 @@ public final class Change implements Iterable<Change.Write> {
         /**
          * The log does not have the next changes: {@link #STATE} follows until {@link #GAP_END}.
          * Values that were overwritten meanwhile are left out. So are deletes that a compaction has
-         * dropped together with the entries that they hid: such a deletion is not reported. Inside
-         * a gap, the position is the one before the gap.
+         * dropped together with the entries that they hid: such a deletion is not reported. After a
+         * gap from 0 the state is that of all keys: forget what came before. Inside a gap, the
+         * position is the one before the gap.
          */
         GAP,
         /** Values of keys as of the end of the gap: puts and deletes, after deletes of ranges. */

@@ -57,6 +57,11 @@ public final class Changes extends Handle implements Iterable<Change> {
         return open(store, ChangesOptions.oldest());
     }
 
+    /** Begins with the state of all keys: see {@link ChangesOptions#everything()}. */
+    public static Changes everything(Path store) {
+        return open(store, ChangesOptions.everything());
+    }
+
     /** Begins with the first change after now. */
     public static Changes now(Path store) {
         return open(store, ChangesOptions.now());

@@ -17,6 +17,7 @@ public final class ChangesOptions {
     private static final int OLDEST = 0;
     private static final int NOW = 1;
     private static final int AFTER = 2;
+    private static final int EVERYTHING = 3;
 
     final int from;
     final Position after;
@@ -48,6 +49,15 @@ public final class ChangesOptions {
     /** Begins after a position. */
     public static ChangesOptions after(Position position) {
         return of(AFTER, Objects.requireNonNull(position, "position"));
+    }
+
+    /**
+     * Begins with the state of all keys, which comes as a gap after 0, and continues with every
+     * change after it: for a consumer that has nothing yet. The log alone reaches back only to the
+     * last flush. {@link #stateOnGap(String)} gives other options for reading the state.
+     */
+    public static ChangesOptions everything() {
+        return of(EVERYTHING, new Position(0, 0));
     }
 
     /** The same as {@link #stateOnGap(String)} with default options. */

@@ -225,6 +225,36 @@ class ChangesTest {
                 () -> Changes.open(path, ChangesOptions.after(after).stateOnGap("memory = 7")));
     }
 
+    /** The log begins after a flush: a consumer that has nothing begins with the state. */
+    @Test
+    void everything() {
+        try (Store store = Store.open(path)) {
+            Keyspace keyspace = store.defaultKeyspace();
+            keyspace.put(bytes("flushed"), bytes("1"));
+            keyspace.put(bytes("gone"), bytes("1"));
+            keyspace.delete(bytes("gone"));
+            store.flush();
+            try (Changes changes = Changes.everything(path)) {
+                keyspace.put(bytes("later"), bytes("2"));
+                List<Change> found = all(changes);
+                assertEquals(List.of(Change.Kind.GAP, Change.Kind.KEYSPACES, Change.Kind.STATE,
+                        Change.Kind.GAP_END, Change.Kind.WRITES),
+                        found.stream().map(Change::kind).toList());
+                assertEquals(0, found.get(0).gap().after());
+                assertEquals("PUT default flushed 1", said(found.get(2).iterator().next()));
+                assertEquals("PUT default later 2", said(found.get(4).iterator().next()));
+                // A position inside the state leads to all of it again.
+                try (Changes again = Changes.after(path, found.get(2).position())) {
+                    assertEquals(Change.Kind.GAP, again.next().kind());
+                }
+            }
+            ChangesOptions withOptions = ChangesOptions.everything().stateOnGap("");
+            try (Changes changes = Changes.open(path, withOptions)) {
+                assertEquals(Change.Kind.GAP, changes.next().kind());
+            }
+        }
+    }
+
     @Test
     void whatIsGone() {
         Position first;
