@@ -1,47 +1,49 @@
-//! A backup by hand: a checkpoint of the running store, copied elsewhere, verified and opened.
-//! A command that makes backups comes in a later release.
+//! Backups of a store while it is written: each copies only what changed since the one before it,
+//! and any of them is restored as a store of its own. Not a checkpoint, which is one copy, and
+//! shares files with the store.
 
-use std::fs;
-use std::path::Path;
-
-use runstone::{Result, Store};
-
-/// The files of a checkpoint never change, so any tool may copy them; it is one flat directory.
-fn copy(from: &Path, to: &Path) -> std::io::Result<u64> {
-    fs::create_dir_all(to)?;
-    let mut bytes = 0;
-    for file in fs::read_dir(from)? {
-        let file = file?;
-        bytes += fs::copy(file.path(), to.join(file.file_name()))?;
-    }
-    Ok(bytes)
-}
+use runstone::{Backups, Result, Store};
 
 pub(crate) fn main() -> Result<()> {
     let directory = tempfile::tempdir().expect("a directory");
-    let [live, checkpoint, backup] =
-        ["live", "checkpoint", "elsewhere/2027-01-01"].map(|name| directory.path().join(name));
+    // The backups belong on another disk.
+    let [live, backups, restored] =
+        ["live", "backups", "restored"].map(|name| directory.path().join(name));
 
-    let store = Store::builder(&live).open()?;
-    for key in 0..1000 {
-        store.put(format!("key/{key:04}"), "before the backup")?;
+    // A backup copies the last segment of the log again, so this small store has small ones.
+    let store = Store::builder(&live).wal_segment_bytes(64 << 10).open()?;
+    for key in 0..10_000 {
+        store.put(format!("key/{key:04}"), format!("value {key} of the first day"))?;
     }
-    store.checkpoint(&checkpoint)?;
-    // Writers need not wait for the copy.
-    store.put("key/1000", "after the checkpoint")?;
-    let bytes = copy(&checkpoint, &backup).expect("the copy");
-    println!("copied {bytes} bytes");
-    Store::destroy(&checkpoint)?;
+    // What was flushed is copied as files, and the rest as log. A backup itself flushes nothing,
+    // and may be made by another process: `runstone backup create live backups`.
+    store.flush()?;
+    let backups = Backups::open(&backups)?;
+    let first = backups.create(&live)?;
 
-    // A backup that nobody has opened is a hope: read every byte of it, then an entry.
-    let restored = Store::builder(&backup).create_if_missing(false).read_only(true).open()?;
-    assert!(restored.verify()?.is_clean());
-    assert_eq!(restored.get("key/0999")?.as_deref(), Some(&b"before the backup"[..]));
-    assert_eq!(restored.default_keyspace().iter()?.count(), 1000);
-    println!("the backup has 1000 entries, and no damage");
+    store.put("key/0000", "new")?;
+    store.delete("key/0001")?;
+    let second = backups.create(&live)?;
+    // Tables never change, so the second backup uses those of the first.
+    assert!(second.added_bytes * 2 < first.added_bytes);
+    for backup in backups.list()? {
+        let (number, bytes, added) = (backup.number, backup.bytes, backup.added_bytes);
+        println!("backup {number}: a restore writes {bytes} bytes; it took {added} bytes more");
+    }
+
+    // A backup that nobody has read is a hope.
+    assert!(backups.verify(second.number)?.is_empty());
+    // An earlier one is still there, for a mistake that is noticed a day later.
+    backups.restore(first.number, &restored)?;
+    let restored = Store::builder(&restored).create_if_missing(false).open()?;
+    assert_eq!(restored.get("key/0000")?.as_deref(), Some(&b"value 0 of the first day"[..]));
+    assert_eq!(restored.default_keyspace().iter()?.count(), 10_000);
+    println!("restored backup {} with 10,000 entries", first.number);
     restored.close()?;
 
-    // The live store knows nothing of it.
-    assert_eq!(store.default_keyspace().iter()?.count(), 1001);
+    // The last one is enough once the first is not wanted any more.
+    assert_eq!(backups.prune(1)?, 1);
+    assert_eq!(backups.list()?[0].number, second.number);
+    assert_eq!(store.get("key/0000")?.as_deref(), Some(&b"new"[..]));
     store.close()
 }
