@@ -8,7 +8,7 @@ use runstone::policy::custom::options_of;
 use runstone::storage::{Category, LockMode, Storage};
 use runstone::{
     Background, Error, KeyspaceOptions, LiveRequest, LiveState, MetricsSnapshot, Options,
-    Resources, Store, Watch,
+    Resources, Store, ValuePlacement, Watch,
 };
 use runstone_fault_storage::SimStorage;
 
@@ -368,6 +368,35 @@ fn a_request_of_another_process_is_answered() {
     let options = Options::default().background(Background::Manual);
     let store = Store::open_on(Arc::new(storage), options).expect("it opens");
     assert_eq!(options_of(&store.default_keyspace().options()).l0_trigger, 7, "it is kept");
+}
+
+/// Once, a request for several keyspaces changed those before the one that refused.
+#[test]
+fn a_keyspace_that_refuses_leaves_the_others_as_they_were() {
+    let storage = SimStorage::new(46);
+    let store = open(&storage);
+    let adding = KeyspaceOptions::default().merge_operator("add-i64");
+    let mut grouped = KeyspaceOptions::default();
+    (grouped.values.placement, grouped.values.groups) = (ValuePlacement::HashGrouped, 4);
+    let made = [("a", KeyspaceOptions::default()), ("b", adding), ("c", grouped)];
+    for (name, options) in &made {
+        let keyspace = store.open_keyspace(name, Some(options.clone())).expect("room");
+        keyspace.put("some key", "value").expect("room");
+    }
+    store.flush().expect("room");
+    for (name, toml, why) in [
+        ("b", "merge_operator = \"add-u64\"", "holds operands of merge operator add-i64"),
+        ("c", "[values]\ngroups = 8", "the keyspace was made with 4"),
+    ] {
+        let asked = request().options("a", "[shape]\nl0_trigger = 7").options(name, toml);
+        let told = refusal(asked.send_on(&storage, PATIENCE));
+        assert!(told.contains(why), "{name}: {told}");
+        for (name, options) in &made {
+            let now = store.keyspace(name).expect("it is there").options();
+            assert_eq!(*now, *options, "{name}: {told}");
+        }
+    }
+    store.close().expect("it closes");
 }
 
 #[test]

@@ -61,6 +61,14 @@ pub(crate) fn settle_values(
     Ok(values)
 }
 
+/// Refuses options that [`settle_values`] would refuse.
+pub(crate) fn check_values(keyspace: &KeyspaceCore, options: &ValueOptions) -> Result<()> {
+    let values = keyspace.values.load();
+    let same = values.current.iter().map(|current| current.layout());
+    same.filter(|layout| layout.is_of(options))
+        .try_for_each(|layout| check_same_file(&layout, options))
+}
+
 /// Groups and slots never change, because pointers and places depend on them.
 fn check_same_file(layout: &Layout, options: &ValueOptions) -> Result<()> {
     let fixed = [

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 
+use runstone_policy::prefix::Prefixer;
+
 use super::DEFAULT_KEYSPACE;
 use crate::callbacks::compaction_filter::Filtering;
 use crate::callbacks::merge_operator::Merging;
 use crate::catalog::keyspace::KeyspaceCore;
-use crate::catalog::settle::{settle_prefixer, settle_values, value_files};
+use crate::catalog::settle::{check_values, settle_prefixer, settle_values, value_files};
 use crate::error::{Error, Result};
 use crate::options::store::KeyspaceOptions;
 use crate::store::engine::Engine;
@@ -40,6 +42,36 @@ impl Engine {
         outcome.inspect_err(|error| self.note_change_error(error))
     }
 
+    /// Refuses options that [`Engine::open_keyspace`] would refuse for an existing keyspace, and
+    /// changes nothing.
+    pub(crate) fn check_options(&self, name: &str, options: &KeyspaceOptions) -> Result<()> {
+        options.check()?;
+        self.env.options.check_log_for(name, options)?;
+        self.env.check_caller()?;
+        self.check_usable()?;
+        let found = self.catalog.find_keyspace(name);
+        let keyspace = found.ok_or_else(|| Error::UnknownKeyspace { name: name.to_string() })?;
+        if **keyspace.options.load() == *options {
+            return Ok(());
+        }
+        self.env.check_writable()?;
+        self.schedule.check_not_loading(Some(keyspace.id))?;
+        self.check_fit(&keyspace, options).map(drop)
+    }
+
+    /// Refuses options that contradict what the keyspace holds. Returns the rule that cuts its
+    /// tables.
+    fn check_fit(
+        &self,
+        keyspace: &KeyspaceCore,
+        options: &KeyspaceOptions,
+    ) -> Result<Option<Prefixer>> {
+        options.check_same_operator(&keyspace.options.load())?;
+        check_values(keyspace, &options.values)?;
+        let stored = keyspace.view.load().version.shape.state.prefix.clone();
+        settle_prefixer(stored.as_ref(), options, &self.env.options.prefix_extractors)
+    }
+
     /// Judges a failed change of keyspaces. A refused option, a full disk or too many open files
     /// leave everything as it was; after any other failure nobody knows what is on disk (P7).
     fn note_change_error(&self, error: &Error) {
@@ -60,10 +92,7 @@ impl Engine {
             self.env.check_writable()?;
             let mut manifest = self.catalog.manifest.lock();
             keyspace.check_exists()?;
-            options.check_same_operator(&keyspace.options.load())?;
-            let shape = &keyspace.view.load().version.shape;
-            let extractors = &self.env.options.prefix_extractors;
-            let prefixer = settle_prefixer(shape.state.prefix.as_ref(), &options, extractors)?;
+            let prefixer = self.check_fit(keyspace, &options)?;
             let (next_file, last_seq) = (&self.env.next_file, self.visibility.now());
             let values = settle_values(
                 keyspace,

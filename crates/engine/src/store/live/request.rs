@@ -298,7 +298,8 @@ fn answer(engine: &Arc<Engine>, parts: &Parts, closed: &mut IsClosed) -> Result<
 }
 
 impl Open<'_> {
-    /// Carries out the whole request, or nothing.
+    /// Carries out the whole request, or refuses it and changes nothing. Only an error of the
+    /// storage, or another thread that changes the same keyspaces, can end it in the middle.
     fn fulfil(&self, asked: &LiveRequest) -> Result<Vec<LiveChange>> {
         for (name, value) in &asked.settings {
             self.check(name, value)?;
@@ -309,9 +310,11 @@ impl Open<'_> {
                 Some(options) => options.clone(),
                 None => self.options_of(name)?,
             };
-            let options = so_far.with_toml(text)?;
-            options.check()?;
-            wanted.insert(name, options);
+            wanted.insert(name, so_far.with_toml(text)?);
+        }
+        // All of them first: a keyspace that refuses must not leave those before it changed.
+        for (name, options) in &wanted {
+            self.engine.check_options(name, options)?;
         }
         let mut changes = Vec::new();
         for (name, options) in wanted {
