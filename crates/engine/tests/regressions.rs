@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::time::{Duration, SystemTime};
 
 use runstone::policy::custom;
 use runstone::storage::{Category, MemoryStorage, Storage};
 use runstone::unstable;
 use runstone::{
-    Background, Batch, Error, Event, EventListener, KeyspaceOptions, Options, ReadOptions, Store,
-    ValuePlacement, WalMode, WriteOptions,
+    Background, Batch, Changes, ChangesFrom, Error, Event, EventListener, KeyspaceOptions, Options,
+    ReadOptions, Store, ValuePlacement, WalMode, WriteOptions,
 };
 
 fn options() -> Options {
@@ -713,4 +714,37 @@ fn a_flush_syncs_the_log_up_to_its_own_writes() {
     let few = syncs(0);
     assert!(few > 0);
     assert_eq!(syncs(200), few, "200 puts begin three segments");
+}
+
+/// `keep_log_seconds` alone kept nothing, although its description asks for nothing else. Each open
+/// began to count anew, so a store that was opened daily kept its log for ever.
+#[test]
+fn the_log_is_kept_for_seconds_across_opens() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let write_and_flush = || {
+        let options = Options::default().background(Background::Manual).keep_log_seconds(3600);
+        let store = Store::open(dir.path(), options).expect("open");
+        store.put("key", "value").expect("put");
+        store.flush().expect("flush");
+        store.close().expect("close");
+    };
+    write_and_flush();
+    let start = Changes::open(dir.path(), ChangesFrom::Oldest).expect("a store").position();
+    let reaches_back = || match Changes::open(dir.path(), ChangesFrom::After(start)) {
+        Ok(_) => true,
+        Err(Error::HistoryGone { .. }) => false,
+        Err(error) => panic!("{error}"),
+    };
+    write_and_flush();
+    assert!(start.seq() == 0 && reaches_back());
+    let two_hours_ago = SystemTime::now() - Duration::from_secs(7200);
+    for file in std::fs::read_dir(dir.path()).expect("lists") {
+        let path = file.expect("reads").path();
+        if path.extension().is_some_and(|extension| extension == "wal") {
+            let file = std::fs::File::options().write(true).open(path).expect("opens");
+            file.set_modified(two_hours_ago).expect("its own file");
+        }
+    }
+    write_and_flush();
+    assert!(!reaches_back());
 }

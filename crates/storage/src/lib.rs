@@ -38,6 +38,7 @@ use std::fmt::Debug;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 pub use counters::{Counters, CountersSnapshot};
 pub use error::{Error, Operation, Result};
@@ -273,6 +274,12 @@ pub trait StorageFile: Send + Sync + Debug {
     /// does. Else its length.
     fn disk_bytes(&self) -> Result<u64> {
         self.len()
+    }
+
+    /// When the file was last written, by the clock of the machine and to about a minute; `None` if
+    /// nobody knows.
+    fn modified(&self) -> Result<Option<SystemTime>> {
+        Ok(None)
     }
 
     /// Whether the file has no bytes.

@@ -8,6 +8,7 @@ use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use rustix::buffer::spare_capacity;
 use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate};
@@ -128,6 +129,10 @@ impl StorageFile for PosixFile {
 
     fn disk_bytes(&self) -> Result<u64> {
         Ok(self.metadata()?.blocks() * STAT_BLOCK_BYTES)
+    }
+
+    fn modified(&self) -> Result<Option<SystemTime>> {
+        Ok(self.metadata()?.modified().ok())
     }
 
     fn set_len(&self, len_bytes: u64) -> Result<()> {

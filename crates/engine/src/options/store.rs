@@ -124,9 +124,12 @@ with_setters! {
         /// its lease, and opens the store again.
         pub follower_keep_seconds: u64 = 600,
         /// Bytes of the log that stay for readers of its history alone, at most. An archive or a
-        /// mirror that was away continues where it was if the log reaches back so far.
+        /// mirror that was away continues where it was if the log reaches back so far. 0 sets no
+        /// bound if `keep_log_seconds` does, and keeps nothing otherwise. A full disk takes them
+        /// first.
         pub keep_log_bytes: u64 = 0,
-        /// Seconds that they stay, at most; 0 for no limit.
+        /// Seconds that they stay, at most, once no open needs them; 0 for no bound. A later open
+        /// counts from their last write, by the clock of the machine.
         pub keep_log_seconds: u64 = 0,
         /// Seed of random ids. Set it for deterministic tests.
         pub seed: Option<u64> = None => "of the system",

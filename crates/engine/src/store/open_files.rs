@@ -21,6 +21,7 @@ use std::mem;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*, fence};
 use std::sync::{Arc, Weak};
+use std::time::SystemTime;
 
 use crate::sync::{Mutex, rank};
 use arc_swap::ArcSwapOption;
@@ -405,6 +406,10 @@ impl StorageFile for PooledFile {
 
     fn len(&self) -> Result<u64> {
         self.with(|file| file.len())
+    }
+
+    fn modified(&self) -> Result<Option<SystemTime>> {
+        self.with(|file| file.modified())
     }
 
     fn disk_bytes(&self) -> Result<u64> {

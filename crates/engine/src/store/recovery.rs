@@ -16,6 +16,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::time::SystemTime;
 
 use runstone_policy::shape::Table;
 use runstone_random::{Random, mix64};
@@ -311,7 +312,10 @@ fn keep_history(inner: &Engine, usable: Option<u64>) -> Result<()> {
             // After a crash of the process its end may not be durable.
             file.sync()?;
             let bytes = file.len()?;
-            inner.committer.keep_found(number, bytes);
+            let now = SystemTime::now();
+            let written = file.modified().ok().flatten();
+            let age = written.and_then(|at| now.duration_since(at).ok()).unwrap_or_default();
+            inner.committer.keep_found(number, bytes, age);
         }
     }
     Ok(())

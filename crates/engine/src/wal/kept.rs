@@ -1,5 +1,10 @@
 //! Segments that no open needs, kept for readers of the log as a history. They lie below the floor
 //! of the log under their own names. The oldest is removed first, and its file is used again.
+//!
+//! The age of a segment is the time since an open last needed it. No file records this moment, so a
+//! later open counts from the last write to the segment, which came before. That age depends on the
+//! clock of the machine: where the clock went back, or the storage tells no time, it counts from the
+//! open.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -10,7 +15,7 @@ use crate::sync::{Mutex, rank};
 /// Limits on the part of the log that is kept although no open needs it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LogRetention {
-    /// Bytes at most; 0 keeps nothing.
+    /// Bytes at most; 0 keeps nothing, or what `time` alone allows.
     pub bytes: u64,
     /// Time at most; `None` for no limit.
     pub time: Option<Duration>,
@@ -44,6 +49,8 @@ struct Kept {
     recyclable: bool,
     bytes: u64,
     since: Instant,
+    /// Its age then.
+    before: Duration,
 }
 
 impl KeptSegments {
@@ -54,26 +61,29 @@ impl KeptSegments {
 
     /// Whether any segment is to be kept.
     pub fn keeps(&self) -> bool {
-        self.retention.bytes > 0
+        self.retention.bytes > 0 || self.retention.time.is_some()
     }
 
-    /// Keeps a segment. `recyclable` says whether its file can be used again. Two threads may
-    /// release segments at once, so a newer one may be here already.
-    pub fn add(&self, (number, recyclable): (u64, bool), bytes: u64) {
+    /// Keeps a segment of this age. `recyclable` says whether its file can be used again. Two
+    /// threads may release segments at once, so a newer one may be here already.
+    pub fn add(&self, (number, recyclable): (u64, bool), bytes: u64, before: Duration) {
         let since = Instant::now();
         let mut kept = self.kept.lock();
         let at = kept.segments.partition_point(|one| one.number < number);
-        kept.segments.insert(at, Kept { number, recyclable, bytes, since });
+        kept.segments.insert(at, Kept { number, recyclable, bytes, since, before });
         kept.bytes += bytes;
     }
 
     /// Removes segments from the list that exceed the size or age allowed, or removes all.
     pub fn take(&self, everything: bool) -> Vec<(u64, bool)> {
+        let LogRetention { bytes, time } = self.retention;
+        let most_bytes = if bytes == 0 && time.is_some() { u64::MAX } else { bytes };
         let mut kept = self.kept.lock();
         let mut taken = Vec::new();
         while let Some(oldest) = kept.segments.front().copied() {
-            let is_old = self.retention.time.is_some_and(|most| oldest.since.elapsed() > most);
-            if !everything && !is_old && kept.bytes <= self.retention.bytes {
+            let age = oldest.before.saturating_add(oldest.since.elapsed());
+            let is_old = time.is_some_and(|most| age > most);
+            if !everything && !is_old && kept.bytes <= most_bytes {
                 break;
             }
             kept.bytes -= oldest.bytes;
@@ -101,7 +111,7 @@ mod tests {
     #[test]
     fn the_oldest_go_first() {
         let kept = KeptSegments::new(LogRetention { bytes: 100, time: None });
-        (1..=4).for_each(|number| kept.add((number, number % 2 == 0), 40));
+        (1..=4).for_each(|number| kept.add((number, number % 2 == 0), 40, Duration::ZERO));
         assert_eq!(kept.take(false), [(1, false), (2, true)]);
         assert_eq!((kept.bytes(), kept.holds(2), kept.holds(3)), (80, false, true));
         assert_eq!(kept.take(true), [(3, false), (4, true)]);
@@ -112,17 +122,26 @@ mod tests {
     #[test]
     fn they_may_come_in_any_order() {
         let kept = KeptSegments::new(LogRetention { bytes: 100, time: None });
-        [7, 5, 6].into_iter().for_each(|number| kept.add((number, true), 40));
+        [7, 5, 6].into_iter().for_each(|number| kept.add((number, true), 40, Duration::ZERO));
         assert_eq!(kept.take(false), [(5, true)]);
         assert!(kept.holds(6) && kept.holds(7) && !kept.holds(5));
     }
 
+    /// Once, a limit of time alone kept nothing, and each open began to count anew.
     #[test]
-    fn old_ones_go_too() {
-        let time = Some(Duration::ZERO);
-        let kept = KeptSegments::new(LogRetention { bytes: 100, time });
-        kept.add((1, true), 1);
-        std::thread::sleep(Duration::from_millis(2));
-        assert_eq!(kept.take(false), [(1, true)]);
+    fn old_ones_go_too_however_many_bytes_stay() {
+        let (second, hour) = (Duration::from_secs(1), Duration::from_secs(3600));
+        for bytes in [0, 1 << 40] {
+            let kept = KeptSegments::new(LogRetention { bytes, time: Some(hour) });
+            assert!(kept.keeps());
+            kept.add((1, true), 1 << 30, hour);
+            kept.add((2, true), 1 << 30, hour - 10 * second);
+            kept.add((3, true), 1 << 30, Duration::ZERO);
+            // An hour and a moment is more than an hour.
+            std::thread::sleep(Duration::from_millis(1));
+            assert_eq!(kept.take(false), [(1, true)]);
+            assert!(kept.holds(2) && kept.holds(3));
+        }
+        assert!(!KeptSegments::new(LogRetention::default()).keeps());
     }
 }

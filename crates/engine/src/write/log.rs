@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use runstone_storage::Category;
 
@@ -151,7 +151,7 @@ impl Committer {
     /// Leaves a segment to readers of the history, or to future segments.
     fn leave_segment(&self, (number, recyclable): (u64, bool), bytes: u64) {
         match self.kept.keeps() {
-            true => self.kept.add((number, recyclable), bytes),
+            true => self.kept.add((number, recyclable), bytes, Duration::ZERO),
             false => self.wal_files.retire(number, recyclable),
         }
     }
@@ -163,8 +163,8 @@ impl Committer {
     }
 
     /// For recovery: keeps segments that no open needs any more, from an earlier opening.
-    pub(crate) fn keep_found(&self, number: u64, bytes: u64) {
-        self.kept.add((number, false), bytes);
+    pub(crate) fn keep_found(&self, number: u64, bytes: u64, age: Duration) {
+        self.kept.add((number, false), bytes, age);
     }
 
     /// The part of the log that is kept only for readers of the history.
