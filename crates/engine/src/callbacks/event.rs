@@ -135,6 +135,15 @@ pub enum Event {
         /// What the group, or one above it, allows.
         limit_bytes: u64,
     },
+    /// The disk is full, so the log that was kept for readers of its history alone was removed
+    /// ([`crate::Options::keep_log_bytes`]). A reader, mirror or archive that was away may have to
+    /// begin anew.
+    KeptLogGivenUp {
+        /// Segments that were removed.
+        segments: u64,
+        /// Their bytes.
+        bytes: u64,
+    },
     /// A scrub found damage in a file. The store continues, and whoever reads there gets an error.
     DamageFound {
         /// The name of the file inside the store.

@@ -203,6 +203,8 @@ counters! {
     scrub_bytes,
     /// Damage that scrubs found.
     scrub_errors,
+    /// Bytes of the log that were kept for readers of its history, and removed on a full disk.
+    kept_log_bytes_given_up,
     /// Valid records of the log that the open did not use, because something before them was lost.
     log_records_lost,
     /// Nanoseconds that writers were slowed down.

@@ -3,7 +3,7 @@
 //!
 //! The age of a segment is the time since an open last needed it. No file records this moment, so a
 //! later open counts from the last write to the segment, which came before. That age depends on the
-//! clock of the machine: where the clock went back, or the storage tells no time, it counts from the
+//! clock of the machine. If the clock went back, or the storage tells no time, it counts from the
 //! open.
 
 use std::collections::VecDeque;
@@ -74,8 +74,9 @@ impl KeptSegments {
         kept.bytes += bytes;
     }
 
-    /// Removes segments from the list that exceed the size or age allowed, or removes all.
-    pub fn take(&self, everything: bool) -> Vec<(u64, bool)> {
+    /// Removes segments from the list that exceed the size or age allowed, or removes all. Returns
+    /// them with their bytes.
+    pub fn take(&self, everything: bool) -> Vec<((u64, bool), u64)> {
         let LogRetention { bytes, time } = self.retention;
         let most_bytes = if bytes == 0 && time.is_some() { u64::MAX } else { bytes };
         let mut kept = self.kept.lock();
@@ -87,7 +88,7 @@ impl KeptSegments {
                 break;
             }
             kept.bytes -= oldest.bytes;
-            taken.push((oldest.number, oldest.recyclable));
+            taken.push(((oldest.number, oldest.recyclable), oldest.bytes));
             kept.segments.pop_front();
         }
         taken
@@ -112,9 +113,9 @@ mod tests {
     fn the_oldest_go_first() {
         let kept = KeptSegments::new(LogRetention { bytes: 100, time: None });
         (1..=4).for_each(|number| kept.add((number, number % 2 == 0), 40, Duration::ZERO));
-        assert_eq!(kept.take(false), [(1, false), (2, true)]);
+        assert_eq!(kept.take(false), [((1, false), 40), ((2, true), 40)]);
         assert_eq!((kept.bytes(), kept.holds(2), kept.holds(3)), (80, false, true));
-        assert_eq!(kept.take(true), [(3, false), (4, true)]);
+        assert_eq!(kept.take(true), [((3, false), 40), ((4, true), 40)]);
         assert_eq!(kept.take(true), []);
     }
 
@@ -123,7 +124,7 @@ mod tests {
     fn they_may_come_in_any_order() {
         let kept = KeptSegments::new(LogRetention { bytes: 100, time: None });
         [7, 5, 6].into_iter().for_each(|number| kept.add((number, true), 40, Duration::ZERO));
-        assert_eq!(kept.take(false), [(5, true)]);
+        assert_eq!(kept.take(false), [((5, true), 40)]);
         assert!(kept.holds(6) && kept.holds(7) && !kept.holds(5));
     }
 
@@ -139,7 +140,7 @@ mod tests {
             kept.add((3, true), 1 << 30, Duration::ZERO);
             // An hour and a moment is more than an hour.
             std::thread::sleep(Duration::from_millis(1));
-            assert_eq!(kept.take(false), [(1, true)]);
+            assert_eq!(kept.take(false), [((1, true), 1 << 30)]);
             assert!(kept.holds(2) && kept.holds(3));
         }
         assert!(!KeptSegments::new(LogRetention::default()).keeps());

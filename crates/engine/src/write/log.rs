@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use runstone_storage::Category;
 
+use crate::callbacks::event::Event;
 use crate::catalog::ManifestState;
 use crate::catalog::keyspace::KeyspaceCore;
 use crate::error::{Error, Result};
@@ -144,8 +145,10 @@ impl Committer {
         for (segment, bytes) in self.catalog.tables.leases.release_segments() {
             self.leave_segment(segment, bytes);
         }
-        // On a full disk, segments that nobody needs are removed first.
-        self.trim_kept_log(self.env.is_out_of_space());
+        match self.env.is_disk_full() {
+            true => self.give_up_kept_log(),
+            false => self.trim_kept_log(),
+        }
     }
 
     /// Leaves a segment to readers of the history, or to future segments.
@@ -156,9 +159,28 @@ impl Committer {
         }
     }
 
-    fn trim_kept_log(&self, everything: bool) {
-        for (number, recyclable) in self.kept.take(everything) {
+    fn trim_kept_log(&self) {
+        for ((number, recyclable), _) in self.kept.take(false) {
             self.wal_files.retire(number, recyclable);
+        }
+    }
+
+    /// On a full disk, segments that nobody needs are removed first. Who was away cannot go on from
+    /// them any more, so it is told.
+    fn give_up_kept_log(&self) {
+        let taken = self.kept.take(true);
+        let (segments, bytes) = (taken.len() as u64, taken.iter().map(|(_, bytes)| bytes).sum());
+        for ((number, recyclable), _) in taken {
+            self.wal_files.retire(number, recyclable);
+        }
+        if segments > 0 {
+            tracing::warn!(
+                segments,
+                bytes,
+                "the disk is full: the log kept for readers is removed"
+            );
+            self.env.metrics.add(Counter::kept_log_bytes_given_up, bytes);
+            self.env.emit(|| Event::KeptLogGivenUp { segments, bytes });
         }
     }
 

@@ -1,11 +1,12 @@
 //! Readers of the history beside a store whose disk is full now and then.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use runstone::storage::Category;
 use runstone::{
-    Archiver, Background, Batch, Error, KeyspaceOptions, Mirror, Moment, Options, Store,
-    ValuePlacement, WalMode, WriteOptions,
+    Archiver, Background, Batch, Error, Event, EventListener, KeyspaceOptions, Mirror, Moment,
+    Options, Store, ValuePlacement, WalMode, WriteOptions,
 };
 use runstone_fault_storage::{Fault, FaultKind, SimStorage};
 use runstone_sim::random::{Random, seeds};
@@ -326,4 +327,41 @@ fn readers_beside_a_full_disk_miss_nothing() {
         }
     }
     assert!(told.refused > 100 && told.revoked > 10, "{told:?}");
+}
+
+/// Hears what a store reports.
+#[derive(Debug, Default)]
+struct Heard(Mutex<Vec<(u64, u64)>>);
+
+impl EventListener for Heard {
+    fn on_event(&self, event: &Event) {
+        if let Event::KeptLogGivenUp { segments, bytes } = event {
+            self.0.lock().expect("no panic").push((*segments, *bytes));
+        }
+    }
+}
+
+/// Once, a full disk took the kept log without a word.
+#[test]
+fn a_kept_log_that_a_full_disk_takes_is_told() {
+    let (heard, source) = (Arc::new(Heard::default()), SimStorage::new(1));
+    let options = Options::default().background(Background::Manual).keep_log_bytes(1 << 30);
+    let options = options.wal_segment_bytes(64 << 10).listener(heard.clone());
+    let store = open(&source, &options).expect("no faults");
+    (0..100u8).for_each(|key| store.put([key], vec![7; 2000]).expect("no faults"));
+    store.flush().expect("no faults");
+    let kept = store.metrics().kept_log_bytes;
+    assert!(kept > 0);
+    store.put("key", "value").expect("no faults");
+    let (at_op, kind) = (source.ops(), FaultKind::NoSpace);
+    source.inject(Fault { at_op, kind, sticky: true, category: Some(Category::Table) });
+    store.flush().expect_err("there is no room for a table");
+    // The next job makes room first.
+    let _ = store.run_one_job();
+    let metrics = store.metrics();
+    assert_eq!((metrics.kept_log_bytes, metrics.counters.kept_log_bytes_given_up), (0, kept));
+    let told = heard.0.lock().expect("no panic").clone();
+    assert!(told.len() == 1 && told[0].0 > 1 && told[0].1 == kept, "{told:?}");
+    source.clear_faults();
+    store.flush().expect("there is room again");
 }
