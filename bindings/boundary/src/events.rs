@@ -191,6 +191,14 @@ fn trouble(event: &Event) -> Option<Told> {
             format!("the memory budget is {budget} bytes, and the control group allows {limit}");
             budget_bytes: *budget, limit_bytes: *limit
         ),
+        Event::KeptLogGivenUp { segments, bytes } => told!(
+            "kept_log_given_up", true,
+            format!("the disk is full: {bytes} bytes of log kept for readers are removed");
+            segments: *segments, bytes: *bytes
+        ),
+        Event::DamageFound { file, what } => told!(
+            "damage_found", true, format!("{file}: {what}"); file: file, what: what
+        ),
         Event::BackgroundError { error } => {
             told!("background_error", true, text(error); error: &text(error))
         }
@@ -230,6 +238,11 @@ mod tests {
         );
         let told = Told::of(&Event::LogEndLost { records: 7, kept: Vec::new() }).expect("known");
         assert!(told.to_json().ends_with(",\"kept\":[]}"), "{}", told.to_json());
+        let told = Told::of(&Event::KeptLogGivenUp { segments: 2, bytes: 70 }).expect("known");
+        assert!(told.to_json().ends_with(",\"segments\":2,\"bytes\":70}"), "{}", told.to_json());
+        let (file, what) = ("000001.table".to_string(), "a block is damaged".to_string());
+        let told = Told::of(&Event::DamageFound { file, what }).expect("known");
+        assert_eq!(told.message, "000001.table: a block is damaged");
         let told = Told::of(&Event::Recovered).expect("known");
         assert_eq!((told.kind, told.is_warning), ("recovered", false));
     }

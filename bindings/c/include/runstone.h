@@ -430,10 +430,11 @@ typedef int32_t (*runstone_filter)(void *context,
 // Receives an event of a store. `kind` says what happened: flushed, compacted, loaded,
 // values_collected, pressure, recovered. Some kinds need somebody's attention: log_end_lost (a
 // crash left records of the log that are not used), background_error, merge_failed,
-// budget_above_limit, compaction_filter_missing. Later releases may add kinds. `json` is an object
-// with the kind, a warning flag, a message for people, and details of the event. Both are valid
-// until the listener returns. Several threads may call it, in the middle of their work: it should
-// return soon. It may read from its store; other calls are refused with RUNSTONE_INSIDE_CALLBACK.
+// budget_above_limit, compaction_filter_missing, kept_log_given_up (on a full disk), damage_found
+// (by a scrub). Later releases may add kinds. `json` is an object with the kind, a warning flag, a
+// message for people, and details of the event. Both are valid until the listener returns. Several
+// threads may call it, in the middle of their work: it should return soon. It may read from its
+// store; other calls are refused with RUNSTONE_INSIDE_CALLBACK.
 typedef void (*runstone_listener)(void *context,
                                   const char *kind,
                                   const char *json);

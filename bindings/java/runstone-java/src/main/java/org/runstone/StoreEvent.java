@@ -13,8 +13,9 @@ import java.util.Map;
  * @param kind the kind, on which programs act: {@code flushed}, {@code compacted},
  *     {@code loaded}, {@code values_collected}, {@code pressure}, {@code recovered}; and, as
  *     warnings, {@code log_end_lost} (a crash left records of the log that are not used),
- *     {@code background_error}, {@code merge_failed}, {@code budget_above_limit} and
- *     {@code compaction_filter_missing}. There may be more in later releases
+ *     {@code background_error}, {@code merge_failed}, {@code budget_above_limit},
+ *     {@code compaction_filter_missing}, {@code kept_log_given_up} (on a full disk) and
+ *     {@code damage_found} (by a scrub). There may be more in later releases
  * @param isWarning whether the event needs attention
  * @param message what happened, for people
  * @param fields details: each is a {@link Long}, a {@link String} or a list of these; durations
