@@ -222,11 +222,12 @@ fn measured_text(store: &Store, measured: &Measured) -> String {
     let (memory, counters) = (&metrics.memory, &metrics.counters);
     format!(
         "\non disk {disk}, of it log {}; last sequence number {seq}; to be compacted {}\n\
-         memory: cache {}, index and filters {}, buffers {} of a budget of {}\n\
+         {}memory: cache {}, index and filters {}, buffers {} of a budget of {}\n\
          {}: {}, {}, {}, {}; \
          user bytes {}, write amplification {:.2}\n",
         size(metrics.wal_bytes),
         size(metrics.compaction_debt_bytes),
+        kept_text(metrics),
         size(memory.cache_bytes),
         size(memory.pinned_bytes),
         size(memory.memtable_bytes),
@@ -239,6 +240,26 @@ fn measured_text(store: &Store, measured: &Measured) -> String {
         size(counters.user_bytes_written),
         metrics.write_amplification,
     )
+}
+
+/// The line about space that no open of the store needs.
+fn kept_text(metrics: &MetricsSnapshot) -> String {
+    let (log, held) = (metrics.kept_log_bytes, metrics.follower_held_bytes);
+    let mut parts = Vec::new();
+    if log > 0 {
+        parts.push(format!("{} of log", size(log)));
+    }
+    if held > 0 {
+        parts.push(format!("{} for {}", size(held), plural(metrics.followers, "follower")));
+    }
+    let given_up = metrics.counters.kept_log_bytes_given_up;
+    if given_up > 0 {
+        parts.push(format!("{} of log were given up on a full disk", size(given_up)));
+    }
+    match parts.is_empty() {
+        true => String::new(),
+        false => format!("besides, kept for readers: {}\n", parts.join(", ")),
+    }
 }
 
 /// The line of a keyspace whose tables hold range deletes, or entries that expire.

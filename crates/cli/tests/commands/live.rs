@@ -2,9 +2,9 @@
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use runstone::{Background, Options, Store};
+use runstone::{Background, ChangesFrom, Options, Store};
 
 use crate::Place;
 
@@ -27,6 +27,38 @@ fn stats_beside_an_application_are_those_of_the_application() {
     store.close().expect("it closes");
     let stats = place.json(&["stats", "s"]);
     assert!(stats["writer"].is_null() && stats["metrics"]["counters"]["writes"] == 0, "{stats}");
+}
+
+/// Only `--json` showed it, so nobody knew why the directory was larger than the store.
+#[test]
+fn stats_show_what_is_kept_for_readers() {
+    let place = Place::new();
+    for (name, keep_log_bytes) in [("kept", 1 << 30), ("held", 0)] {
+        let options = Options::default().keep_log_bytes(keep_log_bytes).wal_segment_bytes(64 << 10);
+        let store = Store::open(place.path(name), options).expect("a store");
+        let reader = store.changes(ChangesFrom::Now).expect("it has a log");
+        let reader = (keep_log_bytes == 0).then_some(reader);
+        (0..100u8).for_each(|key| store.put([key], vec![7; 2000]).expect("a put"));
+        assert!(!place.ok(&["stats", name]).contains("kept for readers"));
+        store.flush().expect("a flush");
+        // The application tells its state once a second.
+        let end = Instant::now() + Duration::from_secs(60);
+        let told = loop {
+            let text = place.ok(&["stats", name]);
+            if let Some(told) = text.lines().find(|line| line.contains("kept for readers: ")) {
+                break told.to_string();
+            }
+            assert!(Instant::now() < end, "{text}");
+            thread::sleep(Duration::from_millis(50));
+        };
+        let is_for_followers = told.contains(" for 1 follower") || told.contains(" followers");
+        assert_eq!(
+            (told.ends_with(" of log"), is_for_followers),
+            (reader.is_none(), reader.is_some())
+        );
+        drop(reader);
+        store.close().expect("it closes");
+    }
 }
 
 /// Nobody does the housekeeping of such a store. Zeros would be a lie.
