@@ -169,13 +169,30 @@ impl LogTail {
         Ok(found)
     }
 
-    /// The first record that a segment has. `None` if there is no log. Segments before one with
-    /// writes may have only notes, with the number of the first write: they are not passed over.
-    pub fn oldest(storage: &Arc<dyn Storage>) -> Result<Option<LogTail>> {
+    /// The oldest place from which the log goes on to `start`. `None` if there is no log. Segments
+    /// that wait to be used again still have their records, and those after them may be gone.
+    /// Segments before one with writes may have only notes, with the number of the first write:
+    /// they are not passed over. O(the log before `start`).
+    pub fn oldest(storage: &Arc<dyn Storage>, start: LogStart) -> Result<Option<LogTail>> {
+        let mut passed = 0;
         for segment in segments(&**storage, 0)? {
-            if let Some(seq) = first_seq(&**storage, segment)? {
-                return Ok(Some(LogTail::new(storage, LogStart { segment, seq })));
+            if segment < passed {
+                continue;
             }
+            let Some(seq) = first_seq(&**storage, segment)? else { continue };
+            let begin = LogStart { segment, seq };
+            let mut tail = LogTail::new(storage, begin);
+            if segment < start.segment {
+                tail.read(|record| {
+                    let is_before = record.head.first_seq < start.seq;
+                    Ok(if is_before { Flow::Next } else { Flow::Hold })
+                })?;
+            }
+            if segment >= start.segment || tail.last_seq + 1 >= start.seq {
+                return Ok(Some(LogTail::new(storage, begin)));
+            }
+            // No segment up to the one where it ends goes on either.
+            passed = tail.place().map_or(segment, |(last, _)| last) + 1;
         }
         Ok(None)
     }

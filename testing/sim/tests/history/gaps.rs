@@ -315,3 +315,23 @@ fn a_gap_is_an_error_for_others() {
     let next = fails.and_then(|mut changes| changes.next().map(drop));
     assert!(matches!(next, Err(Error::HistoryGone { .. })), "{next:?}");
 }
+
+/// Segments that wait to be used again still have their records. Once, a reader began with the
+/// oldest of them, and failed at the first segment after it that was removed.
+#[test]
+fn the_log_goes_on_from_its_oldest_change() {
+    let options = Options::default().background(Background::Manual).wal_segment_bytes(64 << 10);
+    let source = SimStorage::new(1);
+    let store = open(&source, &options).expect("no faults");
+    for round in 0..6u8 {
+        (0..100u8).for_each(|key| store.put([round, key], vec![7; 2000]).expect("no faults"));
+    }
+    store.flush().expect("no faults");
+    store.put("last", "").expect("no faults");
+    let mut changes = store.changes(ChangesFrom::Oldest).expect("it has a log");
+    let mut last = None;
+    while let Some(changed) = changes.next().expect("it goes on") {
+        last = Some(changed.position.seq());
+    }
+    assert_eq!(last, Some(601));
+}

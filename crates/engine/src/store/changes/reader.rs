@@ -164,10 +164,9 @@ impl HistoryReader {
 
     /// Stays at the beginning of the remaining log.
     fn begin_oldest(&mut self) -> Result<()> {
-        let start_seq = self.manifest.state.log_start_seq;
-        if let Some(log) =
-            LogTail::oldest(&self.storage)?.filter(|log| log.begins_at() <= start_seq)
-        {
+        let start = log_start(&self.manifest.state);
+        let oldest = LogTail::oldest(&self.storage, start)?;
+        if let Some(log) = oldest.filter(|log| log.begins_at() <= start.seq) {
             self.log = log;
         }
         self.read.own_seq = self.log.last_seq();
@@ -274,8 +273,9 @@ impl HistoryReader {
     }
 
     fn gone(&self, why: Gone) -> Error {
-        let oldest = LogTail::oldest(&self.storage).ok().flatten();
-        let first = oldest.map_or(self.manifest.state.log_start_seq, |oldest| oldest.begins_at());
+        let start = log_start(&self.manifest.state);
+        let oldest = LogTail::oldest(&self.storage, start).ok().flatten();
+        let first = oldest.map_or(start.seq, |oldest| oldest.begins_at().min(start.seq));
         let (path, first) = (self.storage.location(), first.saturating_sub(1));
         Error::HistoryGone { path, first, why }
     }
