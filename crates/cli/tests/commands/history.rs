@@ -102,10 +102,15 @@ fn an_unfinished_restore_is_no_store() {
     place.ok(&["put", "store", "key", "value"]);
     std::fs::write(place.path("store").join("RESTORING"), "").expect("written");
     let refused = failed(&place, &["get", "store", "key"]);
-    assert!(refused.contains("a restore into") && refused.contains("restore again"), "{refused}");
-    for copy in [&["backup", "create", "store", "backups"][..], &["mirror", "store", "mirror"]] {
+    assert!(refused.contains("is no store yet") && refused.contains("begin again"), "{refused}");
+    for copy in [
+        &["backup", "create", "store", "backups"][..],
+        &["mirror", "store", "mirror"],
+        &["checkpoint", "store", "copy"],
+        &["repair", "store", "repaired"],
+    ] {
         let refused = failed(&place, copy);
-        assert!(refused.contains("a restore into"), "{copy:?}: {refused}");
+        assert!(refused.contains("is no store yet"), "{copy:?}: {refused}");
     }
 }
 

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 
 use runstone_random::mix64;
-use runstone_storage::Category;
+use runstone_storage::{Category, Storage};
 
 use crate::catalog::keyspace::{KeyspaceCore, View};
 use crate::error::{Error, Result};
 use crate::keys::SeqNo;
 use crate::store::engine::Engine;
+use crate::store::unfinished::Unfinished;
 use crate::table::table_name;
 use crate::tree::manifest::{Manifest, StoreState};
 use crate::values::separation::ValueFiles;
@@ -30,6 +31,12 @@ impl Engine {
             }
         }
         let target = self.env.storage.create_sibling(path)?;
+        let copy = Unfinished::begin(&target)?;
+        copy.end(self.write_copy(&target))
+    }
+
+    /// Writes a copy into an empty directory.
+    fn write_copy(self: &Arc<Self>, target: &Arc<dyn Storage>) -> Result<()> {
         let (mut state, pinned) = match self.env.options.read_only {
             true => self.pin_state(SeqNo::MAX).unwrap_or_default(),
             false => self.pin_flushed_state()?,
@@ -37,7 +44,7 @@ impl Engine {
         for handle in pinned.iter().flat_map(|keyspace| keyspace.view.version.handles()) {
             let name = table_name(handle.meta().id);
             self.check_length(&name, handle.meta().bytes)?;
-            self.env.storage.link_into(&name, Category::Table, &*target)?;
+            self.env.storage.link_into(&name, Category::Table, &**target)?;
         }
         // Value files are written in place, so a linked file would change later. The segments that
         // the state names are therefore copied. The state holds the segments, so their slots are
@@ -45,7 +52,7 @@ impl Engine {
         for (keyspace, described) in pinned.iter().zip(state.keyspaces.values()) {
             for layout in &described.values {
                 if let Some(store) = keyspace.values.file(layout.number) {
-                    store.copy_to(layout, &*target)?;
+                    store.copy_to(layout, &**target)?;
                 }
             }
         }
@@ -55,7 +62,7 @@ impl Engine {
         state.log_start_seq = state.last_seq + 1;
         state.history.fork_copy(state.last_seq);
         let id = mix64(state.uid ^ number.rotate_left(32));
-        Manifest::create(target, number, id, &state)?.switch_current()
+        Manifest::create(Arc::clone(target), number, id, &state)?.switch_current()
     }
 
     /// Refuses a table that is shorter or longer than the manifest says. Its content is not read: a

@@ -6,6 +6,7 @@ use runstone_storage::{Access, LockMode, PosixStorage, Storage};
 
 use super::live::is_live;
 use super::open::{is_own_file, take_lock};
+use super::unfinished::RESTORING;
 use crate::error::{Error, Result};
 use crate::tree::manifest::{CURRENT, read_current};
 
@@ -33,7 +34,8 @@ pub(super) fn destroy(path: &Path) -> Result<()> {
     own.retain(|file| is_own_file(&file.name));
     // Such files are removed first, so that the rest of an interrupted removal still shows what it
     // is.
-    own.sort_by_key(|file| !is_live(&file.name));
+    // The mark of a part of a store is removed last, so that the rest is not taken for a store.
+    own.sort_by_key(|file| (file.name == RESTORING, !is_live(&file.name)));
     own.iter().try_for_each(|file| storage.remove(&file.name))?;
     storage.sync_dir()?;
     drop(lock);

@@ -39,6 +39,11 @@ impl SharedDirectory {
         let files = OpenFiles::new(Arc::clone(&storage), Arc::clone(&owner), list, io_rate);
         SharedDirectory { storage, files, owner, failed: Mutex::new(None) }
     }
+
+    /// Takes over a lock of the directory that was taken before it was opened here.
+    pub(super) fn hold(&self, lock: Box<dyn StorageLock>) -> Box<dyn StorageLock> {
+        self.owner.hold(lock)
+    }
 }
 
 /// Whether a file may be closed while somebody holds it. `CURRENT` must not, because another file

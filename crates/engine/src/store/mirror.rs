@@ -12,18 +12,19 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use runstone_storage::{Access, LockMode, PosixStorage, Storage, StorageLock};
+use runstone_storage::{Access, LockMode, PosixStorage, Storage};
 
 use super::changes::apply::Applier;
 use super::changes::{Changes, ChangesFrom, NotedKeyspace, Position, ROUND_BYTES};
 use super::follow::cut::{self, Cut};
-use super::open::{LOCK_NAME, is_own_file};
+use super::open::{LOCK_NAME, is_own_file, take_lock};
+use super::unfinished::{Unfinished, check_finished, remove_copy};
 use super::{Keyspace, Store};
 use crate::error::{Error, Result};
 use crate::keys::codec::{Reader, Truncated, put_bytes, put_varint, take_list, take_u32};
 use crate::keys::{KeyspaceId, Kind};
 use crate::options::store::Options;
-use crate::tree::manifest::{CURRENT, read_current};
+use crate::tree::manifest::read_current;
 
 /// The keyspace of a mirror that says how far it has come.
 pub const MIRROR_KEYSPACE: &str = "runstone.mirror";
@@ -103,15 +104,11 @@ impl Mirror {
             // Before the lock: a source that cannot be read leaves nothing in the directory.
             let changes = Changes::begin(Arc::clone(&source), leases, ChangesFrom::Now)?;
             let cut = Cut::take(Arc::clone(&source), leases)?;
-            // Two processes that copy into one directory would mix their files.
-            let lock = lock(&*target)?;
-            if is_empty(&*target)? {
-                // Half a copy is of no use, and a mirror could not begin beside its files.
-                cut.write_store(&target).inspect_err(|_| remove_all(&*target))?;
-                drop(lock);
-                let made = Mirror::of_copy((source, leases), (changes, cut), &target, options);
-                return made.inspect_err(|_| remove_copy(&*target));
-            }
+            let copy = Unfinished::begin(&target)?;
+            copy.end(cut.write_store(&target))?;
+            let made = Mirror::of_copy((source, leases), (changes, cut), &target, options);
+            // A mirror could not begin beside the files of a copy.
+            return made.inspect_err(|_| remove_copy(&*target));
         }
         Mirror::resume(source, leases, target, options)
     }
@@ -150,11 +147,12 @@ impl Mirror {
             let hint = "choose a new directory, or the mirror of this store";
             Error::invalid(format!("{place} {what}"), hint)
         };
-        // A copy that was killed has no CURRENT yet: that is no damage. A directory with files of
-        // others gets no lock.
+        // A copy that was killed has no CURRENT yet, or is marked: that is no damage. A directory
+        // with files of others gets no lock.
         let is_ours = target.list()?.iter().all(|file| is_own_file(&file.name));
-        if is_ours && read_current(&*target)?.is_none() {
-            drop(lock(&*target)?);
+        let is_part = || check_finished(&*target).is_err();
+        if is_ours && (is_part() || read_current(&*target)?.is_none()) {
+            drop(take_lock(&*target, LockMode::Exclusive)?);
             return Err(unfit("is no mirror, or its first copy did not end"));
         }
         let store = Store::open_on(target, options.create_if_missing(false))?;
@@ -268,33 +266,9 @@ impl Mirror {
     }
 }
 
-/// The lock that the store will have, too.
-fn lock(target: &dyn Storage) -> Result<Box<dyn StorageLock>> {
-    let lock = target.lock(LOCK_NAME, LockMode::Exclusive)?;
-    lock.ok_or_else(|| Error::InUse {
-        path: target.location(),
-        process: target.lock_holder(LOCK_NAME),
-    })
-}
-
-/// Whether a directory has no file but the lock, which stays when a first copy was cut short.
+/// Whether a directory has no file but the lock, which stays when a first copy was killed early.
 fn is_empty(target: &dyn Storage) -> Result<bool> {
     Ok(target.list()?.iter().all(|file| file.name == LOCK_NAME))
-}
-
-/// Removes a copy that became no mirror, unless somebody has opened it meanwhile.
-fn remove_copy(target: &dyn Storage) {
-    if let Ok(_lock) = lock(target) {
-        remove_all(target);
-    }
-}
-
-/// First the file that makes it a store: what a crash leaves of the rest is no damaged store.
-fn remove_all(target: &dyn Storage) {
-    let mut files = target.list().unwrap_or_default();
-    files.retain(|file| file.name != LOCK_NAME);
-    files.sort_by_key(|file| file.name != CURRENT);
-    files.iter().for_each(|file| drop(target.remove(&file.name)));
 }
 
 /// Brings a list of keyspaces up to date. Returns whether any came or went.

@@ -48,6 +48,7 @@ mod single_keys;
 pub mod sorted;
 mod survey;
 mod transaction;
+mod unfinished;
 pub mod unstable;
 mod verify;
 mod write_back;
@@ -130,7 +131,6 @@ impl Store {
 
     /// Opens the store on a storage, or makes one there.
     pub fn open_on(storage: Arc<dyn Storage>, options: Options) -> Result<Store> {
-        open::check_restored(&*storage)?;
         open::open_on(storage, options, None)
     }
 

@@ -21,11 +21,12 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use runstone_random::Random;
-use runstone_storage::{Access, Category, LockMode, PosixStorage, Storage, StorageLock};
+use runstone_storage::{Access, LockMode, PosixStorage, Storage, StorageLock};
 
 use super::directory::SharedDirectory;
 use super::live::is_live;
 use super::resources::Parts;
+use super::unfinished::{RESTORING, check_finished};
 use super::{DEFAULT_KEYSPACE, Keyspace, Opening, Store};
 use crate::cache::Cache;
 use crate::callbacks::event::Event;
@@ -78,22 +79,7 @@ pub(super) fn open_path(
     })?;
     let storage = if options.io_uring { storage.with_io_uring() } else { storage };
     let storage = if parts.is_some() { storage.with_few_descriptors() } else { storage };
-    check_restored(&storage)?;
     open_on(Arc::new(storage), options, parts)
-}
-
-/// The file that a restore leaves until all of the store is there.
-pub(super) const RESTORING: &str = "RESTORING";
-
-/// Refuses a store that a restore did not finish.
-pub(super) fn check_restored(storage: &dyn Storage) -> Result<()> {
-    match storage.open(RESTORING, Category::Other) {
-        Err(_) => Ok(()),
-        Ok(_) => Err(Error::invalid(
-            format!("a restore into {} did not come to its end", storage.location()),
-            "empty the directory, and restore again",
-        )),
-    }
 }
 
 /// Opens a store that uses `parts`, or parts of its own.
@@ -102,6 +88,24 @@ pub(super) fn open_on(
     options: Options,
     parts: Option<&Arc<Parts>>,
 ) -> Result<Store> {
+    open_with(storage, options, parts, None)
+}
+
+/// Opens a store for the caller who writes it, and who holds its lock.
+pub(super) fn open_unfinished(
+    storage: Arc<dyn Storage>,
+    options: Options,
+    lock: Option<Box<dyn StorageLock>>,
+) -> Result<Store> {
+    open_with(storage, options, None, lock)
+}
+
+fn open_with(
+    storage: Arc<dyn Storage>,
+    options: Options,
+    parts: Option<&Arc<Parts>>,
+    lock: Option<Box<dyn StorageLock>>,
+) -> Result<Store> {
     options.check()?;
     // The cores are counted now: a fork that happens while a thread counts them would wait for that
     // thread.
@@ -109,10 +113,19 @@ pub(super) fn open_on(
     let parts = parts.map_or_else(|| Parts::of(&options), Arc::clone);
     let options = parts.apply(options);
     let (files, io_rate) = (Arc::clone(&parts.files), Arc::clone(&parts.common.io_rate));
-    let storage: Arc<dyn Storage> = Arc::new(SharedDirectory::new(storage, files, io_rate));
+    let directory = SharedDirectory::new(storage, files, io_rate);
+    let lock = lock.map(|lock| directory.hold(lock));
+    let storage: Arc<dyn Storage> = Arc::new(directory);
     let current = find_store(&*storage, &options)?;
-    let mode = if options.read_only { LockMode::Shared } else { LockMode::Exclusive };
-    let lock = take_lock(&*storage, mode)?;
+    let lock = match lock {
+        Some(lock) => lock,
+        None => {
+            let mode = if options.read_only { LockMode::Shared } else { LockMode::Exclusive };
+            let lock = take_lock(&*storage, mode)?;
+            check_finished(&*storage)?;
+            lock
+        }
+    };
     // This looks again under the lock, because another process may have made the store meanwhile.
     let current = match current {
         Some(found) => Some(read_current(&*storage)?.unwrap_or(found)),
@@ -186,6 +199,7 @@ fn find_store(storage: &dyn Storage, options: &Options) -> Result<Option<Current
     if let Some(current) = read_current(storage)? {
         return Ok(Some(current));
     }
+    check_finished(storage)?;
     let files = storage.list()?;
     // An open store leaves `metrics` and the like, so in a directory without a store they belong to
     // somebody else.

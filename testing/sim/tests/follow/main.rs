@@ -8,6 +8,7 @@ mod failing;
 mod hooked;
 mod kill;
 mod mixed;
+mod unfinished;
 
 use std::sync::Arc;
 

@@ -10,6 +10,7 @@ use super::format::{Content, Description};
 use super::{Backups, pack_name};
 use crate::error::{Error, Result};
 use crate::store::follow::cut::{copy_range, write_manifest};
+use crate::store::unfinished::{Unfinished, check_empty};
 use crate::store::verify::Damage;
 use crate::table::handle::file_uid;
 use crate::table::table_name;
@@ -21,8 +22,8 @@ impl Backups {
     /// the way. The directory becomes a store only when the restore is complete.
     ///
     /// # Errors
-    /// [`Error::Corruption`] if a file of the backup is damaged; if the directory is not empty; or
-    /// a storage error.
+    /// [`Error::Corruption`] if a file of the backup is damaged; if the directory is not empty;
+    /// [`Error::InUse`] if somebody else writes to it; or a storage error.
     pub fn restore(&self, number: u64, target: impl AsRef<Path>) -> Result<()> {
         let target = PosixStorage::open(target.as_ref(), Access::CreateIfMissing)?;
         self.restore_on(number, &(Arc::new(target) as Arc<dyn Storage>))
@@ -33,16 +34,10 @@ impl Backups {
     /// # Errors
     /// Those of [`Backups::restore`].
     pub fn restore_on(&self, number: u64, target: &Arc<dyn Storage>) -> Result<()> {
-        if let Some(file) = target.list()?.first() {
-            let example = file.name.clone();
-            return Err(Error::ForeignFiles { path: target.location(), example });
-        }
+        check_empty(&**target)?;
         let backup = self.description(number)?;
-        let written = self.write_store(backup, target).inspect_err(|_| {
-            // Half a store is of no use.
-            let files = target.list().unwrap_or_default();
-            files.iter().for_each(|file| drop(target.remove(&file.name)));
-        });
+        let store = Unfinished::begin(target)?;
+        let written = store.end(self.write_store(backup, target));
         written.map_err(|error| self.explain(number, error))
     }
 

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use runstone_storage::{Access, Category, PosixStorage, Storage};
+use runstone_storage::{Access, PosixStorage, Storage};
 
 use super::Backups;
 use super::archived::{self, Archived, Chain, change_of};
@@ -16,7 +16,8 @@ use crate::store::Store;
 use crate::store::changes::apply::Applier;
 use crate::store::changes::{Change, Position};
 use crate::store::follow::cut::noted;
-use crate::store::open::{RESTORING, open_on};
+use crate::store::open::open_unfinished;
+use crate::store::unfinished::{Unfinished, check_empty};
 
 /// A moment to which a store is restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +62,8 @@ impl Backups {
     /// # Errors
     /// If neither a backup nor the archive has the moment; if the clock of the store went back, so
     /// that there are several moments of that time: the error names their numbers;
-    /// [`Error::Corruption`] if a file is damaged; if the directory is not empty; a storage error.
+    /// [`Error::Corruption`] if a file is damaged; if the directory is not empty;
+    /// [`Error::InUse`] if somebody else writes to it; a storage error.
     pub fn restore_to(&self, moment: Moment, target: impl AsRef<Path>) -> Result<Restored> {
         let target = PosixStorage::open(target.as_ref(), Access::CreateIfMissing)?;
         self.restore_to_on(moment, &(Arc::new(target) as Arc<dyn Storage>))
@@ -72,17 +74,11 @@ impl Backups {
     /// # Errors
     /// Those of [`Backups::restore_to`].
     pub fn restore_to_on(&self, moment: Moment, target: &Arc<dyn Storage>) -> Result<Restored> {
-        if let Some(file) = target.list()?.first() {
-            let example = file.name.clone();
-            return Err(Error::ForeignFiles { path: target.location(), example });
-        }
+        check_empty(&**target)?;
         self.at_moment(moment, |chain, end, backup| {
-            let restored = self.write_moment(chain, end, backup, target);
-            restored.inspect_err(|_| {
-                // Half a store is of no use.
-                let files = target.list().unwrap_or_default();
-                files.iter().for_each(|file| drop(target.remove(&file.name)));
-            })
+            let mut store = Unfinished::begin(target)?;
+            let written = self.write_moment((chain, end, backup), target, &mut store);
+            store.end(written)
         })
     }
 
@@ -114,20 +110,15 @@ impl Backups {
 
     fn write_moment(
         &self,
-        chain: &Chain,
-        end: End,
-        backup: &Description,
+        (chain, end, backup): (&Chain, End, &Description),
         target: &Arc<dyn Storage>,
+        unfinished: &mut Unfinished,
     ) -> Result<Restored> {
-        target.create(RESTORING, Category::Other)?.sync()?;
-        target.sync_dir()?;
         self.write_store(backup.clone(), target)?;
         let options = Options::default().background(Background::Threads(2));
-        let store = open_on(Arc::clone(target), options, None)?;
+        let store = open_unfinished(Arc::clone(target), options, unfinished.take_lock())?;
         let (store, restored) = self.replay(chain, end, backup, store)?;
         store.close()?;
-        target.remove(RESTORING)?;
-        target.sync_dir()?;
         Ok(restored)
     }
 

@@ -15,7 +15,7 @@ use crate::keys::{KeyspaceId, Kind, NO_KEYSPACE, SeqNo};
 use crate::lease::EditPlace;
 use crate::lease::holder::{Lease, LeasePart};
 use crate::store::follow::cut::noted;
-use crate::store::open::check_restored;
+use crate::store::unfinished::check_finished;
 use crate::table::handle::file_uid;
 use crate::tree::history::History;
 use crate::tree::manifest::{Current, StoreState};
@@ -99,7 +99,7 @@ impl HistoryReader {
         own: &Arc<dyn Storage>,
         from: ChangesFrom,
     ) -> Result<HistoryReader> {
-        check_restored(&*storage)?;
+        check_finished(&*storage)?;
         // A directory that is not a store gets no lease.
         ManifestTail::open(&storage)?;
         let lease = match Lease::take(own, Random::from_entropy().draw()) {

@@ -28,8 +28,8 @@ use runstone_random::Random;
 use runstone_storage::Storage;
 
 use super::directory::SharedDirectory;
-use super::open::check_restored;
 use super::resources::{Member, Parts, Resources};
+use super::unfinished::{Unfinished, check_finished};
 use super::{DEFAULT_KEYSPACE, Keyspace, Opening, Store};
 use crate::catalog::keyspace::KeyspaceCore;
 use crate::catalog::keyspaces::{Flushed, Keyspaces};
@@ -218,7 +218,8 @@ impl Follower {
         let (storage, leases) = self.lock()?.storages.clone();
         let cut = cut::Cut::take(storage, &leases)?;
         let target = cut.storage.create_sibling(path.as_ref())?;
-        cut.write_store(&target)
+        let copy = Unfinished::begin(&target)?;
+        copy.end(cut.write_store(&target))
     }
 
     /// How old the view may be: the time since the last refresh that succeeded began. Everything
@@ -272,7 +273,7 @@ impl Following {
         let (files, io_rate) = (Arc::clone(&parts.files), Arc::clone(&parts.common.io_rate));
         let storages = (Arc::clone(&storage), Arc::clone(leases));
         let storage: Arc<dyn Storage> = Arc::new(SharedDirectory::new(storage, files, io_rate));
-        check_restored(&*storage)?;
+        check_finished(&*storage)?;
         // A directory that is not a store gets no lease.
         ManifestTail::open(&storage)?;
         let lease = match Lease::take(leases, random.draw()) {

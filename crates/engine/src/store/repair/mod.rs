@@ -11,7 +11,7 @@
 //!    lead to. Values become part of the entries. The new store separates them again as it
 //!    compacts.
 //! 7. `output`: the new tables, then a manifest, then `CURRENT`. A repair that was cut short leaves
-//!    a directory without `CURRENT`, which no open takes for a store.
+//!    a directory that says so ([`super::unfinished`]).
 //!
 //! What may be wrong is listed in the [`report`]. `docs/design/repair.md` has the hazards.
 
@@ -49,6 +49,7 @@ use self::scratch::Scratch;
 use self::tables::FoundTables;
 use self::values::FoundValues;
 use super::open::{open_on, take_lock};
+use super::unfinished::{Unfinished, check_finished};
 use super::verify::Damage;
 use super::{DEFAULT_KEYSPACE, Store};
 use crate::cache::Cache;
@@ -189,6 +190,7 @@ pub(super) fn repair_on(
     target: impl FnOnce() -> Result<Arc<dyn Storage>>,
     options: RepairOptions,
 ) -> Result<RepairReport> {
+    check_finished(&**source)?;
     let files = source.list()?;
     if !files.iter().any(|file| is_of_store(&file.name)) {
         return Err(Error::NotAStore { path: source.location() });
@@ -204,17 +206,9 @@ pub(super) fn repair_on(
     let _lock = take_lock(&**source, LockMode::Shared)?;
     let basis = Basis::read(&**source)?;
     let target = target()?;
-    if let Some(found) = target.list()?.first() {
-        let (path, example) = (target.location(), found.name.clone());
-        return Err(Error::ForeignFiles { path, example });
-    }
+    let store = Unfinished::begin(&target)?;
     let lost_log = options.lost_log && has_lost_log;
-    let report = rebuild(source, &target, basis, (lost_log, &verified));
-    let mut report = report.inspect_err(|_| {
-        for file in target.list().unwrap_or_default() {
-            let _ = target.remove(&file.name);
-        }
-    })?;
+    let mut report = store.end(rebuild(source, &target, basis, (lost_log, &verified)))?;
     if has_lost_log && !lost_log {
         let what = "writes that an earlier recovery kept aside in lost-NNNNNN.wal were not used";
         report.notes.push(what.to_string());

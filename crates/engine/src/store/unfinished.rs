@@ -1,0 +1,147 @@
+//! A directory that becomes a store only once all of it is there: the target of a restore, a
+//! checkpoint, the first copy of a mirror, or a repair.
+//!
+//! 1. The lock of the store is taken. Of two that write to one directory, the second is refused,
+//!    and takes nothing away from the first.
+//! 2. The file `RESTORING` is made durable. While it exists, nothing opens, follows or repairs the
+//!    directory: a part of a store does not say what it lacks.
+//! 3. The files are written, the manifest and `CURRENT` last.
+//! 4. `RESTORING` is removed. After a failure everything else is removed before it.
+
+use std::sync::Arc;
+
+use runstone_storage::{Category, LockMode, Storage, StorageLock};
+
+use super::open::{LOCK_NAME, take_lock};
+use crate::error::{Error, Result};
+use crate::tree::manifest::CURRENT;
+
+/// The file that stays until all of the store is there.
+pub(crate) const RESTORING: &str = "RESTORING";
+
+/// Refuses a directory that does not hold all of a store yet.
+pub(crate) fn check_finished(storage: &dyn Storage) -> Result<()> {
+    match storage.open(RESTORING, Category::Other) {
+        Err(_) => Ok(()),
+        Ok(_) => Err(unfinished(storage)),
+    }
+}
+
+fn unfinished(storage: &dyn Storage) -> Error {
+    let place = storage.location();
+    Error::invalid(
+        format!(
+            "{place} is no store yet: a restore, checkpoint, mirror or repair into it is under \
+             way, or did not come to its end"
+        ),
+        "wait until it is done; if none is under way, empty the directory, and begin again",
+    )
+}
+
+/// Refuses a directory that holds anything but the lock, which stays when a copy is killed early.
+pub(crate) fn check_empty(target: &dyn Storage) -> Result<()> {
+    match other_file(target)? {
+        Some(name) if name == RESTORING => {
+            // The error tells who writes there, if anybody does.
+            let _lock = take_lock(target, LockMode::Shared)?;
+            Err(unfinished(target))
+        }
+        found => found.map_or(Ok(()), |example| Err(foreign(target, example))),
+    }
+}
+
+/// A file of a directory besides the lock: the mark, if there is one.
+fn other_file(target: &dyn Storage) -> Result<Option<String>> {
+    let names = target.list()?.into_iter().map(|file| file.name);
+    Ok(names.filter(|name| name != LOCK_NAME).min_by_key(|name| name != RESTORING))
+}
+
+fn foreign(target: &dyn Storage, example: String) -> Error {
+    Error::ForeignFiles { path: target.location(), example }
+}
+
+/// A store that is being written into an empty directory.
+#[derive(Debug)]
+pub(crate) struct Unfinished {
+    target: Arc<dyn Storage>,
+    lock: Option<Box<dyn StorageLock>>,
+}
+
+impl Unfinished {
+    /// Steps 1 and 2.
+    ///
+    /// # Errors
+    /// [`Error::InUse`] if another process writes there; [`Error::ForeignFiles`]; or a storage
+    /// error. What the directory holds stays.
+    pub(crate) fn begin(target: &Arc<dyn Storage>) -> Result<Unfinished> {
+        // A directory with files of others gets no lock.
+        check_empty(&**target)?;
+        let lock = lock(&**target)?;
+        // Somebody may have written there before the lock was taken.
+        if let Some(example) = other_file(&**target)? {
+            return Err(foreign(&**target, example));
+        }
+        let unfinished = Unfinished { target: Arc::clone(target), lock: Some(lock) };
+        match mark(&**target) {
+            Ok(()) => Ok(unfinished),
+            Err(error) => unfinished.end(Err(error)),
+        }
+    }
+
+    /// Gives the lock away, to open the store for the rest of what is to be written. The mark keeps
+    /// others out even once the lock is free.
+    pub(crate) fn take_lock(&mut self) -> Option<Box<dyn StorageLock>> {
+        self.lock.take()
+    }
+
+    /// Step 4. Returns the outcome of step 3, or the error of this step.
+    pub(crate) fn end<T>(self, written: Result<T>) -> Result<T> {
+        let target = &*self.target;
+        let ended = written.and_then(|written| {
+            target.remove(RESTORING)?;
+            target.sync_dir()?;
+            Ok(written)
+        });
+        // Half a store is of no use. What cannot be removed stays marked.
+        if ended.is_err()
+            && let Some(_lock) = self.lock.or_else(|| lock(target).ok())
+        {
+            let _ = remove_all(target);
+        }
+        ended
+    }
+}
+
+/// Removes a copy that is of no use, unless somebody has opened it meanwhile.
+pub(crate) fn remove_copy(target: &dyn Storage) {
+    if let Ok(_lock) = lock(target) {
+        // A full disk may have no room for the mark.
+        let _ = mark(target);
+        let _ = remove_all(target);
+    }
+}
+
+/// The lock that the store will have, too.
+fn lock(target: &dyn Storage) -> Result<Box<dyn StorageLock>> {
+    let lock = take_lock(target, LockMode::Exclusive)?;
+    // Another process may have removed the file with its failed copy while this one locked it.
+    lock.check()?;
+    Ok(lock)
+}
+
+fn mark(target: &dyn Storage) -> Result<()> {
+    target.create(RESTORING, Category::Other)?.sync()?;
+    Ok(target.sync_dir()?)
+}
+
+/// Removes everything: `CURRENT` first, and the lock, which the caller holds, and the mark last.
+fn remove_all(target: &dyn Storage) -> runstone_storage::Result<()> {
+    let mut names: Vec<String> = target.list()?.into_iter().map(|file| file.name).collect();
+    let lasts = [RESTORING, LOCK_NAME];
+    names.sort_by_key(|name| name != CURRENT);
+    let (last, first): (Vec<_>, Vec<_>) =
+        names.iter().partition(|name| lasts.contains(&name.as_str()));
+    first.into_iter().try_for_each(|name| target.remove(name))?;
+    target.sync_dir()?;
+    last.into_iter().try_for_each(|name| target.remove(name))
+}
