@@ -521,11 +521,11 @@ impl Runner {
         self.catalog.purge_files(!self.schedule.is_closing());
     }
 
-    /// Frees what no follower needs any more. On a full disk that is everything.
+    /// Frees what no follower needs any more. On a full disk, followers that hold anything lose it.
     pub(crate) fn release_held(&self) {
         let leases = &self.catalog.tables.leases;
         if self.env.is_disk_full() && leases.usage().bytes > 0 {
-            leases.revoke();
+            leases.revoke_holders();
         }
         leases.look_again();
         self.catalog.release_held();

@@ -14,15 +14,17 @@
 //!    the edit made obsolete. A lease that it does not see was locked after the edit, so its holder
 //!    reads the edit. A lease that does not verify counts as one that needs everything.
 //! 3. The lock of a reader that died is free, and its lease no longer counts.
-//! 4. A writer that cannot wait any longer revokes a lease: it replaces the lease with another
-//!    file. A reader that then misses a file, or finds other bytes, reads its lease and knows why.
+//! 4. A writer that cannot wait any longer revokes leases, from the one with the oldest place on,
+//!    until what the others hold is within the limits: it replaces the lease with another file. A
+//!    reader that then misses a file, or finds other bytes, reads its lease and knows why.
 //!
 //! Lease files are taken from 0 on and never removed, so the writer stops at the first missing one:
 //! a store without followers pays one failed open per edit.
 
 pub(crate) mod holder;
 
-use std::collections::VecDeque;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -122,14 +124,21 @@ struct State {
     held: HeldList<HeldFile>,
     /// Log segments, and whether their files can be used again.
     segments: HeldList<(u64, bool)>,
-    /// Bytes of freed places inside value files.
-    slot_bytes: u64,
+    /// Freed places inside value files.
+    slots: FreedSlots,
     /// The leases found by the last look.
     live: u64,
     /// If leases were held when the store was opened: the end of the manifest that was found.
     found: Option<EditPlace>,
     /// The number of leases that were revoked.
     revoked: u64,
+}
+
+impl State {
+    /// The bytes of all that edits after `free_to` made obsolete.
+    fn kept_bytes(&self, free_to: EditPlace) -> u64 {
+        self.held.kept(free_to).0 + self.segments.kept(free_to).0 + self.slots.kept(free_to)
+    }
 }
 
 #[derive(Debug)]
@@ -186,6 +195,39 @@ impl<File> HeldList<File> {
     }
 }
 
+/// The bytes of slots that edits freed and that nobody has taken again.
+#[derive(Debug, Default)]
+struct FreedSlots {
+    by_edit: BTreeMap<EditPlace, u64>,
+    total: u64,
+}
+
+impl FreedSlots {
+    fn free(&mut self, left_at: EditPlace, bytes: u64) {
+        if bytes > 0 {
+            *self.by_edit.entry(left_at).or_default() += bytes;
+            self.total += bytes;
+        }
+    }
+
+    fn take(&mut self, left_at: EditPlace, bytes: u64) {
+        if let Entry::Occupied(mut freed) = self.by_edit.entry(left_at) {
+            let taken = bytes.min(*freed.get());
+            *freed.get_mut() -= taken;
+            self.total -= taken;
+            if *freed.get() == 0 {
+                freed.remove();
+            }
+        }
+    }
+
+    /// The bytes that edits after `free_to` freed. What earlier edits freed is mostly taken again,
+    /// so little of that is left to be added up.
+    fn kept(&self, free_to: EditPlace) -> u64 {
+        self.total - self.by_edit.range(..=free_to).map(|(_, bytes)| bytes).sum::<u64>()
+    }
+}
+
 /// The files and slots that a store keeps for followers in other processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LeaseUse {
@@ -225,50 +267,63 @@ impl Leases {
         self.look();
     }
 
-    /// Looks for leases, after the last edit. O(leases).
+    /// Looks for leases, after the last edit, and revokes those that hold too much. O(leases).
     pub(crate) fn look(&self) {
-        let last = self.state.lock().last;
-        let needed = if seeded!(LeasesIgnored) { Vec::new() } else { self.needed() };
-        let mut state = self.state.lock();
-        state.live = needed.len() as u64;
-        let oldest = needed.iter().map(|(_, place)| *place).min();
-        let free_to = oldest.map_or(last, |oldest| oldest.min(last));
-        state.free_to = state.free_to.max(free_to);
-        if needed.is_empty() || !self.is_too_much(&state) {
-            return;
-        }
-        drop(state);
-        self.revoke();
+        self.look_and_revoke(|state, free_to| self.is_too_much(state, free_to));
     }
 
-    /// Whether the held files exceed the limits.
-    fn is_too_much(&self, state: &State) -> bool {
-        let is_old = |since: Option<Instant>| since.is_some_and(|s| s.elapsed() > self.limits.time);
-        let (file_bytes, files_since) = state.held.kept(state.free_to);
-        let (segment_bytes, segments_since) = state.segments.kept(state.free_to);
-        let bytes = file_bytes + segment_bytes + state.slot_bytes;
-        bytes > self.limits.bytes || is_old(files_since) || is_old(segments_since)
+    /// Takes away every lease that holds bytes of the disk.
+    pub(crate) fn revoke_holders(&self) {
+        self.look_and_revoke(|state, free_to| state.kept_bytes(free_to) > 0);
     }
 
-    /// Takes all leases away. Afterwards nothing is held.
-    pub(crate) fn revoke(&self) {
+    /// Revokes leases from the one with the oldest place on, until what is kept for the others is
+    /// not `too_much`. A reader that keeps up holds little, whatever a slow one does.
+    fn look_and_revoke(&self, too_much: impl Fn(&State, EditPlace) -> bool) {
         // The place is read first: a lease that is taken from now on may be after a later edit.
         let last = self.state.lock().last;
-        let mut revoked = 0;
-        for (number, _) in self.needed() {
-            if let Err(error) = self.replace(number) {
+        let mut needed = if seeded!(LeasesIgnored) { Vec::new() } else { self.needed() };
+        needed.sort_by_key(|(_, place)| *place);
+        let free_to = |kept: &[(u64, EditPlace)]| {
+            kept.first().map_or(last, |(_, oldest)| (*oldest).min(last))
+        };
+        let mut state = self.state.lock();
+        state.live = needed.len() as u64;
+        state.free_to = state.free_to.max(free_to(&needed));
+        let holds_too_much =
+            |from: &usize| too_much(&state, state.free_to.max(free_to(&needed[*from..])));
+        let count = (0..needed.len()).take_while(holds_too_much).count();
+        drop(state);
+        if count > 0 {
+            let (gone, kept) = needed.split_at(count);
+            self.revoke(gone, kept.len() as u64, free_to(kept));
+        }
+    }
+
+    /// Whether what is kept for a lease with this place exceeds the limits.
+    fn is_too_much(&self, state: &State, free_to: EditPlace) -> bool {
+        let is_old = |since: Option<Instant>| since.is_some_and(|s| s.elapsed() > self.limits.time);
+        let (files_since, segments_since) =
+            (state.held.kept(free_to).1, state.segments.kept(free_to).1);
+        state.kept_bytes(free_to) > self.limits.bytes
+            || is_old(files_since)
+            || is_old(segments_since)
+    }
+
+    /// Takes these leases away. Afterwards nothing is held that edits up to `free_to` freed.
+    fn revoke(&self, gone: &[(u64, EditPlace)], kept: u64, free_to: EditPlace) {
+        for (number, _) in gone {
+            if let Err(error) = self.replace(*number) {
                 tracing::warn!(%error, "a lease cannot be revoked");
                 return;
             }
-            revoked += 1;
         }
         let mut state = self.state.lock();
-        state.free_to = state.free_to.max(last);
-        state.revoked += revoked;
-        state.live = 0;
-        if revoked > 0 {
-            tracing::warn!(revoked, "followers held more than they may, and lost their leases");
-        }
+        state.free_to = state.free_to.max(free_to);
+        state.revoked += gone.len() as u64;
+        state.live = kept;
+        let revoked = gone.len();
+        tracing::warn!(revoked, "followers held more than they may, and lost their leases");
     }
 
     fn replace(&self, number: u64) -> Result<()> {
@@ -370,31 +425,36 @@ impl Leases {
         let holds_any = {
             let state = self.state.lock();
             let is_empty = state.held.is_empty() && state.segments.is_empty();
-            !is_empty || state.slot_bytes > 0
+            !is_empty || state.slots.total > 0
         };
         if holds_any {
             self.look();
         }
     }
 
-    /// Counts places inside value files as freed, or as taken again.
-    pub(crate) fn count_slots(&self, freed_bytes: u64, taken_bytes: u64) {
-        let mut state = self.state.lock();
-        state.slot_bytes = (state.slot_bytes + freed_bytes).saturating_sub(taken_bytes);
+    /// Counts places inside value files that the edits up to this one freed.
+    pub(crate) fn count_freed(&self, left_at: EditPlace, bytes: u64) {
+        self.state.lock().slots.free(left_at, bytes);
+    }
+
+    /// Counts such places as taken again.
+    pub(crate) fn count_taken(&self, left_at: EditPlace, bytes: u64) {
+        self.state.lock().slots.take(left_at, bytes);
     }
 
     /// The held files and bytes, and the number of leases.
     pub(crate) fn usage(&self) -> LeaseUse {
         let state = self.state.lock();
-        let (held, segments) = (&state.held, &state.segments);
-        let files = held.kept(state.free_to).0 + segments.kept(state.free_to).0;
-        let bytes = if state.live > 0 { files + state.slot_bytes } else { files };
+        let bytes = state.kept_bytes(state.free_to);
         LeaseUse { leases: state.live, bytes, revoked: state.revoked }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use runstone_storage::MemoryStorage;
+
+    use super::holder::Lease;
     use super::*;
 
     /// The sums are those of a look at each file, whatever was released before.
@@ -414,6 +474,52 @@ mod tests {
                 let sum = kept.map(|held| held.bytes).sum();
                 assert_eq!(list.kept(free_to), (sum, since), "{number}, {free_to:?}");
             }
+        }
+    }
+
+    /// Once, the writer took every lease away when one reader had been slow for too long: that of a
+    /// backup which had just begun, and that of an archiver which had read everything.
+    #[test]
+    fn only_the_leases_that_hold_too_much_are_revoked() {
+        let place = |bytes| EditPlace { manifest: 1, bytes };
+        let file = |number| HeldFile::Table(number, 100);
+        let (time, bytes) = (Duration::from_secs(600), u64::MAX);
+        // Too old, too large, too large because of slots, and within the limits.
+        let cases = [
+            (KeepLimits { bytes, time: Duration::ZERO }, 0, 2),
+            (KeepLimits { bytes: 299, time }, 0, 1),
+            (KeepLimits { bytes: 300, time }, 50, 1),
+            (KeepLimits { bytes: 300, time }, 0, 0),
+        ];
+        for (limits, slot_bytes, revoked) in cases {
+            let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+            let leases = Leases::new(Arc::clone(&storage), limits);
+            let take = |id, at| {
+                let lease = Lease::take(&storage, id).expect("there is room");
+                let part = lease.part(at).expect("it is told");
+                (lease, part)
+            };
+            // The newest comes first: the order of the files does not decide.
+            let all = [place(3), EditPlace::END, place(2), place(1)];
+            let all: Vec<_> = (0..).zip(all).map(|(id, at)| take(id, at)).collect();
+            for edit in 1..=3 {
+                leases.edited(place(edit));
+                if edit > 1 {
+                    leases.hold(file(edit), 50 * edit);
+                    leases.count_freed(place(edit), slot_bytes);
+                }
+            }
+            // Of the last edit: 150 bytes, and the slots; of that before it: 100, and the slots.
+            leases.hold_segment((9, true), 50);
+            leases.look();
+            let gone: Vec<bool> = all.iter().map(|(lease, _)| lease.is_revoked()).collect();
+            assert_eq!(gone, [false, false, revoked > 1, revoked > 0], "{limits:?}, {slot_bytes}");
+            let usage = leases.usage();
+            assert_eq!((usage.revoked, usage.leases), (revoked, 4 - revoked), "{limits:?}");
+            leases.revoke_holders();
+            let gone: Vec<bool> = all.iter().map(|(lease, _)| lease.is_revoked()).collect();
+            assert_eq!(gone, [false, false, true, true], "{limits:?}");
+            assert_eq!(leases.usage().bytes, 0, "{limits:?}");
         }
     }
 }

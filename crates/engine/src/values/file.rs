@@ -518,8 +518,8 @@ impl ValueFile {
             self.segments[at].store(segments);
             if !gone.is_empty() || Arc::strong_count(&old) > 1 {
                 let slots: u64 = gone.iter().map(|segment| u64::from(segment.slots)).sum();
-                state.leases.count_slots(slots * self.slot_bytes, 0);
                 let left_at = state.leases.last();
+                state.leases.count_freed(left_at, slots * self.slot_bytes);
                 state.leaving.push_back(Leaving { segments: old, gone, left_at });
             }
             if group.collected.is_none()
@@ -666,7 +666,7 @@ impl FileState {
             && let Some(one) = self.leaving.pop_front()
         {
             let slots: u64 = one.gone.iter().map(|segment| u64::from(segment.slots)).sum();
-            leases.count_slots(0, slots * u64::from(self.layout.slot_bytes));
+            leases.count_taken(one.left_at, slots * u64::from(self.layout.slot_bytes));
             for segment in one.gone {
                 self.pool.give(segment.slot, segment.slots);
             }

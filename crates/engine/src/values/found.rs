@@ -154,30 +154,31 @@ impl FileState {
     }
 
     fn hold_found(&mut self, slots: &[u32]) {
-        let Some((_, held)) = &mut self.found_free else { return };
+        let Some((left_at, held)) = &mut self.found_free else { return };
         let taken = slots.iter().filter(|slot| self.pool.take_at(**slot, 1) && held.insert(**slot));
         let bytes = taken.count() as u64 * u64::from(self.layout.slot_bytes);
-        self.leases.count_slots(bytes, 0);
+        self.leases.count_freed(*left_at, bytes);
     }
 
     /// Gives back those of these slots that were free when the file was opened. A replay finds
     /// values in such slots, and nobody else may have them.
     pub(super) fn give_found(&mut self, slots: Range<u32>) -> Vec<u32> {
-        let Some((_, held)) = &mut self.found_free else { return Vec::new() };
+        let Some((left_at, held)) = &mut self.found_free else { return Vec::new() };
         let given: Vec<u32> = held.range(slots).copied().collect();
         for slot in &given {
             held.remove(slot);
             self.pool.give(*slot, 1);
         }
-        self.leases.count_slots(0, given.len() as u64 * u64::from(self.layout.slot_bytes));
+        let bytes = given.len() as u64 * u64::from(self.layout.slot_bytes);
+        self.leases.count_taken(*left_at, bytes);
         given
     }
 
     /// Frees a segment that no edit named, when no reader in another process needs it.
     pub(super) fn leave(&mut self, segment: Segment) {
         let bytes = u64::from(segment.slots) * u64::from(self.layout.slot_bytes);
-        self.leases.count_slots(bytes, 0);
         let (segments, left_at) = (Arc::default(), self.leases.last());
+        self.leases.count_freed(left_at, bytes);
         self.leaving.push_back(Leaving { segments, gone: vec![segment], left_at });
     }
 }

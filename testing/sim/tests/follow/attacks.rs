@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use runstone::storage::Storage;
 use runstone::{
@@ -396,5 +397,42 @@ fn a_full_disk_takes_the_lease_of_a_follower() {
             Ok(found) => assert_eq!(found.as_deref(), Some(&[1; 1000][..])),
             Err(error) => assert!(matches!(error.kind(), ErrorKind::LeaseRevoked), "{error}"),
         }
+    }
+}
+
+/// Once, one reader that had been left open took the leases of all others with it: a backup that
+/// ran failed, and the archive got a gap, although its archiver had kept up.
+#[test]
+fn a_slow_reader_loses_its_lease_alone() {
+    for placement in [ValuePlacement::Inline, ValuePlacement::HashGrouped] {
+        let options = plain(placement).follower_keep_bytes(2 << 20);
+        let storage = SimStorage::new(1);
+        let store = open(&storage, &options);
+        fill(&store, 0..100, 0, 2000);
+        store.flush().expect("it flushes");
+        let follow = || Store::follow_on(Arc::new(storage.clone()), options.clone());
+        let (slow, current) = (follow().expect("it follows"), follow().expect("it follows"));
+        let backups = Backups::open_on(Arc::new(SimStorage::new(2))).expect("it opens");
+        let mut archiver = backups.archive_on(Arc::new(storage.clone())).expect("it begins");
+        let mut rounds = 1..100;
+        while store.metrics().follower_leases_revoked == 0 {
+            fill(&store, 0..100, rounds.next().expect("one of them is too slow"), 2000);
+            store.flush().expect("it flushes");
+            store.compact().expect("it compacts");
+            store.collect_values().expect("it collects");
+            assert!(current.refresh().expect("it keeps up"), "{placement:?}");
+            archiver.advance(Duration::ZERO).expect("it keeps up");
+            while store.run_one_job().expect("it runs") {}
+        }
+        assert_eq!(store.metrics().follower_leases_revoked, 1, "{placement:?}");
+        let error = slow.refresh().expect_err("it is too slow");
+        assert_eq!(error.kind(), ErrorKind::LeaseRevoked, "{placement:?}: {error}");
+        fill(&store, 0..100, 200, 2000);
+        assert!(current.refresh().expect("it has its lease"), "{placement:?}");
+        let found = current.store().get(key(7)).expect("it reads");
+        assert_eq!(found.as_deref(), Some(&[200; 2000][..]), "{placement:?}");
+        let done = archiver.advance(Duration::ZERO).expect("it has its lease");
+        assert!(done.based.is_none() && done.changes > 0, "{placement:?}: {done:?}");
+        assert_eq!(backups.archives().expect("whole").len(), 1, "{placement:?}");
     }
 }
