@@ -2,12 +2,21 @@
 
 use runstone::{Backups, Damage, Error, Result};
 
-/// The number of the newest backup.
+/// The number of the newest backup. A program has to choose an older one by its number.
 ///
 /// # Errors
-/// If there is none; or a storage error.
+/// If there is none, or its description is damaged; or a storage error.
 pub fn newest(backups: &Backups) -> Result<u64> {
     let newest = backups.list()?.last().map(|info| info.number);
+    let damaged = backups.damaged()?.pop().filter(|(number, _)| newest < Some(*number));
+    if let Some((number, what)) = damaged {
+        let hint = match newest {
+            Some(whole) => format!("name backup {whole}, the newest that is whole"),
+            None => "create another one".to_string(),
+        };
+        let what = format!("backup {number}, the newest, is damaged: {what}");
+        return Err(Error::invalid(what, hint));
+    }
     newest.ok_or_else(|| Error::invalid("the directory has no backup", "create one first"))
 }
 

@@ -43,6 +43,11 @@ enum What {
         store: PathBuf,
         /// The directory of backups; new, empty, or with backups of this store.
         dir: PathBuf,
+        /// Also read what earlier backups have of the store as it is now, and copy again what is
+        /// damaged. Earlier backups that lack only tables which the store still has are whole
+        /// again.
+        #[arg(long)]
+        check: bool,
         #[command(flatten)]
         rate: Rate,
     },
@@ -134,7 +139,7 @@ impl Rate {
 impl Args {
     pub fn run(self, output: &Output) -> Result<Exit> {
         match self.what {
-            What::Create { store, dir, rate } => create(output, &store, &dir, rate),
+            What::Create { store, dir, check, rate } => create(output, &store, &dir, check, rate),
             What::Archive { store, dir, follow, rate } => {
                 archive(output, &store, &dir, follow, rate)
             }
@@ -235,11 +240,17 @@ fn when_free<T>(follow: bool, mut act: impl FnMut() -> runstone::Result<T>) -> R
     }
 }
 
-fn create(output: &Output, store: &Path, dir: &Path, rate: Rate) -> Result<Exit> {
+fn create(output: &Output, store: &Path, dir: &Path, check: bool, rate: Rate) -> Result<Exit> {
     check_places(store, dir)?;
     let started = Instant::now();
-    let made = rate.limit(Backups::open(dir)?)?.create(store)?;
+    let made = rate.limit(Backups::open(dir)?)?.check_copies(check).create(store)?;
     let took = started.elapsed();
+    if made.copied_again > 0 {
+        note(format!(
+            "{} had a missing or damaged copy, which was made again",
+            plural(made.copied_again, "table")
+        ));
+    }
     let text = format!(
         "backup {} of {}: {}, of which {} are new, {}\n",
         made.number,
@@ -249,6 +260,7 @@ fn create(output: &Output, store: &Path, dir: &Path, rate: Rate) -> Result<Exit>
         duration(took)
     );
     let mut json = json_of(&made);
+    json["copied_again"] = made.copied_again.into();
     json["seconds"] = rounded(took.as_secs_f64()).into();
     output.figures(&text, &json)?;
     Ok(Exit::Ok)
@@ -360,6 +372,12 @@ fn verify(output: &Output, backups: &Backups, backup: Option<u64>, is_deep: bool
         }
     }
     let is_clean = found.damage.is_empty();
+    if !is_clean {
+        note(
+            "`runstone backup create STORE DIR --check` makes a backup without this damage, and \
+             copies again the tables that STORE still has",
+        );
+    }
     let mut json = json!({ "backups": chosen, "damage": found.damage });
     if is_deep {
         json["deep"] = found.deep.into();
@@ -370,14 +388,29 @@ fn verify(output: &Output, backups: &Backups, backup: Option<u64>, is_deep: bool
 
 fn restore(output: &Output, backups: &Backups, target: &Path, backup: Option<u64>) -> Result<Exit> {
     let newest = backups.list()?.last().map(|one| one.number);
+    // Newer ones that cannot be restored.
+    let mut damaged = backups.damaged()?;
+    damaged.retain(|(number, _)| backup.is_none() && newest < Some(*number));
+    for (number, what) in &damaged {
+        note(format!("backup {number} is damaged, and is passed over: {what}"));
+    }
     let number = backup.or(newest).ok_or_else(|| {
-        Failure::usage("there is no backup yet", "`runstone backup create STORE DIR` makes one")
+        let what = match damaged.is_empty() {
+            true => "there is no backup yet",
+            false => "no backup is whole",
+        };
+        Failure::usage(what, "`runstone backup create STORE DIR` makes one")
     })?;
     let started = Instant::now();
     backups.restore(number, target)?;
     let took = started.elapsed();
     if output.is_json {
-        output.json(&json!({ "backup": number, "seconds": rounded(took.as_secs_f64()) }))?;
+        let passed_over: Vec<u64> = damaged.iter().map(|(number, _)| *number).collect();
+        output.json(&json!({
+            "backup": number,
+            "passed_over": passed_over,
+            "seconds": rounded(took.as_secs_f64()),
+        }))?;
     } else {
         note(format!("restored backup {number} to {}, {}", target.display(), duration(took)));
     }

@@ -96,6 +96,43 @@ fn any_moment_is_restored() {
     assert!(taken.contains("end"), "{taken}");
 }
 
+/// Once, a restore took the newest whole backup without a word where a newer one was damaged, and a
+/// table that was missing among the backups made all later ones fail.
+#[test]
+fn damage_of_backups_is_told_and_mended() {
+    let place = Place::new();
+    let store = Store::open(place.path("store"), Options::default()).expect("a store");
+    for value in ["old", "new"] {
+        store.put("key", value).expect("a put");
+        store.flush().expect("a flush");
+        place.ok(&["backup", "create", "store", "backups"]);
+    }
+    store.close().expect("it closes");
+    let newest = place.path("backups").join("000002.backup");
+    let whole = std::fs::read(&newest).expect("it is there");
+    std::fs::write(&newest, &whole[1..]).expect("written");
+    let restored = place.run(&["backup", "restore", "backups", "older"]);
+    assert_eq!(restored.code, 0, "{}", restored.stderr);
+    assert!(restored.stderr.contains("backup 2 is damaged, and is passed over"));
+    assert!(restored.stderr.contains("restored backup 1"), "{}", restored.stderr);
+    assert_eq!(place.ok(&["get", "older", "key"]), "old");
+    let restored = place.json(&["backup", "restore", "backups", "older again"]);
+    assert_eq!(restored["passed_over"], serde_json::json!([2]), "{restored}");
+    std::fs::write(&newest, whole).expect("written");
+
+    let files = std::fs::read_dir(place.path("backups")).expect("a list");
+    let mut tables: Vec<_> = files.map(|file| file.expect("a file").path()).collect();
+    tables.retain(|path| path.extension().is_some_and(|kind| kind == "table"));
+    std::fs::remove_file(tables.iter().max().expect("a table")).expect("removed");
+    let verified = place.run(&["backup", "verify", "backups"]);
+    assert!(verified.code == 2 && verified.stderr.contains("--check"), "{}", verified.stderr);
+    let healed = place.run(&["backup", "create", "store", "backups", "--check"]);
+    assert!(healed.stderr.contains("1 table had a missing or damaged copy"), "{}", healed.stderr);
+    place.ok(&["backup", "verify", "backups"]);
+    place.ok(&["backup", "restore", "backups", "newest", "--backup", "2"]);
+    assert_eq!(place.ok(&["get", "newest", "key"]), "new");
+}
+
 #[test]
 fn an_unfinished_restore_is_no_store() {
     let place = Place::new();

@@ -5,6 +5,7 @@ mod attacks;
 mod backups;
 mod crashed;
 mod failing;
+mod healed;
 mod hooked;
 mod kill;
 mod mixed;

@@ -163,7 +163,7 @@ impl Archiver {
             }
         };
         let position = changes.position();
-        let backups = Backups { storage: Arc::clone(storage), rate: Arc::clone(&backups.rate) };
+        let backups = backups.clone();
         let mut archiver = Archiver {
             backups,
             store,

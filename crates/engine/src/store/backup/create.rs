@@ -60,7 +60,9 @@ impl Backups {
         let earlier = self.earlier(&cut, &files)?;
         self.begin_change()?;
         self.remove_parts(&files)?;
-        let made = cut.judge(self.copy(&cut, (number, time_ms), &earlier)).and_then(|made| {
+        let mut added = Added::default();
+        let copied = self.copy(&cut, (number, time_ms), &earlier, &mut added);
+        let made = cut.judge(copied).and_then(|made| {
             self.write_whole(&backup_name(number), &made.encode())?;
             Ok(made)
         });
@@ -74,7 +76,7 @@ impl Backups {
         if !was_cut_short || self.remove_unneeded()? {
             self.end_change()?;
         }
-        Ok(made.info())
+        Ok(BackupInfo { copied_again: added.again, ..made.info() })
     }
 
     /// Says that files may be left which no backup needs, if this change is cut short.
@@ -134,16 +136,13 @@ impl Backups {
         cut: &Cut,
         (number, time_ms): (u64, u64),
         earlier: &Earlier,
+        added: &mut Added,
     ) -> Result<Description> {
-        let mut added_bytes = 0;
         let mut tables = Vec::new();
         for (id, bytes) in cut.tables() {
             tables.push(match earlier.tables.get(&id) {
-                Some(table) => {
-                    self.check_same(cut, table)?;
-                    *table
-                }
-                None => self.add_table(cut, id, bytes, &mut added_bytes)?,
+                Some(table) => self.use_table(cut, table, added)?,
+                None => self.add_table(cut, id, bytes, added)?,
             });
         }
         let mut pack = Pack::create(self, number)?;
@@ -153,29 +152,69 @@ impl Backups {
             let from = cut.storage.open(&segment_name(*segment), Category::Wal)?;
             log.push((*segment, pack.add(&*from, 0, *bytes)?));
         }
-        added_bytes += pack.end;
+        added.bytes += pack.end;
         pack.file.sync()?;
-        let (state, last_seq) = (cut.state.clone(), cut.last_seq);
+        let (state, last_seq, added_bytes) = (cut.state.clone(), cut.last_seq, added.bytes);
         Ok(Description { number, time_ms, last_seq, added_bytes, tables, segments, log, state })
     }
 
+    /// Uses the copy that earlier backups have of a table. If that copy is missing or damaged, it
+    /// copies the table again, which makes those backups whole as well.
+    ///
     /// Refuses a table that differs from the one that an earlier backup has: a store may have used
     /// its number again after a power loss, and a copy of the store that was made by hand uses it
-    /// too. The footers differ if anything does.
-    fn check_same(&self, cut: &Cut, table: &TableFile) -> Result<()> {
-        let (name, bytes) = (table_name(table.id), FOOTER_BYTES.min(table.bytes as usize));
+    /// too.
+    fn use_table(&self, cut: &Cut, table: &TableFile, added: &mut Added) -> Result<TableFile> {
+        let name = table_name(table.id);
         let from = cut.storage.open(&name, Category::Table)?;
-        let end = |file: &dyn StorageFile| file.read_vec(table.bytes - bytes as u64, bytes);
-        if from.len()? == table.bytes
-            && end(&*from)? == end(&*self.storage.open(&name, Category::Table)?)?
-        {
-            return Ok(());
+        if from.len()? == table.bytes && self.has_copy(&*from, table)? {
+            return Ok(*table);
         }
-        Err(Error::invalid(
-            format!("{name} is not the file that earlier backups have under this name"),
-            "the store has lost writes that they hold, or they are of a copy of it: begin another \
-             directory of backups",
-        ))
+        let is_same =
+            from.len()? == table.bytes && self.hash_of(&*from, 0, table.bytes)? == table.hash;
+        match (is_same, self.is_whole(table)) {
+            (true, true) => Ok(*table),
+            (true, false) => {
+                tracing::warn!(name, "the copy of a table is damaged, and is made again");
+                added.again += 1;
+                self.add_table(cut, table.id, table.bytes, added)
+            }
+            (false, true) => Err(Error::invalid(
+                format!("{name} is not the file that earlier backups have under this name"),
+                "the store has lost writes that they hold, or they are of a copy of it: begin \
+                 another directory of backups",
+            )),
+            (false, false) => Err(Error::invalid(
+                format!(
+                    "the copy of {name} is damaged, and the store has another file of that name"
+                ),
+                "the store has lost writes, or its file is damaged too (`runstone verify STORE`): \
+                 begin another directory of backups",
+            )),
+        }
+    }
+
+    /// Whether the directory has a copy of this file. The footers differ if the files do. The rest
+    /// of the copy is read only on request: it may be as large as the store.
+    fn has_copy(&self, from: &dyn StorageFile, table: &TableFile) -> Result<bool> {
+        let bytes = FOOTER_BYTES.min(table.bytes as usize);
+        let at = table.bytes - bytes as u64;
+        let Ok(copy) = self.storage.open(&table_name(table.id), Category::Table) else {
+            return Ok(false);
+        };
+        let Ok(end) = copy.read_vec(at, bytes) else { return Ok(false) };
+        Ok(end == from.read_vec(at, bytes)? && (!self.checks_copies || self.is_whole(table)))
+    }
+
+    /// Whether the copy of a table has the bytes that were written.
+    fn is_whole(&self, table: &TableFile) -> bool {
+        let copy = self.storage.open(&table_name(table.id), Category::Table);
+        copy.is_ok_and(|copy| self.holds(&*copy, 0, table.bytes, table.hash))
+    }
+
+    /// Whether a file of the directory can be read, and has the bytes that were written.
+    fn holds(&self, file: &dyn StorageFile, offset: u64, bytes: u64, hash: u64) -> bool {
+        self.hash_of(file, offset, bytes).is_ok_and(|found| found == hash)
     }
 
     /// Notes which store the backups are of, or refuses another one.
@@ -245,7 +284,7 @@ impl Backups {
 
     /// Copies a table. If an interrupted backup left the table, it is whole, and is only read. It
     /// may be another table: a restored store uses file numbers again that no backup has.
-    fn add_table(&self, cut: &Cut, id: u64, bytes: u64, added: &mut u64) -> Result<TableFile> {
+    fn add_table(&self, cut: &Cut, id: u64, bytes: u64, added: &mut Added) -> Result<TableFile> {
         let name = table_name(id);
         let from = cut.storage.open(&name, Category::Table)?;
         if let Ok(there) = self.storage.open(&name, Category::Table)
@@ -267,9 +306,17 @@ impl Backups {
         drop(to);
         self.remove_part(&name)?;
         self.storage.rename(&part, &name)?;
-        *added += bytes;
+        added.bytes += bytes;
         Ok(TableFile { id, bytes, hash: hash.digest() })
     }
+}
+
+/// What a backup adds to the directory.
+#[derive(Debug, Default)]
+struct Added {
+    bytes: u64,
+    /// Tables whose earlier copies were missing or damaged.
+    again: u64,
 }
 
 /// What earlier backups have.
@@ -348,7 +395,7 @@ fn shares_history(cut: &Cut, earlier: &Description) -> bool {
 }
 
 /// Whether a segment is the same as in an earlier copy. If both are of the same history, their ends
-/// decide.
+/// decide. A copy that is missing or cannot be read is not the same: the segment is copied again.
 fn is_same(
     from: &dyn StorageFile,
     piece: &Piece,
@@ -362,9 +409,13 @@ fn is_same(
     let Ok(pack) = backups.storage.open(&pack_name(old.pack), Category::Other) else {
         return Ok(false);
     };
-    let there = pack.read_vec(old.offset + old.bytes - bytes, bytes as usize)?;
-    Ok(there == from.read_vec(piece.offset + piece.bytes - bytes, bytes as usize)?
-        && (is_ours || backups.hash_of(from, piece.offset, piece.bytes)? == old.hash))
+    let Ok(there) = pack.read_vec(old.offset + old.bytes - bytes, bytes as usize) else {
+        return Ok(false);
+    };
+    let is_known = there == from.read_vec(piece.offset + piece.bytes - bytes, bytes as usize)?
+        && (is_ours || backups.hash_of(from, piece.offset, piece.bytes)? == old.hash);
+    let is_whole = || backups.holds(&*pack, old.offset, old.bytes, old.hash);
+    Ok(is_known && (!backups.checks_copies || is_whole()))
 }
 
 pub(super) fn now_ms() -> u64 {

@@ -121,6 +121,7 @@ impl Description {
             value_segments: self.segments.len() as u64,
             bytes: bytes + self.tables.iter().map(|table| table.bytes).sum::<u64>(),
             added_bytes: self.added_bytes,
+            copied_again: 0,
         }
     }
 

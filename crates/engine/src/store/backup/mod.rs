@@ -24,9 +24,10 @@
 //! what that backup needs.
 //!
 //! A table is that of an earlier backup if its number and its footer are, because the footer has a
-//! hash of all of it. Segments of values grow, and slots are used again: a segment is the same as
-//! an earlier one if its description and its last bytes are equal. Segments of a backup of another
-//! history are compared as a whole.
+//! hash of all of it. If they differ, or if asked, the copy is read: where it is not what was
+//! written, the table is copied again. Segments of values grow, and slots are used again: a segment
+//! is the same as an earlier one if its description and its last bytes are equal. Segments of a
+//! backup of another history are compared as a whole.
 
 pub(crate) mod archive;
 mod archived;
@@ -84,11 +85,12 @@ fn pack_name(number: u64) -> String {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Backups {
     storage: Arc<dyn Storage>,
     /// The limit on bytes copied and read in a second.
     rate: Arc<IoRate>,
+    checks_copies: bool,
 }
 
 /// A backup.
@@ -109,6 +111,9 @@ pub struct BackupInfo {
     pub bytes: u64,
     /// Bytes that it added to the directory when it was made.
     pub added_bytes: u64,
+    /// Tables whose earlier copies it found missing or damaged, and copied again; 0 in a list. See
+    /// [`Backups::check_copies`].
+    pub copied_again: u64,
 }
 
 /// A part of an archive without a gap.
@@ -158,7 +163,8 @@ impl Backups {
     /// # Errors
     /// Those of [`Backups::open`].
     pub fn open_on(storage: Arc<dyn Storage>) -> Result<Backups> {
-        let backups = Backups { storage, rate: Arc::new(IoRate::new(None)) };
+        let rate = Arc::new(IoRate::new(None));
+        let backups = Backups { storage, rate, checks_copies: false };
         let foreign = backups.storage.list()?.into_iter().find(|file| !is_own(&file.name));
         match foreign.filter(|_| backups.uid().is_ok_and(|uid| uid.is_none())) {
             Some(foreign) => {
@@ -182,6 +188,15 @@ impl Backups {
         }
         self.rate.set(Some(bytes_per_second));
         Ok(self)
+    }
+
+    /// Sets whether [`Backups::create`] reads all of what earlier backups have and the new one
+    /// needs, and copies again what is damaged. This makes earlier backups whole where tables were
+    /// damaged, as long as the store still has these tables. By default, it compares only the ends
+    /// of the copies, which finds a copy that is missing or cut short.
+    #[must_use]
+    pub fn check_copies(self, checks_copies: bool) -> Backups {
+        Backups { checks_copies, ..self }
     }
 
     /// All backups whose description is whole, the oldest first; see [`Backups::damaged`].
