@@ -1,11 +1,12 @@
 //! The rule by which tables are cut by key prefix: chosen once, stored, and never changed.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use runstone::policy::custom;
-use runstone::storage::MemoryStorage;
+use runstone::storage::{MemoryStorage, Storage};
 use runstone::unstable;
-use runstone::{Background, Error, KeyspaceOptions, Options, Store};
+use runstone::{Background, Backups, Error, KeyspaceOptions, Moment, Options, Store};
 use runstone_policy::prefix::{PrefixExtractor, PrefixRule};
 
 fn options(prefix: &str) -> Options {
@@ -89,4 +90,40 @@ fn an_extractor_of_the_users_own_must_be_there_again() {
     assert!(refused.contains("before the last slash"), "{refused}");
     let store = Store::open_on(storage, custom()).unwrap();
     assert_eq!(store.get("user/00/0000").unwrap().map(|value| value.len()), Some(60));
+}
+
+/// Once, nothing could restore such a store to a moment, or read its backups in depth: neither call
+/// took the options with which the program opens its store.
+#[test]
+fn backups_of_such_a_store_are_restored_and_read_with_its_options() {
+    let storage = Arc::new(MemoryStorage::new());
+    let custom = || {
+        options("custom(before the last slash)").prefix_extractors(vec![Arc::new(BeforeLastSlash)])
+    };
+    let store = Store::open_on(storage.clone(), custom()).unwrap();
+    fill(&store);
+    let disk = Arc::new(MemoryStorage::new());
+    let plain = Backups::open_on(disk.clone()).unwrap();
+    let mut archiver = plain.archive_on(storage.clone()).unwrap();
+    let count = store.default_keyspace().iter().unwrap().count() as u64;
+    store.put("user/00/0000", "archived").unwrap();
+    archiver.advance(Duration::ZERO).unwrap();
+    drop(archiver);
+    let target = || -> Arc<dyn Storage> { Arc::new(MemoryStorage::new()) };
+    let refused = plain.restore_to_on(Moment::End, &target()).unwrap_err().to_string();
+    assert!(refused.contains("before the last slash"), "{refused}");
+
+    let backups = plain.store(custom());
+    let restored = target();
+    backups.restore_to_on(Moment::End, &restored).unwrap();
+    let copy = Store::open_on(restored, custom()).unwrap();
+    assert_eq!(copy.get("user/00/0000").unwrap().as_deref(), Some(&b"archived"[..]));
+    assert_eq!(copy.default_keyspace().iter().unwrap().count() as u64, count);
+    let made = backups.create_on(storage).unwrap();
+    for deep in [backups.verify_deep(made.number), backups.verify_deep(1)] {
+        let deep = deep.unwrap();
+        assert!(deep.report.is_clean() && deep.read == count, "{deep:?}");
+    }
+    let deep = backups.verify_archive_deep().unwrap().unwrap();
+    assert!(deep.report.is_clean() && deep.read == count, "{deep:?}");
 }

@@ -10,7 +10,7 @@ use super::overlay::{Overlay, Part};
 use super::restore_to::Moment;
 use super::{Backups, pack_name};
 use crate::error::{Error, ErrorKind, Result};
-use crate::options::store::{Background, Options};
+use crate::options::store::Options;
 use crate::read::options::ReadOptions;
 use crate::store::Store;
 use crate::store::follow::cut::write_manifest;
@@ -62,7 +62,12 @@ impl Backups {
     /// keeps the store from opening is in the report.
     pub fn verify_deep(&self, number: u64) -> Result<DeepReport> {
         let backup = self.description(number)?;
-        let options = Options::default().read_only(true).create_if_missing(false);
+        let options = Options {
+            read_only: true,
+            create_if_missing: false,
+            keyspace: None,
+            ..self.store.clone()
+        };
         let opened =
             self.overlay(backup.clone()).and_then(|overlay| open_on(overlay, options, None));
         let mut deep = DeepReport::default();
@@ -87,8 +92,7 @@ impl Backups {
         deep.report.damage = self.verify_archives()?;
         let replayed = self.at_moment(Moment::End, |chain, end, backup| {
             let overlay = self.overlay(backup.clone())?;
-            let options = Options::default().background(Background::Threads(2));
-            let store = open_on(overlay, options, None)?;
+            let store = open_on(overlay, self.replaying(), None)?;
             self.replay(chain, end, backup, store)
         });
         match replayed {

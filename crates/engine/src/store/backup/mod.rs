@@ -47,7 +47,7 @@ use runstone_storage::{Access, Category, FileInfo, LockMode, PosixStorage, Stora
 use crate::error::{Error, Result};
 use crate::keys::SeqNo;
 use crate::log::number_in;
-use crate::options::store::LEAST_RATE_BYTES;
+use crate::options::store::{LEAST_RATE_BYTES, Options};
 use crate::pace::io_rate::IoRate;
 use crate::store::changes::Position;
 use crate::store::verify::Damage;
@@ -91,6 +91,8 @@ pub struct Backups {
     /// The limit on bytes copied and read in a second.
     rate: Arc<IoRate>,
     checks_copies: bool,
+    /// The options with which stores of backups are opened.
+    store: Options,
 }
 
 /// A backup.
@@ -164,7 +166,7 @@ impl Backups {
     /// Those of [`Backups::open`].
     pub fn open_on(storage: Arc<dyn Storage>) -> Result<Backups> {
         let rate = Arc::new(IoRate::new(None));
-        let backups = Backups { storage, rate, checks_copies: false };
+        let backups = Backups { storage, rate, checks_copies: false, store: Options::default() };
         let foreign = backups.storage.list()?.into_iter().find(|file| !is_own(&file.name));
         match foreign.filter(|_| backups.uid().is_ok_and(|uid| uid.is_none())) {
             Some(foreign) => {
@@ -197,6 +199,14 @@ impl Backups {
     #[must_use]
     pub fn check_copies(self, checks_copies: bool) -> Backups {
         Backups { checks_copies, ..self }
+    }
+
+    /// Sets the options with which [`Backups::restore_to`], [`Backups::verify_deep`] and
+    /// [`Backups::verify_archive_deep`] open a store: what programs registered in it, such as
+    /// prefix extractors and merge operators, and the memory budget.
+    #[must_use]
+    pub fn store(self, store: Options) -> Backups {
+        Backups { store, ..self }
     }
 
     /// All backups whose description is whole, the oldest first; see [`Backups::damaged`].

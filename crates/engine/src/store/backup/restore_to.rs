@@ -115,11 +115,23 @@ impl Backups {
         unfinished: &mut Unfinished,
     ) -> Result<Restored> {
         self.write_store(backup.clone(), target)?;
-        let options = Options::default().background(Background::Threads(2));
-        let store = open_unfinished(Arc::clone(target), options, unfinished.take_lock())?;
+        let lock = unfinished.take_lock();
+        let store = open_unfinished(Arc::clone(target), self.replaying(), lock)?;
         let (store, restored) = self.replay(chain, end, backup, store)?;
         store.close()?;
         Ok(restored)
+    }
+
+    /// The options of a store to which changes are applied.
+    pub(super) fn replaying(&self) -> Options {
+        let background = Background::Threads(2);
+        Options {
+            read_only: false,
+            create_if_missing: false,
+            keyspace: None,
+            background,
+            ..self.store.clone()
+        }
     }
 
     /// Applies the changes of a chain to the store of a backup.
