@@ -144,9 +144,7 @@ impl ChangeReader {
                      everything; give one of them, too",
                 ));
             }
-            (from, Some(options)) => {
-                Changes::resume(path, from, OnGap::State(Box::new(options)))?
-            }
+            (from, Some(options)) => Changes::resume(path, from, OnGap::State(Box::new(options)))?,
             (from, None) => Changes::open(path, from)?,
         };
         let changes = changes.unsynced(reading.unsynced);

@@ -180,7 +180,7 @@ fn trouble(event: &Event) -> Option<Told> {
                 names => format!("; they are kept in {}", names.join(", ")),
             };
             let message = format!(
-                "{records} records of the log behind a gap are not used, as after a power \
+                "{records} records of the log after a gap are not used, as after a power \
                  loss{kept_in}"
             );
             let kept = Field::Texts(kept.clone());
@@ -232,7 +232,7 @@ mod tests {
         assert!(told.is_warning);
         assert_eq!(
             told.to_json(),
-            "{\"kind\":\"log_end_lost\",\"warning\":true,\"message\":\"7 records of the log behind \
+            "{\"kind\":\"log_end_lost\",\"warning\":true,\"message\":\"7 records of the log after \
              a gap are not used, as after a power loss; they are kept in lost-000002.wal, \
              lost-000001.wal\",\"records\":7,\"kept\":[\"lost-000002.wal\",\"lost-000001.wal\"]}"
         );

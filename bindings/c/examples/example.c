@@ -50,7 +50,7 @@ int main(int argc, char **argv) {
     show(fruits, NULL, "apple");
     show(fruits, before, "apple");
 
-    /* Writes of several keyspaces that happen together or not at all. */
+    /* Writes to several keyspaces that happen together or not at all. */
     runstone_batch *batch;
     uint64_t one = 1;
     check(runstone_batch_create(&batch));

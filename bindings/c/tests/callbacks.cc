@@ -1,4 +1,4 @@
-// Merge operators and compaction filters in C++: what they throw is an error of whoever reads.
+// Merge operators, compaction filters and listeners in C++, and what happens when they throw.
 
 #include <atomic>
 #include <stdexcept>

@@ -16,7 +16,7 @@
         }                                                                     \
     } while (0)
 
-/* A function of runstone.h that works. */
+/* Calls a function of runstone.h, which must succeed. */
 #define WORKS(call)                                                                      \
     do {                                                                                 \
         runstone_status status_ = (call);                                                \
@@ -27,7 +27,7 @@
         }                                                                                \
     } while (0)
 
-/* A function of runstone.h that is refused, with a message that names what. */
+/* Calls a function of runstone.h, which must be refused with a message that contains `part`. */
 #define REFUSED(expected, part, call)                                                    \
     do {                                                                                 \
         runstone_status status_ = (call);                                                \

@@ -102,9 +102,9 @@ def test_text_of_options(tmp_path: Path) -> None:
             assert part[b"k"] == b"v"
         runstone.destroy(tmp_path / "db")
     for name in ("a b", "a=1\nb", "", "ä", "[x]"):
-        with pytest.raises(ValueError, match="is no option"):
+        with pytest.raises(ValueError, match="is not an option"):
             runstone.to_toml({name: 1})
-        with pytest.raises(ValueError, match="is no option"):
+        with pytest.raises(ValueError, match="is not an option"):
             runstone.to_toml({"shape": {name: 1}})
     with pytest.raises(TypeError, match="shape.fanout"):
         runstone.to_toml({"shape": {"fanout": None}})

@@ -1,4 +1,4 @@
-"""What is done wrong with the store from Python: clear errors, no crash, no leak."""
+"""Misuse of the store from Python: clear errors, no crash, no leak."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_wrong_types(tmp_path: Path, wrong: Any) -> None:
 
 
 def test_a_buffer_that_is_gone(tmp_path: Path) -> None:
-    """The message was that a memoryview is no buffer."""
+    """Once, the message said that a memoryview is not a buffer."""
     view = memoryview(b"k")
     view.release()
     with runstone.open(tmp_path / "db") as db:
@@ -55,7 +55,7 @@ def test_a_buffer_that_is_gone(tmp_path: Path) -> None:
 
 
 def test_the_length_of_a_batch_that_is_written(tmp_path: Path) -> None:
-    """While another thread wrote the batch, its length was 0."""
+    """Once, the length of a batch was 0 while another thread wrote it."""
     with runstone.open(tmp_path / "db") as db:
         batch = db.write_batch()
         for number in range(10_000):

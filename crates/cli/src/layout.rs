@@ -7,7 +7,7 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 /// A column of words is not made narrower than this.
 const LEAST_WORDS: usize = 20;
 
-/// Columns of the terminal, or of the variable COLUMNS, or 100.
+/// The number in the variable COLUMNS, or else the columns of the terminal, or else 100.
 pub fn terminal_columns() -> usize {
     columns_of(&Table::new()).unwrap_or(100)
 }
@@ -17,7 +17,7 @@ fn columns_of(terminal: &Table) -> Option<usize> {
     set.or(terminal.width().map(usize::from)).filter(|columns| *columns > 0)
 }
 
-/// Columns of the terminal that errors go to; no bound where there is none.
+/// The same for the terminal that errors go to; no bound if they do not go to a terminal.
 pub fn stderr_columns() -> usize {
     match io::stderr().is_terminal() {
         true => columns_of(Table::new().use_stderr()).unwrap_or(usize::MAX),
@@ -61,9 +61,9 @@ pub fn fold(text: &str, width: usize) -> String {
     folded
 }
 
-/// Columns of text: numbers to the right, words to the left. Where they take more than `width`, the
-/// last column is folded if it holds words; else the table falls into several, which begin with the
-/// same column.
+/// Columns of text: numbers are aligned to the right, words to the left. Where they take more than
+/// `width`, the last column is folded if it holds words and has room. Otherwise the table is split
+/// into several, which all begin with the first column.
 pub fn columns(header: &[&str], rows: &[Vec<String>], width: usize) -> String {
     let cells = |i: usize| rows.iter().filter_map(move |row| row.get(i).map(String::as_str));
     let is_number = |i: usize| {

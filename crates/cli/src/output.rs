@@ -64,8 +64,8 @@ impl Output {
         self.stdout.borrow_mut().flush().map_err(|error| Failure::stdout(&error))
     }
 
-    /// Writes a file beside the output; replaces an existing file only if `force` says so. Reported
-    /// to people, but not under `--json`, where standard error holds nothing but an error.
+    /// Writes a file beside the output; replaces an existing file only if `force` says so. Tells
+    /// people on standard error that it was written, but not under `--json`.
     pub fn write_file(&self, path: &Path, text: &str, force: bool) -> Result<()> {
         nesting::refuse_inside(path)?;
         let mut options = OpenOptions::new();
@@ -169,7 +169,7 @@ pub fn amount(bytes: u64) -> String {
     if bytes < 1024 { layout::plural(bytes, "byte") } else { size(bytes) }
 }
 
-/// The minute: `2026-11-27 17:30 UTC`.
+/// The current minute: `2026-11-27 17:30 UTC`.
 pub fn minute_text() -> String {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     minute_of(since.as_secs())
@@ -231,7 +231,7 @@ pub fn seconds_of(text: &str) -> Option<u64> {
     Some((days - 719_468) * 86_400 + hour * 3600 + minute * 60 + second)
 }
 
-/// `812 ns`, `45.1 us`, `3.2 ms`, `1.5 s`.
+/// `812 ns`, `45.1 us`, `3.2 ms`, `1.50 s`.
 pub fn nanos(ns: u64) -> String {
     match ns {
         0..1_000 => format!("{ns} ns"),

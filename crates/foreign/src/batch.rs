@@ -13,7 +13,8 @@ use crate::error::Fault;
 use crate::keys::{Dialect, Kind};
 use crate::tombstones::Tombstone;
 
-const FLUSH: &str = "open it with RocksDB, end or roll back what was prepared, flush, and import";
+const FLUSH: &str =
+    "open it with RocksDB, commit or roll back the prepared transactions, flush, and import";
 
 /// The newest version of a key.
 #[derive(Clone, Debug)]
@@ -38,7 +39,7 @@ pub struct Numbers {
 }
 
 /// Adds a batch to the memories of the families that it names. The log may be too old for one of
-/// them: then there is none in `memories`.
+/// them: then `memories` has no entry for it.
 pub fn add(
     record: &[u8],
     dialect: Dialect,
@@ -62,7 +63,7 @@ pub fn add(
     Ok(Numbers { first, next: seq })
 }
 
-/// What follows the sequence number of an entry.
+/// What an entry consists of.
 struct Form {
     kind: Kind,
     has_family: bool,
@@ -88,7 +89,7 @@ fn form(number: u8, dialect: Dialect) -> Option<Form> {
     Some(Form { kind, has_family, has_value })
 }
 
-/// Whether it is an entry with a sequence number; others only annotate.
+/// Adds one entry. Returns whether it has a sequence number; other entries only annotate.
 fn add_one(
     number: u8,
     input: &mut Input<'_>,
@@ -105,9 +106,9 @@ fn add_one(
             }
             (0x0d, Dialect::RocksDb) => Ok(false),
             (0x09..=0x0c | 0x12 | 0x13 | 0x15, Dialect::RocksDb) => {
-                Err(Fault::unsupported("the log holds transactions of two phases", FLUSH))
+                Err(Fault::unsupported("the log holds two-phase transactions", FLUSH))
             }
-            _ => Err(Fault::damaged(format!("a write batch with the unknown entry {number}"))),
+            _ => Err(Fault::damaged(format!("a write batch with unknown entry kind {number}"))),
         };
     };
     let family = if has_family { input.varint32() } else { Some(0) };

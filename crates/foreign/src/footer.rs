@@ -7,8 +7,9 @@
 //!                               bytes of the metaindex (4)  zeros (24)  version (4)  magic (8)
 //! ```
 //!
-//! A handle is offset and length of a block, as varints; its trailer of five bytes is not counted.
-//! From version 6 on the metaindex lies right before the footer and names the index.
+//! A handle is the offset and the length of a block, as varints. The length leaves out the block's
+//! trailer of five bytes. From version 6 on the metaindex lies right before the footer and names
+//! the index.
 
 use crate::bytes::Input;
 use crate::checksum::{Checksum, context};
@@ -85,7 +86,7 @@ fn refused(file: &SourceFile, offset: u64, magic: u64) -> Error {
         _ if PLAIN.contains(&magic) => {
             Fault::unsupported("it is a plain table, which is not read here", hint)
         }
-        _ => Fault::damaged(format!("it ends with {magic:016x}, as no table does")),
+        _ => Fault::damaged(format!("no table ends with {magic:016x}, as this file does")),
     };
     file.fault(offset + 40, fault)
 }
@@ -115,7 +116,7 @@ fn new(bytes: &[u8], offset: u64) -> std::result::Result<Footer, Fault> {
         }
         6 => sixth(bytes, offset, checksum),
         _ => {
-            let what = format!("it has format version {version}; up to 6 are read here");
+            let what = format!("it has format version {version}; versions up to 6 are read here");
             let hint = "set format_version to 6, compact it all, then import again";
             Err(Fault::unsupported(what, hint))
         }

@@ -1,9 +1,9 @@
-//! Distinguishes the process in which something was made from copies that `fork` made of it. A copy
-//! has the same memory and the same open files, but not the threads, and its changes to files are
-//! changes to the files of the other process. `getpid` could distinguish them too, but costs a
-//! system call each time.
+//! Distinguishes the process in which something was made from the copies of that process that
+//! `fork` makes. A copy has the same memory and the same open files, but not the threads. Its
+//! changes to files are changes to the files of the other process. `getpid` could distinguish them
+//! too, but it costs a system call each time.
 //!
-//! Not noticed: a copy made with the bare system call, without the C library.
+//! A copy made with the bare system call, without the C library, is not noticed.
 //!
 //! Obligations of the unsafe code, cited by number below:
 //!
@@ -18,7 +18,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::Once;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed};
 
-/// How many forks lie between the first process and this one, since it was first asked.
+/// The number of forks between the process that first asked and this one.
 static FORKS: AtomicU64 = AtomicU64::new(0);
 
 /// The largest number of locks that forks release. A process that holds more keeps the others until

@@ -1,5 +1,6 @@
-//! Figures of the kernel about this process: memory, bytes written, processor time. Zero where
-//! there is no `/proc`. Not about the store: two stores in one process share these numbers.
+//! The kernel's figures about this process: memory, bytes written, processor time. All but the
+//! processor time are zero where there is no `/proc`. The figures are not about the store: two
+//! stores in one process share them.
 
 use std::fs;
 
@@ -14,7 +15,7 @@ pub fn peak_resident_bytes() -> u64 {
 }
 
 /// Bytes passed to `write` and similar calls so far. Stores through mappings are not counted.
-/// `write_bytes` of the kernel would count them, but only once their pages are written back.
+/// The kernel's `write_bytes` would count them, but only once their pages are written back.
 pub fn written_bytes() -> u64 {
     let text = fs::read_to_string("/proc/self/io").unwrap_or_default();
     field(&text, "wchar:")

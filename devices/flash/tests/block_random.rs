@@ -438,7 +438,7 @@ impl Run {
                 && names.iter().all(|(name, id)| self.files[id].admits(&found[name]))
         };
         let names = self.names.iter().rev().find(explains);
-        let names = names.expect("the device holds what never was").clone();
+        let names = names.expect("the device holds a state that never existed").clone();
         self.files.clear();
         for (name, id) in &names {
             self.files.insert(*id, Model { versions: vec![found[name].clone()] });

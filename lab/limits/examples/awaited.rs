@@ -1,7 +1,7 @@
-//! Measures synced writes that are awaited beside synced writes of blocking threads: `cargo run
-//! --release -p runstone-limits --example awaited -- [SECONDS] [ROUNDS] [TASKS]`, in a temporary
-//! directory below the working directory. Two loads take turns in one store: 64 threads, and 10,000
-//! tasks of tokio on two threads. Each thread and each task has one write under way.
+//! Compares synced writes that tasks await with synced writes for which threads block: `cargo run
+//! --release -p runstone-limits --example awaited -- [SECONDS] [ROUNDS] [TASKS]`. It works in a
+//! temporary directory below the working directory. Two loads take turns on one store: 64 threads,
+//! and 10,000 tokio tasks on two threads. Each thread and each task has one write under way.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -125,7 +125,7 @@ fn tasks(store: &Store, runtime: &Runtime, count: u64, span: Duration) -> Result
 fn print(who: &str, turn: &Turn) {
     let at = |permille: usize| turn.latencies.get(turn.latencies.len() * permille / 1000);
     println!(
-        "{who:>12}: {:>9.0} writes/s, {:>7.1} a sync, median {:.1?}, p99 {:.1?}",
+        "{who:>12}: {:>9.0} writes/s, {:>7.1} per sync, median {:.1?}, p99 {:.1?}",
         turn.writes_per_second,
         turn.writes_per_sync,
         at(500).copied().unwrap_or_default(),

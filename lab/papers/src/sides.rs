@@ -94,7 +94,7 @@ fn text(choice: impl std::fmt::Debug) -> String {
 /// The rule of seek compaction.
 fn seeks(shape: &PolicyOptions) -> String {
     match shape.seek_compaction {
-        true => format!("of {} bytes, at least {}", shape.seek_bytes, shape.least_seeks),
+        true => format!("one per {} bytes, at least {}", shape.seek_bytes, shape.least_seeks),
         false => OFF.into(),
     }
 }
@@ -120,7 +120,7 @@ pub(super) fn line(sides: &[Side], about: &[&str]) -> Result<String, String> {
     let mut shared = Vec::new();
     let mut own: Vec<String> = sides.iter().map(|side| side.design.clone()).collect();
     if let Some(other) = others.iter().find(|side| side.settings.len() != first.settings.len()) {
-        return Err(format!("{} and {} list other settings", first.name, other.name));
+        return Err(format!("{} and {} list different settings", first.name, other.name));
     }
     for (setting, _) in &first.settings {
         let of = |side: &Side| {
@@ -234,7 +234,7 @@ mod tests {
         store.keyspace.as_mut().expect("given")
     }
 
-    /// A side without separated values has no reserve; the others still have the same.
+    /// A side without separated values has no reserve; the others must still have the same one.
     #[test]
     fn what_does_not_apply_to_a_side_is_compared_among_the_others() {
         let with = |reserve: &str| side("x", 0.0).with("reserve", reserve);

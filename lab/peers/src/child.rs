@@ -27,7 +27,7 @@ const COMPARED_EVERY: u64 = 64;
 const STOLEN_LOOKS: u64 = 16_384;
 /// Keys that the queue holds.
 const QUEUED: u64 = 1000;
-/// How often the space of a store is measured while it is updated.
+/// How many times the space of a store is measured while it is updated.
 const SPACE_LOOKS: u64 = 200;
 
 /// Does what the plan says; the answer is a line of JSON.
@@ -154,7 +154,7 @@ impl Puts {
     }
 }
 
-/// Flushes after each `run` puts.
+/// Flushes after every `run` puts.
 fn put_each(
     store: &dyn KvStore,
     data: &Data,
@@ -285,7 +285,7 @@ fn hits(store: &dyn KvStore, setup: &Setup, data: &Data) -> Result<f64> {
             return Err(format!("{}: key {number} is lost", store.name()).into());
         };
         if turn.is_multiple_of(COMPARED_EVERY) && value[..] != *data.value(number) {
-            return Err(format!("{}: key {number} has another value", store.name()).into());
+            return Err(format!("{}: key {number} has the wrong value", store.name()).into());
         }
     }
     Ok(setup.reads as f64 / start.elapsed().as_secs_f64())

@@ -6,7 +6,7 @@ use crate::plan::{KEY_BYTES, Setup};
 
 pub const SEED: u64 = 20_261_120;
 
-/// Keys and values as functions of a number, so that what is read can be compared.
+/// Keys and values as functions of a number, so that what was read can be checked.
 pub struct Data {
     pub keys: KeyCodec,
     values: ValueGenerator,

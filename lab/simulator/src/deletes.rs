@@ -27,8 +27,8 @@ pub struct RangeDeletes {
     pub share_permille: u64,
 }
 
-/// A range delete: it hides the keys from one bound on and below another, in tables with smaller
-/// numbers than its own.
+/// A range delete: it hides the keys from one bound up to another, which is excluded, in tables
+/// with smaller numbers than its own.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Deleted {
     from: u64,

@@ -1,10 +1,10 @@
 //! A phase of gets after the load: the heat that they leave on overlapping tables, and what a
 //! policy does about it. Gets write nothing and take no time.
 //!
-//! A get of a key charges each table that covers it in a level where two or more do, as if no table
-//! held the key: gets of present keys stop earlier, so this is an upper estimate. Gets are spread
-//! evenly over the key space and come in batches. A batch is so short that no table gains more than
-//! a quarter of `access_limit` in it. After each batch the policy is asked.
+//! A get charges each table that covers its key in a level where two or more tables do, as if no
+//! table held the key. Gets of present keys stop earlier, so this is an upper bound. Gets are
+//! spread evenly over the key space and come in batches. A batch is so short that no table gains
+//! more than a quarter of `access_limit` in it. After each batch the policy is asked.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::{Simulator, Totals, narrow};
 use runstone_policy::shape::{EditError, Level, Shape, Table, TableId};
 
 /// The largest number of units in which the gets of a phase are counted, so that sums over tables
-/// and keys fit 128 bits. A batch has many units.
+/// and keys fit in 128 bits. A batch has many units.
 const MOST_COUNTED: u64 = 1 << 40;
 /// The largest number of batches of a phase. Beyond it batches grow and jobs come late, but the
 /// phase ends.
@@ -76,8 +76,8 @@ impl Simulator<'_> {
     }
 }
 
-/// Per table of an overlapping level, the keys at which it shares the level with another. A table
-/// that never shares its level is not listed.
+/// Per table of an overlapping level, the number of keys at which it shares the level with another
+/// table. A table that never shares its level is not listed.
 fn hot_keys(shape: &Shape) -> BTreeMap<TableId, u128> {
     let mut hot = BTreeMap::new();
     for level in &shape.levels {

@@ -95,8 +95,8 @@ pub fn make() -> Vec<Sample> {
     ]
 }
 
-/// Options to make and open samples. The store keeps the keyspace options. The clock is that of the
-/// system, so entries that had expired when a sample was made have expired now.
+/// Options to make and open samples. The store keeps the keyspace options. The clock is the system
+/// clock, so entries that had expired when a sample was made are still expired.
 pub fn options(keyspace: Option<KeyspaceOptions>) -> Options {
     Options::default()
         .memory_budget_bytes(2 << 20)
@@ -137,8 +137,8 @@ fn apart(placement: ValuePlacement) -> KeyspaceOptions {
     options
 }
 
-/// The files of a closed store, or of a store that stopped with a log. `further` writes come
-/// before and after a reopen, because a new manifest describes the tree as a whole.
+/// The files of a closed store, or of a store that stopped with a log. `further` is called before
+/// and after a reopen, because a new manifest describes the tree as a whole.
 fn of_files(
     name: &'static str,
     options_of: KeyspaceOptions,
@@ -288,10 +288,10 @@ fn edit(store: &Store, state: &mut State) {
     state.insert((0, b"edited".to_vec()), b"behind it".to_vec());
 }
 
-/// Loads entries over others and after all, and a file that also deletes.
+/// Loads entries over existing keys and after all keys, and ingests a file that also deletes.
 fn load(store: &Store, state: &mut State) {
     let keyspace = store.default_keyspace();
-    // The second write has another value.
+    // The second call writes different values.
     let round = unstable::shape(keyspace).tables().count() as u8;
     let entries = |stem: &'static str| {
         (0..20).map(move |i| (format!("{stem}{i:02}").into_bytes(), vec![round; 50]))
@@ -476,7 +476,7 @@ fn runs(bytes: &[u8]) -> Vec<(usize, usize)> {
     runs
 }
 
-/// Decodes a stored sample. We wrote it, so damage panics.
+/// Decodes a stored sample. We wrote it, so this panics if it is damaged.
 pub fn decode(mut bytes: &[u8]) -> Files {
     let mut files = Files::new();
     while let Some(len) = bytes.split_off_first() {

@@ -161,8 +161,8 @@ Merger = Callable[[bytes, Optional[bytes], "list[bytes]"], bytes]
 Filter = Callable[[int, bytes, bytes], Union[bool, bytes]]
 Listener = Callable[[Event], object]
 
-# Open stores. This list does not keep them open. Their threads may call Python, so they end
-# before the interpreter does.
+# Open stores. This list does not keep them open. Their threads may call Python, so the stores are
+# closed before the interpreter ends.
 _open: "list[_runstone.Opening]" = []
 # Mirrors that may be open. Their stores have threads, too.
 _mirrors: "weakref.WeakSet[Mirror]" = weakref.WeakSet()
@@ -208,26 +208,28 @@ def open(
 ) -> Store:
     """Opens the store in a directory, or makes it there.
 
-    Options have the names of the store's: ``memory_budget_bytes="1G"``, ``durability="sync"``,
+    Options are those of the store: ``memory_budget_bytes="1G"``, ``durability="sync"``,
     ``read_only=True``, ``create_if_missing=False``; ``keyspace={"policy": "garnering"}`` holds
     those of the default keyspace, as ``runstone help options`` lists them. With ``read_only`` a
-    store that another process has open is followed, as by `follow`. A value of the wrong kind is a
-    TypeError or an `InvalidArgument`, which is a ValueError, and so is an impossible value.
+    store that another process has open is followed, as by `follow`. A value of the wrong kind
+    raises a TypeError or an `InvalidArgument`, which is a ValueError. An impossible value raises an
+    `InvalidArgument`.
 
     A merge operator is a function of a key, its value or None, and a list of operands, oldest
-    first; it gives the new value. A compaction filter is a function of a level, a key and a value;
-    it gives True to keep the entry, False to remove it, or another value. A KeyboardInterrupt or
-    SystemExit of such a function is raised by the call during which it ran.
+    first; it returns the new value. A compaction filter is a function of a level, a key and a
+    value; it returns True to keep the entry, False to remove it, or another value. A
+    KeyboardInterrupt or SystemExit raised in such a function is raised by the call during which
+    it ran.
 
     ``on_event`` is called with an `Event` when the store has flushed, compacted and so on. Any
     thread may call it, in the middle of its work: it should return soon, and may only read from
     the store. Its exceptions go to ``sys.unraisablehook``. Without it, records that a crash left in
-    the log and that cannot be used are a RuntimeWarning.
+    the log and that cannot be used cause a RuntimeWarning.
 
     The store shares ``resources`` with others. Options that the resources set are refused then.
     """
     if resources is not None and not isinstance(resources, Resources):
-        raise TypeError(f"resources are a runstone.Resources, not {resources!r}")
+        raise TypeError(f"resources must be a runstone.Resources, not {resources!r}")
     if not isinstance(path, (str, bytes, os.PathLike)):
         raise TypeError(f"path is text, bytes or a path, not {path!r}")
     store = _runstone.open(
@@ -259,7 +261,7 @@ def follow(
     returns the measurements of the process that writes to the store.
     """
     if resources is not None and not isinstance(resources, Resources):
-        raise TypeError(f"resources are a runstone.Resources, not {resources!r}")
+        raise TypeError(f"resources must be a runstone.Resources, not {resources!r}")
     if not isinstance(path, (str, bytes, os.PathLike)):
         raise TypeError(f"path is text, bytes or a path, not {path!r}")
     operators = _functions("merge_operators", merge_operators)
@@ -317,7 +319,7 @@ def _watch(store: Store, opening: _runstone.Opening) -> None:
         try:
             opening.close_if_alone()
         except Error:
-            # As at the end of the interpreter. Inside a merge operator, the last object closes it.
+            # Nobody is left to hear of it. Inside a merge operator, the last object closes it.
             pass
 
     _open[:] = [one for one in _open if one.is_open()] + [opening]
@@ -356,7 +358,7 @@ def _checked(name: Any) -> str:
     if not isinstance(name, str):
         raise TypeError(f"the name of an option is text, not {name!r}")
     if not _NAME.fullmatch(name):
-        raise InvalidArgument(f"{name!r} is no option; `runstone help options` lists them")
+        raise InvalidArgument(f"{name!r} is not an option; `runstone help options` lists them")
     return name
 
 

@@ -333,7 +333,7 @@ impl Keyspace {
         let Some(entries) = entries else { return Ok(()) };
         let pairs = pairs(entries).map_err(|error| {
             let is_type = error.is_instance_of::<PyTypeError>(py);
-            let what = format!("entries are a mapping or pairs of bytes: {}", error.value(py));
+            let what = format!("entries must be a mapping or pairs of bytes: {}", error.value(py));
             if is_type { PyTypeError::new_err(what) } else { error }
         })?;
         wait(py, || {

@@ -9,10 +9,10 @@ use crate::output::Output;
 
 /// Print a value; exit code 1 if the key is absent
 ///
-/// On a terminal the value is escaped (`runstone help encoding`), a counter is its number, and a
-/// line feed ends it. A pipe or file gets the bytes of the value and nothing else, not even a line
-/// feed, so that `put --file` and `put STORE KEY -` take back what `get` wrote; --text prints as on
-/// a terminal there, too.
+/// On a terminal the value is escaped (`runstone help encoding`), a counter is printed as a number,
+/// and a line feed ends it. A pipe or file gets the bytes of the value and nothing else, not even a
+/// line feed, so that `put --file` and `put STORE KEY -` take back what `get` wrote. With --text, a
+/// pipe or file gets what a terminal would get.
 #[derive(clap::Args)]
 pub struct Args {
     /// The store.

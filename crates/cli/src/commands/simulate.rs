@@ -84,10 +84,10 @@ pub struct Args {
     /// Share of the keys per range delete; each starts where the last one ended. [default: 0.1]
     #[arg(long, value_name = "SHARE", requires = "delete_every")]
     delete_share: Option<f64>,
-    /// Share of the bytes that bulk loads bring, from 0 to below 1; without it, none.
+    /// Share of the bytes that come from bulk loads, from 0 to below 1; without it, none.
     #[arg(long, value_name = "SHARE", conflicts_with = "ttl")]
     load_share: Option<f64>,
-    /// Bytes of each bulk load, at least as many as a flush has. [default: 1G]
+    /// Bytes of each bulk load, at least as many as a flush writes. [default: 1G]
     #[arg(long, value_name = "SIZE", requires = "load_share", value_parser = parse_size)]
     load_size: Option<u64>,
     /// How keys arrive.
@@ -96,7 +96,7 @@ pub struct Args {
     /// Number of key prefixes; without it, as many as the engine would choose.
     #[arg(long, value_name = "N")]
     prefixes: Option<u64>,
-    /// Gets of keys drawn evenly after the load, and the compactions that they cause.
+    /// Number of gets of uniformly drawn keys after the load; they may cause compactions.
     #[arg(long, value_name = "N", default_value_t = 0)]
     gets: u64,
     #[arg(long, value_name = "N", help = flag("access_limit"))]
@@ -137,7 +137,7 @@ impl Args {
             true => output.json(&simulation.to_json())?,
             false => output.text(&simulation.to_text())?,
         }
-        // Last: a file that cannot be written takes no figures away.
+        // The file comes last: if it cannot be written, the figures have been printed.
         if let Some(path) = &self.svg {
             output.write_file(path, &runstone_plot::svg(&simulation.charts()), self.force)?;
         }
@@ -150,7 +150,7 @@ impl Args {
         }
         let find = |name: &String| {
             registry::find(name).map_err(|unknown| {
-                let hint = "`runstone policies` describes them; all takes every one";
+                let hint = "`runstone policies` describes them; `all` selects every one";
                 Failure::usage(unknown, hint).at(format!("--policy {name}"))
             })
         };
@@ -177,7 +177,7 @@ impl Args {
         let is_asked = self.flash.is_asked();
         if let Some((flag, _, what)) = refused.iter().find(|(_, is_given, _)| is_asked && *is_given)
         {
-            let what = format!("the model of flash does not know {what}");
+            let what = format!("the model of flash does not support {what}");
             let hint = format!("leave {flag} or --flash out");
             return Err(Failure::usage(what, hint).at(format!("{flag} with --flash")));
         }
@@ -308,7 +308,7 @@ impl Args {
             ("--delete-every", self.delete_every.unwrap_or(1)),
         ];
         if let Some((flag, _)) = counts.iter().find(|(_, value)| *value == 0) {
-            return Err(Failure::usage("0 is nothing to simulate", "write 1 or more").at(flag));
+            return Err(Failure::usage("0 leaves nothing to simulate", "write 1 or more").at(flag));
         }
         if self.entry_size > self.memtable {
             let what = "an entry is larger than the memtable";
@@ -339,7 +339,7 @@ impl Args {
             Some(c) => {
                 thousandths(c, 0.001..=1.0).ok_or_else(|| {
                     let hint = "write a number such as 0.8; 1 is leveling";
-                    Failure::usage("c is not above 0 and at most 1", hint).at(format!("--c {c}"))
+                    Failure::usage("c is not from 0.001 to 1", hint).at(format!("--c {c}"))
                 })?;
                 c.into()
             }

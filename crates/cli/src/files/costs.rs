@@ -1,4 +1,4 @@
-//! The costs of a demonstration for a store of files.
+//! The costs that a demonstration reports for a store of files.
 
 use runstone::{Keyspace, MetricsSnapshot, Store};
 use runstone_storage::process;
@@ -9,7 +9,7 @@ use crate::opened::Figures;
 use crate::output::{ratio, rounded, size};
 use crate::picture::Picture;
 
-/// The figures; taken before the store is closed.
+/// The figures. They are taken before the store is closed.
 pub fn figures(store: &Store, keyspace: &Keyspace, live_bytes: u64) -> Result<Figures> {
     let (metrics, disk_bytes) = (&store.metrics(), store.disk_bytes());
     let costs = FileCosts { metrics, disk_bytes, live_bytes };
@@ -47,7 +47,7 @@ impl FileCosts<'_> {
         format!(
             "amplification: write {:.2} (written {} for {} from the user), \
              space {:.2} (on disk {} for {} live)\n\
-             per get: {:.2} tables asked, {:.2} blocks searched, {:.3} read from files; \
+             per get: {:.2} tables probed, {:.2} blocks searched, {:.3} read from files; \
              read from files {} in all\n\
              written: log {}, flushes {}, compactions {} (and moved {}), manifest {}; \
              live tables {}\n\

@@ -1,9 +1,9 @@
 //! A walk past damage: after a block that cannot be read, it continues at the next readable key.
 //!
 //! The engine says that a read failed, not which keys the block holds. So the walk seeks the next
-//! readable key: in ever larger steps until a read succeeds, then in halves of the last step. It
-//! takes no entry in the gap from other tables, because such an entry may be older than the lost
-//! one.
+//! readable key: in ever larger steps until a read succeeds, then by a binary search of the last
+//! step. It takes no entry in the gap from other tables, because such an entry may be older than
+//! the lost one.
 
 use runstone::unstable;
 use runstone::{Keyspace, ReadOptions, Snapshot, prefix_successor};
@@ -12,10 +12,10 @@ use crate::failure::{Exit, Failure, Result};
 use crate::interrupt;
 use crate::range::{Missing, Range, Visit};
 
-/// The largest number of reads of one search by halves.
+/// The largest number of reads of one binary search.
 const MOST_HALVES: usize = 256;
 
-/// Visits the keys of a range that can be read, and reports the others. Backwards, it ends at the
+/// Visits the keys of a range that can be read, and reports the others. A backward walk ends at the
 /// first damage. A key without a value is not a gap: it is visited, and the walk continues after
 /// it.
 pub fn walk(
@@ -152,8 +152,8 @@ impl Search<'_> {
     }
 }
 
-/// A key about halfway between two, distinguished by the eight bytes after their common prefix;
-/// `None` if there is none.
+/// A key about halfway between two, computed from the eight bytes after their common prefix; `None`
+/// if there is none.
 fn middle(low: &[u8], high: &[u8]) -> Option<Vec<u8>> {
     let shared = low.iter().zip(high).take_while(|(low, high)| low == high).count();
     let number = |key: &[u8]| {

@@ -38,7 +38,7 @@ pub enum Line {
     Merge(Merge),
     /// Print the seconds until a key expires, or `never`
     Ttl(Ttl),
-    /// Remove keys, all or none, or a range of keys
+    /// Remove keys atomically, or a range of keys
     Delete(Delete),
     /// Print keys and values in order
     Scan(Scan),
@@ -55,7 +55,7 @@ pub enum Line {
     /// List keyspaces, or change to one
     Keyspace {
         name: Option<String>,
-        /// Make it, if it is new.
+        /// Make it if it does not exist.
         #[arg(long, requires = "name")]
         make: bool,
     },
@@ -219,7 +219,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Takes over the shell's own encoding; returns the keyspace that the part names.
+    /// Applies the shell's own encoding to the part; returns the keyspace that the part names.
     fn part(&self, part: &mut Part) -> KeyspaceArgument {
         part.encoding.hex |= self.encoding.hex;
         part.keyspace.clone()
@@ -233,7 +233,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Does something with the entries of a keyspace, as of the present snapshot.
+    /// Does something with the entries of a keyspace, at the current snapshot if there is one.
     fn with<T>(
         &self,
         keyspace: &KeyspaceArgument,
@@ -283,7 +283,7 @@ impl<'a> Session<'a> {
         self.output.line(help.trim_end())
     }
 
-    /// Drops a keyspace; the default one becomes the current one in its place.
+    /// Drops a keyspace. If it was the current one, the default one takes its place.
     fn drop_keyspace(&mut self, dropping: &Dropping) -> Result<()> {
         dropping.run(&self.store)?;
         if self.keyspace.name() == dropping.name {

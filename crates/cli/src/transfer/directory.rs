@@ -1,5 +1,5 @@
 //! The regular files of a directory tree, by relative path. No symbolic link is followed. An entry
-//! that cannot be read or is not a file is counted, and is not an error.
+//! that cannot be read, or is neither a file nor a directory, is counted. It is not an error.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -22,14 +22,14 @@ pub struct FileEntry {
     /// Relative path, `/` between its parts.
     pub key: Vec<u8>,
     pub bytes: u64,
-    /// When it was changed last, in seconds and nanoseconds. Unlike the time of its content, no
-    /// program sets this one back.
+    /// When it was changed last, in seconds and nanoseconds. Programs can set back the time of its
+    /// content, but not this one.
     changed: (i64, i64),
 }
 
 impl FileEntry {
-    /// Sums up this file and those before it, whose sum is `before`. A build with another compiler
-    /// may sum up differently: an import then begins again, which changes nothing.
+    /// A hash of this file and of those before it, whose hash is `before`. A build with another
+    /// compiler may hash differently: an import then begins again, which changes nothing.
     pub fn sum(&self, before: u64) -> u64 {
         let mut hasher = DefaultHasher::new();
         (before, &self.key, self.bytes, self.changed).hash(&mut hasher);
@@ -145,7 +145,7 @@ impl Tree {
 pub fn path_of_key(key: &[u8]) -> std::result::Result<&Path, String> {
     let is_bad = |part: &[u8]| part.is_empty() || part == b"." || part == b"..";
     if key.split(|byte| *byte == b'/').any(is_bad) || key.contains(&0) {
-        return Err("the key is no relative path".into());
+        return Err("the key is not a relative path".into());
     }
     Ok(Path::new(OsStr::from_bytes(key)))
 }

@@ -68,8 +68,8 @@ fn keys_that_are_no_paths_are_refused_by_a_directory() {
 }
 
 /// Random keys and values, made of bytes that some format treats as special, come back from each
-/// format, whichever record is first, and so does when they expire. Once, a key that began with a
-/// byte order mark lost it in TSV.
+/// format with their expiry times, whichever record is first. Once, a key that began with a byte
+/// order mark lost it in TSV.
 #[test]
 fn random_records_survive_every_line_format() {
     const PIECES: [&[u8]; 16] = [
@@ -192,7 +192,7 @@ fn an_export_replaces_files_only() {
     assert!(place.path("link").is_symlink());
 }
 
-/// Once, an export removed a socket or pipe with a key's name to make place for a file.
+/// Once, an export removed a socket or pipe with a key's name to make room for a file.
 #[test]
 fn only_files_and_links_in_a_directory_are_replaced() {
     let place = Place::new();
@@ -463,7 +463,7 @@ fn begins_again(place: &Place, s: &str) {
     place.ok(&["delete", s, "a"]);
     let report = place.json(&["import", s, "x.tsv"]);
     assert_eq!((&report["resumed_records"], &report["resumed_line"]), (&1.into(), &1.into()));
-    assert_eq!(place.ok(&["scan", s]), "b\t2\n", "it went on behind the first line");
+    assert_eq!(place.ok(&["scan", s]), "b\t2\n", "it went on after the first line");
     assert_eq!(place.run(&["import", s, "x.tsv", "--strict"]).code, 1);
     place.ok(&["delete", s, "a"]);
     place.ok(&["import", s, "x.tsv", "--restart"]);
@@ -483,7 +483,7 @@ fn imports_of_a_file_into_two_keyspaces_are_apart() {
     let names = place.json(&["stats", "s"])["keyspaces"].as_array().map(Vec::len);
     assert_eq!(names, Some(2), "the progress is gone with the end of both");
 
-    // The saved position of a file that has changed since is there until it is begun again.
+    // The saved position of a file that has changed since stays until the import begins again.
     assert_eq!(place.run(&[&other[..], &["--strict"]].concat()).code, 1);
     place.write("x.tsv", "b\t1\n");
     place.ok(&["import", "s", "x.tsv"]);
@@ -495,8 +495,8 @@ fn imports_of_a_file_into_two_keyspaces_are_apart() {
 
 /// A directory's own metadata does not show changes inside its files or new files in directories
 /// below it. Once, after an import that was cut short, changed and new files before the saved
-/// position were skipped. After that was fixed the import began again, and kept what had left the
-/// directory.
+/// position were skipped. After that was fixed, the import began again, and kept the records of
+/// files that had left the directory.
 #[test]
 fn a_directory_that_changed_is_not_gone_on_with() {
     for store in ["s", "kvssd:n.img?blocks=48"] {
@@ -585,7 +585,7 @@ fn headers_that_say_too_little() {
     assert!(ran.code == 3 && ran.stderr.contains("the file is empty"), "{}", ran.stderr);
     let ran = place.run(&["import", "s", "twice.csv"]);
     assert!(ran.code == 3 && ran.stderr.contains("more than one field"), "{}", ran.stderr);
-    // A whole record as the value cannot keep two fields with one name, or bytes that are not
+    // A whole record as the value cannot keep two fields of the same name, or bytes that are not
     // UTF-8.
     place.write("whole.csv", "id,x,x\n1,a,b\n");
     let ran = place.run(&["import", "s", "whole.csv", "--key", "id"]);
@@ -634,7 +634,7 @@ fn a_directory_can_be_named_by_its_end() {
     assert_eq!(files_below(&place.path("out")).len(), 1);
 }
 
-/// `import -`, a path that is a pipe, and compressed input through either.
+/// `import -`, a path that is a pipe, and a named pipe.
 #[test]
 fn a_pipe_is_a_source() {
     let place = Place::new();
@@ -663,7 +663,8 @@ fn a_pipe_is_a_source() {
     assert_eq!(place.ok(&["scan", "q"]), "b\t2\nc\t3\n");
 }
 
-/// Members one after another, as `cat a.gz b.gz` and a log that is appended to bring them.
+/// Several members one after another: `cat a.gz b.gz` makes them, and so does a log that is
+/// appended to.
 #[test]
 fn compressed_files_and_pipes_are_unpacked() {
     use std::io::Write;
@@ -683,7 +684,7 @@ fn compressed_files_and_pipes_are_unpacked() {
         let piped = format!("p-{name}");
         assert_eq!(place.pipe(&["import", &piped, "-", "--format", "tsv"], &bytes).code, 0);
         assert_eq!(place.ok(&["scan", &piped]), "a\t1\nb\t2\n");
-        // What is cut off is an error, and not an end.
+        // Truncated input is an error, and not the end of the file.
         let cut = place.write(&file, &bytes[..bytes.len() - 5]);
         let ran = place.run(&["import", "cut", cut.to_str().expect("text")]);
         assert_eq!(ran.code, 5, "{}", ran.stderr);
@@ -707,7 +708,8 @@ fn an_import_that_stores_nothing_fails_with_advice() {
     assert_eq!(place.ok(&["get", "s", "k"]).trim(), "{\"props\":{\"id\":\"k\"}}");
 }
 
-/// Reports what could not be read. The superuser can read everything, so the test skips there.
+/// An import names the files that it cannot read. The superuser can read everything, so the test
+/// skips there.
 #[test]
 fn unreadable_files_are_named() {
     use std::os::unix::fs::PermissionsExt;

@@ -1,7 +1,7 @@
 //! The keyspaces of an open store, their state, and the manifest that describes them.
 //!
 //! - [`keyspace`]: the state that all handles to a keyspace share.
-//! - [`keyspaces`]: which there are, and which hold writes that are only in the log.
+//! - [`keyspaces`]: which keyspaces exist, and which hold writes that are only in the log.
 //! - [`settle`]: brings a keyspace in line with its options.
 //! - [`install`]: appends edits to the manifest, and makes the versions that follow.
 //! - [`files`]: removes and forgets files outside the manifest.

@@ -1,6 +1,6 @@
-//! The work of a store to which nobody writes: it flushes memtables full of deletes and expired
-//! entries, compacts the garbage that these and overwrites left, and collects the garbage of value
-//! files.
+//! The work of a store to which nobody writes. It flushes memtables full of deletes and expired
+//! entries, compacts away the garbage that these and overwrites have left, and collects the garbage
+//! of value files.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -80,8 +80,8 @@ impl Runner {
         )
     }
 
-    /// A job for a keyspace that is not tidy. If there is none, it is tidy, unless snapshots hold
-    /// what it could remove.
+    /// A job for a keyspace that is not tidy. If there is none, the keyspace is tidy, unless
+    /// snapshots hold what a job could remove.
     fn idle_job_of(
         &self,
         claims: &mut Claims,
@@ -133,8 +133,8 @@ impl Runner {
     }
 
     /// Whether a hash group holds garbage that an idle store collects, and the last collection for
-    /// that reason changed something. Collections of the other placements write to the tree, which
-    /// an idle store does not.
+    /// that reason changed something. Collections of the other placements write to the tree, and an
+    /// idle store does not do that.
     fn is_worth_collecting(
         &self,
         claims: &mut Claims,

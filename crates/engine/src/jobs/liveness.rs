@@ -1,4 +1,5 @@
-//! Decides which versions of a key flushes and compactions keep: those that a reader can see (I4).
+//! Decides which versions of a key are kept by flushes and compactions: those that a reader can see
+//! (I4).
 
 use std::sync::Arc;
 
@@ -34,8 +35,7 @@ pub(crate) struct Liveness {
     /// operands.
     drops_hidden: bool,
     key: Vec<u8>,
-    /// The stripe of the last version of `key` that was kept or dropped as a spent tombstone;
-    /// `None` before the first version.
+    /// The stripe of the last version of `key` that was judged; `None` before the first version.
     stripe: Option<usize>,
     /// Whether that version is an operand whose base was not found yet.
     is_open: bool,
@@ -105,8 +105,8 @@ pub(crate) enum Link {
     Operand,
     /// The value that they apply to.
     Base,
-    /// The key was deleted below them: by this version if it is a delete, otherwise by a range
-    /// delete.
+    /// The key was deleted below them: by this version if it is a delete or has expired, otherwise
+    /// by a range delete.
     Deleted,
     /// The value that they apply to, or a delete, in an older stripe. It stays for the readers
     /// there.
@@ -168,7 +168,7 @@ impl Liveness {
         self.range_deletes_left
     }
 
-    /// Whether the key differs from that of the previous call.
+    /// Enters a key. Returns whether it differs from that of the previous call.
     pub(crate) fn enter(&mut self, key: &[u8]) -> bool {
         if self.stripe.is_some() && self.key == key {
             return false;
@@ -372,7 +372,7 @@ mod tests {
         assert_eq!(kept(&[9], &puts, true), [9]);
         assert_eq!(kept(&[4, 9], &puts, true), [9, 4]);
         assert_eq!(kept(&[1, 2, 6, 9], &puts, true), [9, 5, 2, 1]);
-        assert_eq!(kept(&[5], &puts, true), [9, 7, 5], "versions newer than the compact all stay");
+        assert_eq!(kept(&[5], &puts, true), [9, 7, 5], "versions newer than the points all stay");
         let deleted = [(9, Delete), (5, Put), (3, Delete), (1, Put)];
         assert_eq!(kept(&[9], &deleted, true), [0u64; 0], "a spent tombstone goes with its prey");
         assert_eq!(kept(&[9], &deleted, false), [9], "without proof it stays");

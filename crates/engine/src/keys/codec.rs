@@ -1,7 +1,7 @@
 //! Little-endian and varint encoding, and a reader of untrusted bytes that never panics.
 //!
 //! Every `take_*` checks the bytes that are left and returns [`Truncated`] or a value; nothing is
-//! allocated from a length before the length was checked against the input.
+//! allocated from a length before the length is checked against the input.
 
 /// The input ended early or a varint was too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,7 +131,8 @@ impl<'a> Reader<'a> {
         u64_at(self.take(8)?, 0).ok_or(Truncated)
     }
 
-    /// A varint. Always inlined: a write decodes three or four, and a call is half of each.
+    /// A varint. Always inlined: a write decodes three or four, and a call would be half the cost
+    /// of each.
     #[inline(always)]
     pub fn take_varint(&mut self) -> Decoded<u64> {
         let (value, at) = varint_at(self.rest, 0).ok_or(Truncated)?;
@@ -139,8 +140,8 @@ impl<'a> Reader<'a> {
         Ok(value)
     }
 
-    /// A varint that must fit a usize and not exceed the bytes that are left: for counts of things
-    /// of at least one byte each, and for lengths.
+    /// A varint that must fit in a usize and not exceed the bytes that are left: for counts of
+    /// things of at least one byte each, and for lengths.
     #[inline(always)]
     pub fn take_len(&mut self) -> Decoded<usize> {
         let value = self.take_varint()?;
@@ -155,7 +156,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A varint that fits 32 bits.
+/// A varint that fits in 32 bits.
 pub fn take_u32(reader: &mut Reader<'_>) -> Decoded<u32> {
     u32::try_from(reader.take_varint()?).map_err(|_| Truncated)
 }

@@ -4,8 +4,9 @@
 //! 2. A reader notes a version that is not locked, reads, and checks that it is still there.
 //! 3. A writer locks at a version that it noted, so that what it read before still holds.
 //!
-//! Data under a latch are atomics that may be read and written relaxed. These four orderings make a
-//! torn read fail its check. Each is needed: `weak` takes them away one by one.
+//! Data under a latch are atomics, which may be read and written with relaxed ordering. Four
+//! orderings make a torn read fail its check: the acquire load and fence of readers, and the
+//! release fence and store of writers. Each is needed: `weak` takes them away one by one.
 
 use super::sync::atomic::{AtomicU64, Ordering::*, fence};
 use super::sync::pause;
@@ -31,7 +32,7 @@ impl Latch {
     pub fn read(&self) -> u64 {
         let mut spins = 0u32;
         loop {
-            // Acquire: sees all that was written before this version was left.
+            // Acquire: sees all that was written before the unlock that stored this version.
             let version = self.0.load(Acquire);
             if version & 1 == 0 {
                 return version;

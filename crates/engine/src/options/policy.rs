@@ -1,6 +1,6 @@
 //! Compaction policies as typed values: a type for each that is built in, with the options that it
-//! uses and no others. The policies themselves are in the crate `runstone-policy`, and its registry
-//! is their text form.
+//! uses and no others. The policies themselves are in the crate `runstone-policy`, whose registry
+//! finds them by name.
 
 use std::fmt::Display;
 
@@ -26,7 +26,7 @@ use crate::options::keyspace::{KeyspaceOptions, overlay, said};
 /// let store = Store::builder(&path).keyspace(options).open()?;
 /// # drop(store);
 ///
-/// // A value out of range is refused at the open, by its name and its bound.
+/// // A value out of range is refused at the open. The error gives its name and its bound.
 /// let options = KeyspaceOptions::default().policy(Policy::garnering().c(1.5));
 /// let error = Store::builder(&path).keyspace(options).open().expect_err("refused");
 /// assert_eq!(error.to_string(), "option c is 1.5, but must be at most 1");
@@ -75,9 +75,9 @@ impl Policy {
 pub struct Named(Policy);
 
 impl Named {
-    /// Sets an option by the name and in the form that it has in text: a number, a decimal, a size
-    /// such as `64M`, or a word. `runstone help options` lists them under `[shape]`. What is
-    /// unknown or does not parse is refused at the open.
+    /// Sets an option by its name. The value has its text form: a number, a decimal, a size such as
+    /// `64M`, or a word. `runstone help options` lists the options under `[shape]`. An unknown
+    /// name, or a value that does not parse, is refused at the open.
     pub fn option(mut self, name: &str, value: impl Display) -> Named {
         if let Err(what) = self.0.set(name, &value.to_string()) {
             self.0.refused.get_or_insert(what);
@@ -93,7 +93,7 @@ impl From<Named> for Policy {
 }
 
 impl Policy {
-    /// Reads one option; by itself first, so that an error is about that one.
+    /// Reads one option. It is first read by itself, so that an error is about this option.
     fn set(&mut self, name: &str, value: &str) -> std::result::Result<(), String> {
         let number = value.parse().map(toml::Value::Integer).ok();
         let number = number.or_else(|| value.parse().map(toml::Value::Float).ok());
@@ -180,13 +180,14 @@ policies! {
         intra_level charge access_limit access_bytes max_space_percent;
     /// Tables collect between guards and sink without reading the next level (PebblesDB's FLSM).
     guards Guards "guards": ratio l0_trigger base_bytes table_bytes max_runs max_space_percent;
-    /// A stack of at most k runs; compacts down to a run larger than all newer (Bigtable, HBase).
+    /// A stack of at most k runs; compacts down to a run larger than all newer ones (Bigtable,
+    /// HBase).
     bigtable Bigtable "bigtable":
         stack_runs table_bytes partitioner split_bytes max_space_percent;
-    /// A stack of at most k runs; one more, and all compact: simple, most writing.
+    /// A stack of at most k runs; one run more, and all are compacted: simple, most writing.
     constant Constant "constant":
         stack_runs table_bytes partitioner split_bytes max_space_percent;
-    /// A stack of runs; those of similar size compact, and all when space grows (RocksDB).
+    /// A stack of runs; compacts runs of similar size, and all runs when space grows (RocksDB).
     universal Universal "universal":
         stack_runs trigger amp_percent ratio_percent min_width max_width
         table_bytes partitioner split_bytes max_space_percent;

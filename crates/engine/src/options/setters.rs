@@ -1,6 +1,6 @@
-//! Setters of options: a struct whose fields are read by name gets a method of the same name for
-//! each, which takes the struct by value and gives it back. The setter has the doc comment of its
-//! field, with the default. Help and flags show the first sentence.
+//! Setters of options. A struct whose fields are read by name has a method of the same name for
+//! each field. The method takes the struct by value and gives it back. It has the doc comment of
+//! its field, with the default. Help and flags show the first sentence.
 
 /// One setter, for the field that is found in `self` by the path in brackets. What it takes depends
 /// on the type: for an option the value or `None`, for a decimal a float.
@@ -47,9 +47,9 @@ macro_rules! setter {
 }
 
 /// A struct of options with its defaults, what help says about it, and its setters. Words after
-/// `=>` state a default that Rust does not show. A field without a doc comment is not an option for
-/// users. `and macro! of field` also makes a macro that calls `each_setter!` for every field, so
-/// that a struct that holds the options in `field` has the same setters.
+/// `=>` state a default that the Rust expression does not show. A field without a doc comment is
+/// not an option for users. `and macro! of field` also makes a macro that calls `each_setter!` for
+/// every field, so that a struct that holds the options in `field` has the same setters.
 macro_rules! with_setters {
     (
         $(#[$meta:meta])*

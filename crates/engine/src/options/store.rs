@@ -43,7 +43,7 @@ pub enum WalMode {
     Write,
     /// No log. A crash, even one of the process alone, loses every write that is not flushed: what
     /// is left is the store as of an earlier moment (P2), the same for all keyspaces. Flushes write
-    /// all keyspaces together. Refused beside [`Durability::Sync`], `flush_at_close = false`, and
+    /// all keyspaces together. Refused with [`Durability::Sync`], `flush_at_close = false`, and
     /// placements whose collections write pointers. For caches, and for data that can be read again
     /// from elsewhere.
     Off,
@@ -71,7 +71,7 @@ with_setters! {
     #[derive(Clone)]
     #[non_exhaustive]
     pub struct Options {
-        /// Whether an open makes the store where there is none.
+        /// Whether an open creates the store if there is none.
         pub create_if_missing: bool = true,
         /// Whether the store is only read: nothing on disk changes. The log is then replayed into
         /// memory.
@@ -93,15 +93,15 @@ with_setters! {
         /// How log records reach the operating system: `mapped`, `write`, or `off` for no log.
         pub wal_mode: WalMode = WalMode::Mapped => "mapped",
         /// Whether closing the store writes its memtables to tables. If not, it syncs the log and
-        /// leaves it, and the next open takes it up: less work, and no small table, for a program
-        /// that opens the store, writes little, and ends.
+        /// leaves it, and the next open replays it. That is less work, and leaves no small table,
+        /// for a program that opens the store, writes little, and ends.
         pub flush_at_close: bool = true,
         /// Tables and value files kept open. Those unused for the longest time are closed. The
-        /// limit of the system is asked at open and never changed. The log takes up to half as many
-        /// more, and everything else about ten.
+        /// system's limit is read at open and never changed. The log takes up to half as many more,
+        /// and everything else about ten.
         pub max_open_files: Option<usize> = None => "half of ulimit -n",
-        /// Whether scans read many separated values at once by io_uring, if the kernel allows it.
-        /// Otherwise the reads are announced and done one after another.
+        /// Whether scans read many separated values at once through io_uring, if the kernel allows
+        /// it. Otherwise the reads are announced and done one after another.
         pub io_uring: bool = false,
         /// Durability of writes that choose none: `buffered` or `sync`.
         pub durability: Durability = Durability::Buffered => "buffered",
@@ -116,15 +116,15 @@ with_setters! {
         /// never. A week is usual, a second the least. Damage is an event and a counter: see
         /// [`crate::Store::scrub`].
         pub scrub_every: Option<Duration> = None => "never",
-        /// Bytes that such a check reads in a second.
+        /// Bytes per second that the checks of `scrub_every` read.
         pub scrub_bytes_per_second: u64 = 16 << 20 => "16M",
-        /// Bytes of files and slots that stay for followers in other processes, at most.
+        /// The most bytes of files and slots that are kept for followers in other processes.
         pub follower_keep_bytes: u64 = 1 << 30 => "1G",
-        /// Seconds that such files and slots stay, at most. A follower that refreshes later loses
-        /// its lease, and opens the store again.
+        /// The longest time that files and slots are kept for followers, in seconds. A follower
+        /// that refreshes later loses its lease, and opens the store again.
         pub follower_keep_seconds: u64 = 600,
-        /// Bytes of the log that stay for readers of its history alone, at most. An archive or a
-        /// mirror that was away continues where it was if the log reaches back so far. 0 sets no
+        /// The most bytes of the log that are kept only for readers of its history. An archive or a
+        /// mirror that was away continues where it was if the log reaches back that far. 0 sets no
         /// bound if `keep_log_seconds` does, and keeps nothing otherwise. A full disk takes them
         /// first.
         pub keep_log_bytes: u64 = 0,
@@ -141,7 +141,7 @@ with_setters! {
         pub prefix_extractors: Vec<Arc<dyn PrefixExtractor>> = Vec::new() => "none",
         /// Compaction filters that keyspaces may name.
         pub compaction_filters: Vec<Arc<dyn CompactionFilter>> = Vec::new() => "none",
-        /// Merge operators that keyspaces may name, beside those that are built in.
+        /// Merge operators that keyspaces may name, besides those that are built in.
         pub merge_operators: Vec<Arc<dyn MergeOperator>> = Vec::new() => "none",
         /// Options of the default keyspace.
         pub keyspace: Option<KeyspaceOptions> = None => "stored, or balanced",
@@ -165,23 +165,24 @@ impl std::fmt::Debug for Options {
 pub(crate) const MAX_BUDGET_BYTES: u64 = 1 << 46;
 /// Smallest log segment.
 pub(crate) const MIN_SEGMENT_BYTES: u64 = 64 << 10;
-/// Together, mapped segments take at most this fraction of the budget, unless their minimum size
+/// Together, mapped segments take at most the budget divided by this, unless their minimum size
 /// takes more.
 pub(crate) const MAPPED_LOG_FRACTION: u64 = 4;
 /// A segment is prepared as a whole, and up to three of them ahead.
 const MAX_SEGMENT_BYTES: u64 = 1 << 30;
-/// The lowest rate that may be set, in bytes per second. With less, a gigabyte would take a day.
+/// The lowest rate that may be set for background work, in bytes per second. With less, a gigabyte
+/// would take a day.
 pub(crate) const LEAST_RATE_BYTES: u64 = 16 << 10;
 /// Threads in the background, or of one compaction.
 pub(crate) const MAX_THREADS: u64 = 256;
 /// The background looks about once a second whether a scrub is due.
 const LEAST_SCRUB_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Fewer tables than this open at a time would be opened again for nearly every read.
+/// With fewer open tables than this, nearly every read would open a table again.
 const MIN_OPEN_FILES: usize = 8;
 /// The limit if the process may open any number of files.
 const MOST_OPEN_FILES: usize = 1 << 20;
-/// The log's share of open files, as a fraction of those of tables and values.
+/// The log's share of open files is one for this many tables and value files.
 const LOG_FILES_FRACTION: usize = 4;
 
 impl Options {

@@ -15,9 +15,8 @@ use crate::options::store::STALL_POLL;
 const MIN_RATE_FRACTION: f64 = 0.005;
 /// Shorter delays are added up, because a sleep takes longer than asked.
 const MIN_SLEEP: Duration = Duration::from_micros(100);
-/// One write sleeps at most for its own cost, limited to between the first and the last of these
-/// values; the rest is carried over. So a small write sleeps no longer than the first, however slow
-/// the store has become.
+/// One write sleeps at most for its own cost, clamped to this range; the rest is carried over. So a
+/// small write sleeps no longer than the start of the range, however slow the store has become.
 const MAX_SLEEP: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_millis(5);
 
 /// The most that is carried over. Otherwise one large write would slow small ones long after the

@@ -42,7 +42,7 @@ fn blocks_of_each_size_answer_alike() {
     let set = added(all.clone());
     assert_eq!((set.len, set.blocks.len(), set.loose().count()), (COUNT as usize, 5, 17));
     check_as_a_list(&all, &set);
-    // Sets of some of them, one appended to the other: blocks of all sizes follow each other.
+    // Sets of some of them, appended one after another: blocks of all sizes follow each other.
     let mut set = RangeDeletes::default();
     for some in [0..70, 70..75, 75..5_000, 5_000..5_200, 5_200..all.len()] {
         set.append(&RangeDeletes::of(all[some].iter().cloned().map(Arc::new).collect()));
@@ -82,15 +82,15 @@ fn check_as_a_list(all: &[RangeDelete], set: &RangeDeletes) {
         let high = all[at].end.as_deref().map_or(High::None, High::Below);
         skyline.least(&all[at].start, high) > 0
     };
-    // With the borders of sets that were appended.
+    // The places include the borders of the sets that were appended.
     let borders = [0, 69, 70, 74, 75, 4_999, 5_000, 5_199, 5_200, all.len() - 1];
     for at in (0..all.len()).step_by(997).chain(borders) {
         assert_eq!(set.hides_range(&all[at], count, true), hidden(at), "{at}");
     }
 }
 
-/// Sets of each size, one appended to the other, of which none hides another. Once, the last member
-/// of the older one counted as hidden if the newer one had 64 or more.
+/// Two sets of several sizes, the newer one appended to the older one. No member hides another.
+/// Once, the last member of the older set counted as hidden if the newer set had 64 or more.
 #[test]
 fn appended_sets_hide_nothing_of_each_other() {
     for (older, newer) in [(1, 100), (63, 64), (64, 65), (65, 130), (100, 100)] {
@@ -120,7 +120,7 @@ fn appended_sets_hide_nothing_of_each_other() {
     }
 }
 
-/// Each range delete takes fewer than 200 bytes besides its keys, whatever its form.
+/// Each range delete takes at most 200 bytes besides its keys, whatever its form.
 #[test]
 fn range_deletes_are_small() {
     type Form = (&'static str, fn(u64) -> (u64, Option<u64>));
@@ -205,7 +205,7 @@ proptest! {
                 let newer = all[at + 1..].iter().filter(|range| range.seq <= seq);
                 let newer: Vec<&RangeDelete> = newer.collect();
                 let last = one.end.as_ref().map_or(30, |end| end[0]);
-                // Bounds have one byte, so these keys lie in each step.
+                // Bounds have one byte, so every piece between two bounds has one of these keys.
                 let is_covered = |key: u8| expected(newer.iter().copied(), &[key], seq).is_some();
                 (one.start[0]..last).all(is_covered)
             };

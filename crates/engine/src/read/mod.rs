@@ -1,13 +1,13 @@
 //! Reads: point look-ups, and ordered walks over merged sources.
 //!
-//! - [`get`]: point reads, by `tree/version.rs` and `table/reader.rs`.
+//! - [`get`]: point reads, through `tree/version.rs` and `table/reader.rs`.
 //! - [`cached`]: point reads that read no file.
 //! - [`cursor`]: the cursor of a user; [`lent`]: the entry that it shows; [`walker`]: filters the
 //!   merged entries to those that a reader may see; [`kept`]: the memory that a parked cursor
 //!   keeps.
 //! - [`options`]: the moment and the bounds; [`ahead`]: separated values, read together.
-//! - [`scan`]: a standard iterator, by a cursor for each of its [`ends`].
-//! - [`covers`]: the range deletes that a walk sees; [`fold`]: the value under operands.
+//! - [`scan`]: a standard iterator, with a cursor for each of its [`ends`].
+//! - [`covers`]: the range deletes that a walk sees; [`fold`]: the value of a key with operands.
 //! - [`merge`]: the k-way merge; [`source`]: one sorted stream per memtable and run.
 //! - [`sample`]: estimates how many entries readers see.
 

@@ -34,7 +34,7 @@ impl Keyspace {
     /// options and [`crate::Store::wait_idle`] wait for it. So it must not call these itself.
     ///
     /// # Errors
-    /// If a key does not ascend, with both keys in the message; if a key or value is too long; if
+    /// If two keys do not ascend, with both in the message; if a key or value is too long; if
     /// the disk is full. Then nothing is stored, and the store continues.
     /// [`crate::GcPointers::Writeback`] also refuses a range that already has keys.
     pub fn bulk_load<K, V>(&self, entries: impl IntoIterator<Item = (K, V)>) -> Result<u64>

@@ -17,7 +17,7 @@ use crate::env::Env;
 use crate::metrics::Counter;
 use crate::wal::segments::{lost_name, lost_number, segment_name};
 
-/// The largest size of all kept files together: eight usual segments.
+/// The largest size of all kept files together: eight segments of the default size.
 const MOST_BYTES: u64 = 64 << 20;
 
 /// The records that a replay did not use.
@@ -45,13 +45,13 @@ pub(super) fn tell(env: &Arc<Env>, lost: &LostLog) {
         false => shorten(&*env.storage),
     };
     let mut kept = kept.unwrap_or_else(|error| {
-        tracing::warn!(%error, "lost segments of the log were not looked through");
+        tracing::warn!(%error, "the kept segments of the log could not be listed or removed");
         Vec::new()
     });
     kept.retain(|name| lost_number(name).is_some_and(|number| lost.segments.contains(&number)));
     env.metrics.add(Counter::log_records_lost, lost.records);
     let records = lost.records;
-    tracing::warn!(records, ?kept, "records of the log behind a gap are not used");
+    tracing::warn!(records, ?kept, "records of the log after a gap are not used");
     env.emit(|| Event::LogEndLost { records, kept });
 }
 

@@ -2,9 +2,9 @@
 //!
 //! - [`engine`]: the parts of an open store.
 //! - [`open`]: opening; `recovery`: replaying the log; `lost_log`: records that are not used.
-//!   [`close`]: the orderly end.
-//! - [`builder`]: opening it step by step. [`resources`]: what a store shares with others of the
-//!   process.
+//!   [`close`]: the orderly shutdown.
+//! - [`builder`]: opening a store step by step. [`resources`]: what a store shares with others of
+//!   the process.
 //! - [`keyspace`]: the handle to a keyspace; `keyspaces`: making, changing and dropping them;
 //!   `bulk`: bulk loads; [`sorted`]: files of sorted entries; `ingest`: loads of such files.
 //! - [`transaction`]: beginning and committing transactions; `single_keys`: changes of one key that
@@ -94,7 +94,7 @@ pub const DEFAULT_KEYSPACE: &str = "default";
 ///
 /// All methods take `&self` and may be called from any number of threads. In a fork of the process
 /// that opened the store they fail with [`Error::OtherProcess`], and dropping it does nothing.
-/// Methods that return no error tell nothing there: zeros, or an empty list.
+/// Methods that cannot return an error return zeros or an empty list there.
 ///
 /// Of the other handles, threads may share [`Keyspace`], [`Snapshot`], [`crate::Resources`],
 /// [`Follower`], [`Watch`], [`crate::Backups`] and [`LiveRequest`] as they share a store (`Send`

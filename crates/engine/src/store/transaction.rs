@@ -128,8 +128,8 @@ impl Store {
     }
 }
 
-/// How often the work is tried if others interfere, and the pauses in between. The first pause is
-/// as long as a commit or two, and later pauses grow with the square.
+/// How many times the work is tried if others interfere, and the pauses in between. The first pause
+/// is as long as a commit or two, and later pauses grow with the square.
 const MOST_ATTEMPTS: u32 = 100;
 const FIRST_PAUSE: Duration = Duration::from_micros(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(10);
@@ -171,7 +171,7 @@ impl Transaction {
         self.locks.as_ref().map(Locks::id)
     }
 
-    /// Looks up a key: its own last write, or else the value as of the beginning.
+    /// Looks up a key: the transaction's own last write, or else the value as of its beginning.
     pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         let (core, key) = (self.own(keyspace)?, key.as_ref());
         if let Some(write) = self.writes.get(core.id, key) {
@@ -183,7 +183,8 @@ impl Transaction {
         self.store.reader.get_at(core, key, &self.snapshot)
     }
 
-    /// Whether the key has a value: by its own last write, or else as of the beginning.
+    /// Whether the key has a value: by the transaction's own last write, or else as of its
+    /// beginning.
     pub fn contains_key(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<bool> {
         let (core, key) = (self.own(keyspace)?, key.as_ref());
         if let Some(write) = self.writes.get(core.id, key) {
@@ -211,9 +212,9 @@ impl Transaction {
         Ok(values)
     }
 
-    /// Locks a key, and looks it up as it is now: its own last write, or else the newest value that
-    /// was committed. So the value stays the same until the commit, as long as others use
-    /// transactions too. Only pessimistic transactions can do this.
+    /// Locks a key, and looks it up as it is now: the transaction's own last write, or else the
+    /// newest value that was committed. So the value stays the same until the commit, as long as
+    /// others use transactions too. Only pessimistic transactions can do this.
     ///
     /// ```
     /// # fn main() -> runstone::Result<()> {
@@ -233,7 +234,7 @@ impl Transaction {
     ///
     /// # Errors
     /// [`Error::LockTimeout`], [`Error::Deadlock`], or too many locks. Locks that the transaction
-    /// holds already stay held.
+    /// already holds stay held.
     pub fn get_for_update(
         &mut self,
         keyspace: &Keyspace,
@@ -267,8 +268,8 @@ impl Transaction {
         self.write(keyspace, key, Some(Put { value: Value::owned(value), expiry_ms }))
     }
 
-    /// Stores a value that expires after `ttl`, counted from now. The transaction itself sees the
-    /// value until it ends.
+    /// Stores a value that expires after `ttl`, counted from now. Until it ends, the transaction
+    /// itself sees the value.
     ///
     /// # Errors
     /// If the time to live is less than a millisecond, or ends beyond the range of the clock. Also
@@ -310,7 +311,7 @@ impl Transaction {
     /// Each call rewrites the whole value, so its cost grows with the length of the value.
     ///
     /// # Errors
-    /// As [`Keyspace::merge`], [`Transaction::get`] and [`Transaction::put`].
+    /// Those of [`Keyspace::merge`], [`Transaction::get`] and [`Transaction::put`].
     pub fn merge(
         &mut self,
         keyspace: &Keyspace,
@@ -356,7 +357,7 @@ impl Transaction {
     }
 
     /// A cursor over a keyspace as the transaction sees it. Position it before use. While it lives,
-    /// the transaction does not write.
+    /// the transaction cannot write.
     ///
     /// # Errors
     /// If the options name a snapshot: a transaction has its own.
@@ -369,7 +370,7 @@ impl Transaction {
         TransactionCursor::open(self.source(keyspace)?, options)
     }
 
-    /// Iterates over keys inside the bounds or the prefix of the options, in both directions.
+    /// Iterates over keys inside the bounds or the prefix of the options, in either direction.
     ///
     /// ```
     /// # fn main() -> runstone::Result<()> {
@@ -389,13 +390,13 @@ impl Transaction {
     /// ```
     ///
     /// # Errors
-    /// As [`Transaction::cursor`].
+    /// Those of [`Transaction::cursor`].
     pub fn scan(&self, keyspace: &Keyspace, options: ReadOptions) -> Result<TransactionScan<'_>> {
         let options = self.at_snapshot(options)?;
         Ok(TransactionScan::new(self.source(keyspace)?, options))
     }
 
-    /// Iterates over the keys of a range, in both directions.
+    /// Iterates over the keys of a range, in either direction.
     ///
     /// # Errors
     /// If the range ends before it starts.
@@ -403,7 +404,7 @@ impl Transaction {
         self.scan(keyspace, ReadOptions::default().with_range(range))
     }
 
-    /// Iterates over the keys that start with `prefix`, in both directions.
+    /// Iterates over the keys that start with `prefix`, in either direction.
     pub fn prefix(
         &self,
         keyspace: &Keyspace,
@@ -412,7 +413,7 @@ impl Transaction {
         self.scan(keyspace, ReadOptions::default().with_prefix(prefix))
     }
 
-    /// Iterates over a whole keyspace, in both directions.
+    /// Iterates over a whole keyspace, in either direction.
     pub fn iter(&self, keyspace: &Keyspace) -> Result<TransactionScan<'_>> {
         self.scan(keyspace, ReadOptions::default())
     }
@@ -526,7 +527,7 @@ impl Transaction {
         match Arc::ptr_eq(&self.store, &keyspace.store) {
             true => Ok(&keyspace.inner),
             false => Err(Error::invalid(
-                "the keyspace is of another store, or from before a reopen",
+                "the keyspace belongs to another store, or is from before a reopen",
                 "use keyspaces of the store that began the transaction",
             )),
         }

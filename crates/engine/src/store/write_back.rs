@@ -1,6 +1,6 @@
-//! Writes back the value that a get made of many operands, so that later gets stop at it. Flushes
-//! and compactions fold the operands that they read. If an operator cannot join two operands into
-//! one, the operands stay until they meet their base, and each get applies them all.
+//! Writes back the value that a get computed from many operands, so that later gets stop at it.
+//! Flushes and compactions fold the operands that they read. If an operator cannot join two
+//! operands into one, the operands stay until they meet their base, and each get applies them all.
 //!
 //! 1. The value becomes a put of the key, if nobody has written to the key since the get saw it.
 //!    The put has its own sequence number: snapshots see the operands until they are released, and
@@ -15,8 +15,8 @@
 //! Rejected: compacting the range of the keys first. That rewrites tables for one key, and is a
 //! full compaction under policies whose runs must stay whole. A write of the value works under any
 //! policy. Rejected: a background thread, which would need a queue with a limit and its own get of
-//! the key. With a write that never waits, the reader pays a log record and an insert, which is
-//! less than the get has cost.
+//! the key. With a write that never waits, the reader pays for a log record and an insert, which
+//! cost less than the get did.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -4,9 +4,9 @@
 //! table := (data block+ partition)+ root properties footer
 //! ```
 //!
-//! Every part but the footer is framed (`frame`): compressed and checksummed with the file's uid
-//! and its own offset. The footer has a hash of all that is before it. Nothing here knows levels or
-//! policies.
+//! Every part but the footer is framed (`frame`): it is compressed, and its checksum depends on the
+//! file's uid and on the part's offset. The footer has a hash of everything before it. Nothing here
+//! knows about levels or policies.
 
 pub(crate) mod behind;
 pub mod builder;

@@ -8,8 +8,9 @@ use crate::keys::KeyspaceId;
 use crate::tree::manifest::{KeyspaceState, StoreState, check_shape};
 use crate::tree::record::Change;
 
-/// A state to which changes are applied. The trees that edits change are put aside meanwhile, since
-/// there may be very many edits of large trees. Dropping this value puts them back.
+/// A state to which changes are applied. The trees that edits change are kept meanwhile in a form
+/// to which many edits of large trees are applied fast. Dropping this value puts them back into the
+/// state.
 #[derive(Debug)]
 pub struct Replay<'a> {
     state: &'a mut StoreState,

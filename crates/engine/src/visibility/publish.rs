@@ -85,8 +85,8 @@ impl<const MARKS: usize> Publisher<MARKS> {
         }
     }
 
-    /// Waits until `seq` is visible. The wait is short, because its writer has only memory to
-    /// write.
+    /// Waits until `seq` is visible. The wait is short, because the writer of `seq` only has to
+    /// write to memory.
     pub fn wait_visible(&self, seq: SeqNo) {
         let mut spins = SPINS;
         while self.visible.load(Acquire) < seq {
@@ -137,7 +137,7 @@ impl<const MARKS: usize> Publisher<MARKS> {
 }
 
 /// Waits a little. The longer the wait has lasted, the more it leaves the processor to others. The
-/// usual wait is for a writer that has only memory to write. After a large batch it takes
+/// usual wait is for a writer that only has to write to memory. For a large batch, the wait takes
 /// milliseconds.
 fn wait_longer(spins: &mut u32) {
     *spins = spins.saturating_add(1);
@@ -172,7 +172,7 @@ impl<E> Default for Syncer<E> {
 
 impl<E: Clone> Syncer<E> {
     /// Returns once `is_durable` holds, after a `sync` by this caller or another. One sync runs at
-    /// a time. After a sync failed, every call returns its error.
+    /// a time. After a sync has failed, every call returns its error.
     pub fn until(
         &self,
         is_durable: impl Fn() -> bool,

@@ -46,7 +46,7 @@ fn value(number: u64, round: u64) -> Vec<u8> {
     value
 }
 
-/// Runs that take turns in holding the key space, in stretches of this many keys.
+/// Writes runs that hold stretches of `stretch` keys in turn.
 fn fill(store: &Store, model: &mut Model, runs: u64, stretch: u64) {
     const KEYS: u64 = 12_000;
     for run in 0..runs {
@@ -170,7 +170,7 @@ fn the_number_of_slices_does_not_show() {
                 options.keyspace.as_mut().unwrap().compaction_install = install;
                 let store = Store::open_on(storage.clone(), options).unwrap();
                 fill(&store, &mut Model::new(), 4, 150);
-                // Blocks of the lower stretches begin anywhere in those of this run.
+                // Blocks of the older runs begin anywhere within the stretches of this run.
                 for number in (0..12_000).filter(|number| number / 700 % 5 == 2) {
                     store.put(key(number), value(number, 8)).unwrap();
                 }

@@ -1,4 +1,4 @@
-//! Seek compaction: tables that reads ask in vain sink, if the option is on.
+//! Seek compaction: if the option is on, tables that reads probe in vain move to a deeper level.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ fn put(store: &Store, keys: impl Iterator<Item = u32>) {
     store.flush().expect("flushes");
 }
 
-/// A table of level 0 over one of a deeper level: the same range, but other keys.
+/// A table of level 0 over one of a deeper level: the same range, but different keys.
 fn fill(store: &Store) {
     put(store, (0..=KEYS).step_by(2));
     store.compact().expect("compacts");
@@ -178,7 +178,7 @@ fn a_table_that_moves_starts_anew() {
     put(&store, 0..10);
     let mut jobs = 0;
     for round in 0..20 {
-        // The newest table holds the ends of the range only, so gets ask both.
+        // The newest table holds the ends of the range only, so gets probe both.
         put(&store, [0, 9].into_iter());
         for _ in 0..ALLOWED {
             store.get(5u32.to_be_bytes()).expect("gets").expect("is there");

@@ -95,8 +95,8 @@ impl StorageFile for PagedFile {
     forward!(Result: sync len set_len allocate punch);
 }
 
-/// The bytes of value files in memory after a collection, and the live bytes. Before it, all of
-/// the file was in memory, or nothing.
+/// The bytes of value files in memory after a collection, and the live bytes. Before the
+/// collection, all of their pages were in memory, or none.
 fn left_by_a_collection(change: fn(&mut ValueOptions), is_warm: bool) -> (u64, u64) {
     let storage = Paged { inner: SimStorage::new(1), pages: Pages::default() };
     let mut values = ValueOptions::default()

@@ -80,7 +80,7 @@ fn entries_of_other_kinds_are_refused_by_name() {
     let prepared = batch(1, &[]).into_iter().chain([9]).collect();
     let edits = [comparator(BYTEWISE)];
     directory(place.path(), Dialect::RocksDb, &edits, &[], &[(5, log(&[prepared], None))]);
-    assert!(refused(place.path(), Dialect::RocksDb).what.contains("two phases"));
+    assert!(refused(place.path(), Dialect::RocksDb).what.contains("two-phase"));
 }
 
 #[test]

@@ -1,6 +1,6 @@
-//! Local-Range: halves of the key range of the inputs (the paper's §IV-B). Tables span equal parts
-//! of that range; bounds of different runs meet only where their ranges do. Not coordinated across
-//! runs: Global-Range is.
+//! Local-Range: halves the key range of the inputs (the paper's §IV-B). Tables span equal parts of
+//! that range; bounds of different runs meet only where their ranges do. Unlike Global-Range, it is
+//! not coordinated across runs.
 //!
 //! 1. The domain is [lo, hi], at first the smallest and largest key of the inputs' metadata.
 //! 2. A domain of at most theta bytes, or of one user key, is a table.
@@ -11,10 +11,10 @@
 //!    agree in 16 bytes) is narrowed once to its first and last point; if that does not help
 //!    either, it is cut by size.
 //!
-//! It ends. Halving brings lo and hi together, until points are separated or a domain cannot be
+//! The halving ends. It brings lo and hi together, until points are separated or a domain cannot be
 //! halved. A narrowed domain that can be halved has points in both halves: its first is lo, below
-//! mid, and its last is hi, above mid. About 8 steps per byte of key, each O(log points), per
-//! table.
+//! mid, and its last is hi, above mid. A table takes about 8 steps per byte of key, and each step
+//! takes O(log points).
 //!
 //! A step costs the same however long the keys are: all keys of a domain begin with what lo and hi
 //! have in common, so only the bytes after that are kept and compared. Whole keys would make it
@@ -46,17 +46,18 @@ fn cuts(input: &Input<'_>) -> Vec<CutKey> {
 
 struct Domain<'a> {
     points: Range<usize>,
-    /// The bytes that lo and hi, and so all points between, are known to begin with.
+    /// How many first bytes lo and hi, and so all points between, are known to share.
     common: usize,
     /// What follows them in lo and in hi.
     lo: Cow<'a, [u8]>,
     hi: Cow<'a, [u8]>,
-    /// Whether lo and hi are already those of the points, and halving them did not help.
+    /// Whether lo and hi are already those of the points, because the domain could not be halved
+    /// before.
     is_narrowed: bool,
 }
 
 impl<'a> Domain<'a> {
-    /// Rules 3 and 4. The points are at least two.
+    /// Rules 3 and 4. There are at least two points.
     fn halve(mut self, halving: &mut Halving<'a>, open: &mut Vec<Domain<'a>>) {
         self.extend_common();
         let Some(mid) = middle(&self.lo, &self.hi) else {

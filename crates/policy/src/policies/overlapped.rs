@@ -45,8 +45,8 @@ impl Job<'_> {
         })
     }
 
-    /// At `l0_trigger` idle runs of level 0, these compact into level 1, each component of key
-    /// overlap by itself; a lone table moves. Level 1 is not read.
+    /// When level 0 has `l0_trigger` idle runs, they are compacted into level 1, each component by
+    /// itself. A lone table is moved. Level 1 is not read.
     pub(crate) fn compact_and_split(&self, cut: Cut) -> Option<Plan> {
         let idle = self.idle_suffix(0);
         if idle.len() < self.options.l0_trigger as usize || !self.can_receive(1) {

@@ -1,6 +1,6 @@
 //! What a store does while nobody writes: it compacts what deletes and overwrites left behind.
-//! Otherwise it would slow scans and take disk space for ever. Not a policy: it is asked when the
-//! policy and the space bound have nothing to do.
+//! Otherwise this garbage would slow scans and take disk space for ever. Not a policy: this module
+//! is asked when the policy and the space bound have nothing to do.
 //!
 //! 1. A *dense* table, at least half of it tombstones, is compacted with all tables that it
 //!    overlaps in older layers (runs, or levels of one run). Nothing older is left there, so the
@@ -9,10 +9,10 @@
 //!    if, by the estimate of [`super::space`], it takes more than [`IDLE_SPACE_PERCENT`] of what is
 //!    live.
 //!
-//! Range deletes may have to stay, however often their table is compacted: older data lies behind
-//! the bounds of the table. So only other deletes count as tombstones at first, and a table is
-//! dense by its range deletes only when nothing else is left to do. The caller asks again only
-//! after a change of the tree.
+//! Range deletes may have to stay, however often their table is compacted: they may cover older
+//! data beyond the bounds of the table. So at first only other deletes count as tombstones. Range
+//! deletes count, too, when nothing else is left to do. The caller asks again only after a change
+//! of the tree.
 //!
 //! The extra writing is bounded. By rule 1 at most [`PUTS_PER_TOMBSTONE`] puts are rewritten for
 //! each tombstone that is dropped. By rule 2 it is at most three puts, or 200% of the bytes that
@@ -28,15 +28,15 @@ use crate::policy::whole::whole_compaction;
 use crate::shape::plan::{Busy, Compaction, CompactionInput, Plan};
 use crate::shape::{Run, RunSlot, Shape, Table};
 
-/// The most space that an idle tree takes, in percent of what is live.
+/// The most space that an idle tree takes, as a percentage of its live bytes.
 pub const IDLE_SPACE_PERCENT: u32 = 150;
 /// The most puts that are rewritten for each tombstone of a dense table.
 pub const PUTS_PER_TOMBSTONE: u64 = 4;
 /// Fewer tombstones cost a scan less than a tenth of a millisecond, so stores leave them alone.
 pub const LEAST_TOMBSTONES: u64 = 1000;
 
-/// The next compaction of an idle tree. Tombstones fewer than `least` are left alone. O(tables),
-/// and the union of their sketches.
+/// The next compaction of an idle tree. Fewer than `least` tombstones are left alone. This takes
+/// O(tables), and the union of their sketches.
 pub fn idle_plan(
     policy: &dyn CompactionPolicy,
     shape: &Shape,
@@ -58,12 +58,12 @@ pub fn idle_plan(
 /// Which of the tombstones of a table count.
 type Count = fn(&Table) -> u64;
 
-/// The tombstones of a table that are no range deletes.
+/// The tombstones of a table that are not range deletes.
 fn deletes(table: &Table) -> u64 {
     table.tombstones.saturating_sub(table.range_deletes)
 }
 
-/// Rule 1, with the tombstones that `count` tells.
+/// Rule 1, with the tombstones that `count` counts.
 fn dense_plan(
     policy: &dyn CompactionPolicy,
     shape: &Shape,

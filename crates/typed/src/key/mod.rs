@@ -48,9 +48,9 @@ const WIDE_VARIANT: u8 = u8::MAX;
 ///
 /// # Errors
 /// Maps, and named fields that are left out depending on their values, have no encoding. If a tuple
-/// struct or a tuple variant leaves out a field (`skip_serializing_if`), serde does not tell, and
-/// the bytes may be those of another key. A [`TypedKeyspace`](crate::TypedKeyspace) knows how many
-/// fields such a type declares, and refuses the key.
+/// struct or a tuple variant leaves out a field (`skip_serializing_if`), serde does not report it,
+/// and the bytes may be those of another key. A [`TypedKeyspace`](crate::TypedKeyspace) knows how
+/// many fields such a type declares, and refuses the key.
 pub fn encode<K: Serialize + ?Sized>(key: &K) -> Result<Vec<u8>> {
     Ok(encode::encode(key).map_err(refused::<K>)?.bytes)
 }
@@ -67,7 +67,7 @@ pub(crate) fn encode_prefix_of<K: DeserializeOwned, P: Serialize>(prefix: &P) ->
 
 /// Compares the numbers of fields with those that the type declares to a decoder. Up to the first
 /// tuple with a field left out, the bytes are those of a whole key, so the decoder gets there. A
-/// type may be written as one type and read as another: only tuples of one name are compared.
+/// type may be written as one type and read as another: only tuples of equal names are compared.
 fn encode_checked<K: DeserializeOwned, P: Serialize>(key: &P) -> Result<Vec<u8>> {
     let encoded = encode::encode(key).map_err(refused::<P>)?;
     if encoded.tuples.is_empty() {
@@ -103,7 +103,7 @@ struct Tuple {
 fn refused<K: ?Sized>(error: KeyError) -> Error {
     Error::invalid(
         format!("a {} cannot be a key: {}", std::any::type_name::<K>(), error.what),
-        "use integers, strings, tuples, structs and enums, whose order bytes can keep",
+        "use integers, strings, tuples, structs and enums: bytes can keep their order",
     )
 }
 
@@ -121,7 +121,7 @@ pub fn decode<K: DeserializeOwned>(bytes: &[u8]) -> Result<K> {
                 error.what,
                 error.at
             ),
-            "read it as the type that it was written as, or as bytes by the keyspace itself",
+            "read it as the type that it was written as, or read bytes from the keyspace itself",
         )
     })
 }

@@ -1,6 +1,6 @@
 //! A [`Storage`] on an emulated block SSD: what an LSM store uses on an ordinary device. It is not
 //! a general file system: each place is one flat directory, and there are no permissions and no
-//! times.
+//! timestamps.
 //!
 //! The emulating process is the machine, and its memory is the page cache: a kill loses unsynced
 //! data, as a power cut does. Dropping the last handle writes everything. Locks are held in memory;
@@ -44,12 +44,12 @@ pub struct BlockOptions {
     pub ftl: FtlOptions,
     /// The times that flash operations take.
     pub timing: Timing,
-    /// Requests of a page that may be under way at once, at least 1. With 1 a host waits for each
-    /// request before the next one. With more, reads of several pages run side by side, hints read
-    /// ahead, and only syncs wait for writes. It changes only simulated time.
+    /// How many one-page requests may be in flight at once, at least 1. With 1 a host waits for
+    /// each request before the next one. With more, reads of several pages run side by side, hints
+    /// read ahead, and only syncs wait for writes. It changes only simulated time.
     pub queue_depth: u32,
-    /// Whether the image file is synced, by a sync and where the order of its writes needs it, so
-    /// that it survives a power loss of the machine that runs the emulator. Otherwise the image
+    /// Whether the image file is synced, at each sync and where the order of its writes requires
+    /// it. Then the image survives a power loss of the machine that runs the emulator. Otherwise it
     /// survives only the end of the process.
     pub syncs_image: bool,
 }
@@ -88,8 +88,8 @@ struct Device {
 }
 
 impl Drop for Device {
-    /// Ends cleanly. After a power cut there is nothing to do, and nobody to whom an error could be
-    /// reported.
+    /// Shuts down cleanly. After a power cut there is nothing to do, and nobody to whom an error
+    /// could be reported.
     fn drop(&mut self) {
         let _ = self.volume.get_mut().sync_all();
     }
@@ -106,7 +106,7 @@ impl BlockStorage {
         Ok(BlockStorage::over(Volume::create(ftl)?, options.queue_depth))
     }
 
-    /// Opens a device as its last sync, or its clean end, left it.
+    /// Opens a device as its last sync, or its clean shutdown, left it.
     pub fn open(
         image: Box<dyn Image>,
         geometry: Option<Geometry>,

@@ -32,7 +32,7 @@ pub struct FtlCounters {
     pub unreadable_pages: u64,
 }
 
-/// Write amplification of the layers below the host, as exact fractions of pages and bytes.
+/// Write amplification of the layers below the host, as exact counts of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriteAmplification {
     /// Bytes that the host wrote.

@@ -136,8 +136,8 @@ impl Ftl {
         read
     }
 
-    /// As [`Ftl::read`], without waiting for the pages: says for how many bytes each stands, and
-    /// when it arrives.
+    /// Does the same as [`Ftl::read`], without waiting for the pages. Tells `arrives` how many
+    /// bytes each page supplies, and when it arrives.
     pub(crate) fn read_queued(
         &mut self,
         first: u64,
@@ -279,17 +279,17 @@ struct Part {
 fn logical_pages(geometry: &Geometry, options: &FtlOptions) -> Result<u32> {
     geometry.check().map_err(Error::BadGeometry)?;
     if geometry.page_bytes < HOST_BLOCK_BYTES {
-        return Err(Error::BadGeometry("a page holds at least one host block of 4096 bytes"));
+        return Err(Error::BadGeometry("a page must hold at least one host block of 4096 bytes"));
     }
     if options.over_provision_percent > 90 {
-        return Err(Error::BadGeometry("at most 90 percent are set aside"));
+        return Err(Error::BadGeometry("at most 90 percent may be set aside"));
     }
     let visible_percent = u64::from(100 - options.over_provision_percent);
     let usable_blocks = geometry.block_count.saturating_sub(MIN_SPARE_BLOCKS);
     let usable_pages = u64::from(usable_blocks) * u64::from(geometry.block_pages);
     let pages = (geometry.page_count() * visible_percent / 100).min(usable_pages);
     if pages == 0 {
-        return Err(Error::BadGeometry("a block SSD has more than 5 blocks"));
+        return Err(Error::BadGeometry("a block SSD must have more than 5 blocks"));
     }
     Ok(pages as u32)
 }

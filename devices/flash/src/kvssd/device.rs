@@ -114,7 +114,8 @@ impl KvSsd {
     }
 
     /// Visits entries as the snapshot sees them, from the first key >= `from` until `visit` returns
-    /// false. In reverse it starts at the last key <= `from`. `None` starts at the end of the keys.
+    /// false. In reverse it starts at the last key <= `from`. If `from` is `None`, it starts at the
+    /// first key, or in reverse at the last.
     pub fn scan(
         &mut self,
         from: Option<&[u8]>,
@@ -185,7 +186,7 @@ impl KvSsd {
     }
 
     /// Pages that are reserved for segments of tables, in addition to live pages. Under lLSM each
-    /// table below level 0 reserves what it lacks of a full one.
+    /// table below level 0 reserves the pages that it lacks to be full.
     pub fn reserved_pages(&self) -> u64 {
         self.catalog.reserved_pages
     }
@@ -249,7 +250,7 @@ impl KvSsd {
         }
     }
 
-    /// RAM that a controller would need, in bytes: tree, lists and counters.
+    /// RAM that a controller would need, in bytes: tree, lists, counters and values.
     pub fn ram(&self) -> RamReport {
         let (counter_bytes, list_bytes) = self.catalog.references.ram_parts();
         // A real table behind a virtual one takes as much as any table.
@@ -257,7 +258,7 @@ impl KvSsd {
             Form::Delay => u64::from(node.counter),
             Form::Remap | Form::Append => 1,
         };
-        // The rule for optimal filters asks how many bits those of each table have.
+        // The rule for optimal filters needs the number of filter bits of each table.
         let filter_bytes = match self.catalog.options.filters {
             FilterAllocation::Optimal => 4,
             FilterAllocation::None | FilterAllocation::Uniform => 0,
@@ -275,7 +276,8 @@ impl KvSsd {
         (pending.memtable.bytes(), pending.saved_bytes())
     }
 
-    /// For a block: its type, its live pages, and whether it is bad. For pictures and checks.
+    /// What a block holds, how many times it was erased, and whether it is bad. For pictures and
+    /// checks.
     pub fn block(&self, block: u32) -> BlockReport {
         BlockReport {
             page_type: self.catalog.space.type_of(block),

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 pub(super) struct Snapshots {
     /// How many readers hold each, by sequence number.
     held: BTreeMap<u64, u32>,
-    /// Bytes of the largest record written since snapshots were held. Starts again when no snapshot
-    /// is held.
+    /// Bytes of the largest record written while snapshots were held. Reset by a snapshot that is
+    /// taken while no other is held.
     largest_bytes: usize,
 }
 
@@ -55,9 +55,9 @@ impl Snapshots {
         }
     }
 
-    /// The most bytes that the versions of a key that snapshots see may take; `None` without
-    /// snapshots. At most one of them existed before there were snapshots, and takes up to
-    /// `most_record` bytes. The others are no larger than the largest record since.
+    /// The most bytes that one key's versions may take if snapshots see them; `None` without
+    /// snapshots. At most one of these versions was written before there were snapshots, and it
+    /// takes up to `most_record` bytes. The others are no larger than the largest record since.
     pub(super) fn most_bytes(&self, most_record: usize) -> Option<usize> {
         let others = self.held.len().checked_sub(1)?;
         Some(most_record + others * self.largest_bytes)

@@ -6,7 +6,7 @@ use runstone_random::Random;
 
 use crate::geometry::Ppa;
 
-/// A plan of faults. Programs and erases are counted from the moment that the plan is set, from 0.
+/// A plan of faults. Programs and erases are counted from 0, starting when the plan is set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FaultPlan {
     /// The power is cut during the n-th program or erase, counted together.

@@ -84,7 +84,7 @@ impl NvmeHost<'_> {
         Ok(())
     }
 
-    /// Checks a key against the model with both commands.
+    /// Checks a key against the model with the commands exist and retrieve.
     fn check(&mut self, key: &[u8], random: &mut Random) -> Result<(), Cut> {
         let value = self.past.now().get(key);
         let foretold = match nvme_key_status(key) {
@@ -167,7 +167,7 @@ pub fn run_nvme(seed: u64, sums: &mut Sums) {
 fn reopen_as_known(bench: &mut Bench, past: &mut Past<Pairs>, random: &mut Random) {
     bench.reopen(random);
     let found = bench.entries();
-    assert!(past.states.contains(&found), "the device holds what never was");
+    assert!(past.states.contains(&found), "the device holds a state that never existed");
     past.settle(found);
 }
 

@@ -330,7 +330,7 @@ pub fn run_snia(seed: u64, sums: &mut Sums) {
             let doomed = talked.err().and_then(|(Cut, doomed)| doomed);
             doomed.iter().for_each(|name| _ = without.remove(name));
             let is_known = past.states.contains(&found) || without == found;
-            assert!(is_known, "the device holds what never was");
+            assert!(is_known, "the device holds a state that never existed");
             past.settle(found);
         }
         // The comparison must not meet the power cut of this round.

@@ -1,5 +1,5 @@
-//! The page cache of the machine that runs the emulator: an image whose pages since its last sync
-//! survive a power loss one by one, each as it was at some moment since.
+//! The page cache of the machine that runs the emulator. After a power loss, each page of an image
+//! is as it was at some moment since the last sync. Pages do not depend on each other in this.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -105,7 +105,8 @@ impl File {
         survivor
     }
 
-    /// A file that grows later has zeros there, whatever the disk has.
+    /// Clears what lies past the end. A file that grows later has zeros there, whatever the disk
+    /// has.
     fn clear_behind_end(&mut self) {
         let (last, inside) = (self.len_bytes / PAGE_BYTES, self.len_bytes % PAGE_BYTES);
         self.pages.retain(|&number, _| number <= last);
@@ -137,7 +138,7 @@ impl Host {
         state.dies_at = state.ops.saturating_add(ops);
     }
 
-    /// Writes, cuts and syncs so far.
+    /// Writes, changes of length and syncs so far.
     pub fn ops(&self) -> u64 {
         self.0.lock().ops
     }

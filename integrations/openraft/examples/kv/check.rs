@@ -1,4 +1,4 @@
-//! Three nodes under load that are killed, and what their clients saw of it.
+//! Kills three nodes under load, and judges what their clients saw.
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;
@@ -52,11 +52,11 @@ pub async fn run(arguments: &Arguments) -> Result<(), String> {
     let state = cluster.settle(Duration::from_secs(60)).await?;
     let all = || histories.values().flatten();
     for (key, calls) in &histories {
-        judge(calls).map_err(|what| format!("seed {seed}, {key} is no register: {what}"))?;
+        judge(calls).map_err(|what| format!("seed {seed}, {key} is not a register: {what}"))?;
     }
     println!(
-        "{kills} kills; {} puts and {} gets were answered, {} puts were not; all as one register \
-         per key. The nodes are equal: {} entries up to {:?}, {} snapshots installed",
+        "{kills} kills; {} puts and {} gets were answered, {} puts were not; each key behaves as \
+         a register. The nodes are equal: {} entries up to {:?}, {} snapshots installed",
         all().filter(|call| call.is_put && call.returned.is_some()).count(),
         all().filter(|call| !call.is_put).count(),
         all().filter(|call| call.returned.is_none()).count(),
@@ -91,7 +91,7 @@ async fn work(
             };
             Call { value: Some(value), is_put: true, called, returned }
         } else {
-            // A get without an answer tells nothing.
+            // A get without an answer shows nothing.
             let Ok(value) = client.get(&key).await else { continue };
             Call { value, is_put: false, called, returned: Some(clock.fetch_add(1, SeqCst)) }
         };
@@ -210,6 +210,6 @@ impl Cluster<'_> {
                 Err(error) => why = error,
             }
         }
-        Err(format!("the nodes do not come together: {why}"))
+        Err(format!("the nodes do not agree in time: {why}"))
     }
 }

@@ -56,7 +56,7 @@ impl Arguments {
     pub fn number(&self, name: &str, usual: u64) -> Result<u64, String> {
         let text = self.values.get(name);
         text.map_or(Ok(usual), |text| {
-            text.parse().map_err(|_| format!("--{name} {text} is no number"))
+            text.parse().map_err(|_| format!("--{name} {text} is not a number"))
         })
     }
 

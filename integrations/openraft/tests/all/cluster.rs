@@ -1,10 +1,10 @@
 //! Three nodes in one process, over a network in memory, on disks that lose power at any operation:
 //! one of them or all, in the middle of a run or of a start. A node starts again from what is left
-//! and joins the others. Then no acknowledged write is lost or made twice, all machines are equal,
-//! and no node has forgotten a vote.
+//! and joins the others. Then no acknowledged write is lost or applied twice, all state machines
+//! are equal, and no node has forgotten a vote.
 //!
-//! Time is virtual. Seeds decide what the disks, the network and the clients do; openraft draws the
-//! times of elections by itself, so a seed does not give the same run twice.
+//! Time is virtual. Seeds decide what the disks, the network and the clients do; openraft chooses
+//! the times of elections itself, so a seed does not give the same run twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -24,7 +24,7 @@ use crate::node::{Content, Jobs, Types, Write, content, in_virtual_time, number,
 const NODES: [u64; 3] = [1, 2, 3];
 const ROUNDS: u64 = 4;
 
-/// Keys from here on are written again and again; each below it once.
+/// Keys from here on are written again and again; each key below is written once.
 const SHARED_KEYS: u64 = 1 << 40;
 
 struct Node {
@@ -40,7 +40,7 @@ struct Cluster {
     world: Arc<Mutex<World>>,
     disks: BTreeMap<u64, SimStorage>,
     nodes: BTreeMap<u64, Node>,
-    /// The values whose write was acknowledged.
+    /// The keys whose write was acknowledged.
     acknowledged: BTreeSet<u64>,
     last_value: u64,
 }
@@ -93,7 +93,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Takes the power from a node. Its disk keeps what the seed lets survive.
+    /// Cuts the power of a node. Its disk keeps what the seed lets survive.
     async fn cut(&mut self, id: u64) {
         self.world().rafts.remove(&id);
         let left = self.disks[&id].power_cut(self.random.draw()).0;
@@ -201,7 +201,7 @@ impl Cluster {
         }
         let all: Vec<_> =
             self.nodes.values().map(|node| node.raft.metrics().borrow().clone()).collect();
-        panic!("seed {}: the nodes do not come together: {all:#?}", self.seed);
+        panic!("seed {}: the nodes do not agree in time: {all:#?}", self.seed);
     }
 
     fn judge(&self) {
@@ -218,7 +218,8 @@ impl Cluster {
     }
 }
 
-/// One run; how many writes were acknowledged, and how many snapshots were installed.
+/// Makes one run. Returns how many keys have an acknowledged write, and how many snapshots were
+/// installed.
 async fn run(seed: u64, bug: Option<Bug>) -> (usize, u64) {
     let mut cluster = Cluster::new(seed, bug);
     for id in NODES {

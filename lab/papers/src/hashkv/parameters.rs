@@ -1,5 +1,5 @@
-//! Experiments 2, 6 and 9: the reserve; the cold stream; sizes of main segments, log segments and
-//! write cache.
+//! Experiments 2, 6 and 9: the reserve; the cold stream; the sizes of main segments, log segments
+//! and the write cache.
 
 use runstone_kv::Result;
 
@@ -236,7 +236,7 @@ pub(super) fn written_back(
     Ok([measure(&plain(least))?, measure(&plain(most))?, measure(&cold)?])
 }
 
-/// The bytes with a cold stream over those without, and beside it with the log.
+/// The bytes with a cold stream over those without. A second row counts the log, too.
 fn judge_cold(report: &mut PaperReport, row: &Row, cold: &Hotness, plain: &Hotness) {
     let bytes: [fn(&Phase) -> f64; 2] = [Phase::amplification, Phase::logged_amplification];
     for (row, bytes) in [row.clone(), with_log(row)].into_iter().zip(bytes) {
@@ -283,7 +283,7 @@ pub(super) const COLD_LINE: &str = "with a cold stream";
 const COLD_LOGGED_LINE: &str = "the same with the log";
 
 /// Draws lines of ratios at each reserve. The paper's number is for a cold log with a region of its
-/// own, whose space the widest reserve has.
+/// own. Only the widest reserve has that much space.
 pub(super) fn draw_hotness(
     report: &mut PaperReport,
     (figure, title): (&str, &str),
@@ -309,7 +309,8 @@ pub(super) struct Sweep {
     figure: u8,
     pub(super) kib: [u64; 3],
     with: fn(Design, &Workload, u64) -> Design,
-    /// What the paper's text has for the largest size over the least, with a reserve of 20 and 50%.
+    /// What the paper's text gives for the largest size over the smallest, at reserves of 20% and
+    /// 50%.
     bytes: [f64; 2],
     pub(super) speed: [f64; 2],
 }
@@ -322,7 +323,7 @@ impl Sweep {
         (self.with)(Design::paper(workload).with_reserve(reserve), workload, kib << 10)
     }
 
-    /// Results relative to the least size, for each reserve. `first` is the letter of the first
+    /// Results relative to the smallest size, for each reserve. `first` is the letter of the first
     /// sweep's figure.
     pub(super) fn draw(
         &self,

@@ -1,5 +1,5 @@
-//! Loads in simulated device time: one client writes as fast as it may, and flushes gather while a
-//! compaction runs, so that the next one takes more of them.
+//! Loads in simulated device time: one client writes as fast as it may. Flushes gather while a
+//! compaction runs, so that the next compaction takes more of them.
 //!
 //! Gets are measured at eight moments of the load's last quarter, because the number of runs that
 //! wait at its end is a matter of chance: at half the scale two trees changed places. Scans are
@@ -10,8 +10,8 @@
 //! two background jobs. Writers are slowed at 20 runs and stop at 36; the bytes that a leveled tree
 //! has to compact may also slow or stop them, and two waiting memtables stop them. Entries of 1 KiB
 //! set the pace of writes, and 100,000 gets and 10,000 scans set what the background does
-//! meanwhile; all is divided by 1,024 like the data. The device is our choice: that of our Autumn
-//! page. The device limits how fast a compaction is, and the number of threads does not.
+//! meanwhile. All is divided by 1,024, like the data. We chose the device: it is that of our page
+//! about Autumn. How fast a compaction is depends on the device, and not on the number of threads.
 
 use runstone::KeyspaceOptions;
 use runstone_kv::Result;
@@ -194,7 +194,7 @@ fn judge_parts(report: &mut PaperReport, stacks: &[&Seen], at: &str) {
     report.judge(PARTS.of(&[&at]).uncounted(), here, &gains);
 }
 
-/// If the partitioner cuts flushes too, a compaction that takes one divides into parts.
+/// If the partitioner cuts flushes too, a compaction that takes a flush divides into parts.
 fn cut_flushes(context: &Context<'_>, report: &mut PaperReport, at: &str) -> Result<()> {
     let stacks = STACKED.map(|(name, one)| (name, paper_stack(one, FLUSH_BYTES / 4, Flushes::Cut)));
     let side = |(name, one): &(&str, _)| side_of(name, one).with(sides::THREADS, THREADS);

@@ -1,8 +1,8 @@
-//! PTierDB: what adaptive tiering writes, reads and holds beside the stores of its paper (Liu and
-//! Zhou), on the engine. All sizes are the paper's divided by one number: memtable, capacity of
-//! level 1, T_s, and the data. So are the operations, and with them the accesses to a table. The
-//! bytes that one access may rewrite are a quotient of two divided numbers, so LevelDB's number
-//! stays.
+//! PTierDB: what adaptive tiering writes, reads and holds on the engine, compared with the stores
+//! of its paper (Liu and Zhou). All sizes are the paper's divided by one number: memtable, capacity
+//! of level 1, T_s, and the data. The number of operations is divided by it, too, and so is the
+//! number of accesses to a table. The bytes that one access may rewrite are a quotient of two
+//! divided numbers, so LevelDB's number stays.
 //!
 //! * `ycsb`: load, then the mixes A, B, C, F, D in the order of the paper; load again, then mix E.
 //!   `figure_7` judges what the paper says about the mixes, `table_1` what the first of these runs
@@ -17,8 +17,8 @@
 //!   compactions were for.
 //!
 //! Jobs run between operations, so that a latency is the work of an operation with its share of the
-//! compactions. Times are those of a simulated machine and counters are functions of the options:
-//! nothing depends on the machine that runs it.
+//! compactions. Times are those of a simulated machine, and counters are functions of the options.
+//! So nothing depends on the machine on which this runs.
 
 mod baselines;
 mod budgets;
@@ -47,9 +47,9 @@ const DIVISOR: u64 = 200;
 const FLUSH_BYTES: u64 = 16 << 20;
 const BASE_BYTES: u64 = 10 << 20;
 const SPLIT_BYTES: u64 = 4 << 20;
-/// How often a table is accessed before it is compacted inside its level. The paper gives no
-/// number, and its store is built on LevelDB, whose seek compaction takes 16 KiB an access, and 100
-/// accesses or more.
+/// How many times a table is accessed before it is compacted inside its level. The paper gives no
+/// number. Its store is built on LevelDB, whose seek compaction allows one access for each 16 KiB
+/// of a table, and at least 100 accesses.
 #[derive(Clone, Copy)]
 struct Budget {
     access_bytes: u64,
@@ -82,9 +82,9 @@ pub fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
 /// A store of the comparison: its name and the options of its keyspace.
 type Rival = (&'static str, KeyspaceOptions);
 
-/// The stores of table I and of figures 6 and 7, and two that only we have: PTierDB with merges
-/// inside every level, and guards whose K depends on T. PebblesDB is the policy `guards` with its
-/// own K. SILK's tree is LevelDB's: fragmented leveling.
+/// The stores of table I and of figures 6 and 7, and two that only we have: PTierDB with
+/// compactions inside every level, and guards whose K depends on T. PebblesDB is the policy
+/// `guards` with its own K. SILK's tree is LevelDB's: fragmented leveling.
 fn rivals() -> [Rival; 9] {
     let of = |policy| options(policy, 10);
     let mut last = of("adaptive-tiering");
@@ -109,7 +109,7 @@ fn rivals() -> [Rival; 9] {
     ]
 }
 
-/// Places among the stores.
+/// Indices into the stores of `rivals`.
 const LEVELED: usize = 0;
 const TIERED: usize = 1;
 const LAZY: usize = 2;
@@ -134,7 +134,7 @@ fn options(policy: &str, size_ratio: u32) -> KeyspaceOptions {
         access_limit: LEVELDB.access_limit.div_ceil(DIVISOR) as u32,
         // Used by `guards` alone: as many tables between two guards as tiering keeps runs.
         max_runs: size_ratio - 1,
-        // A level 0 that waits for a share of level 1 is ours.
+        // The rule that level 0 waits for a share of level 1 is ours, not the paper's.
         l0_share_percent: 0,
         ..PolicyOptions::default()
     };

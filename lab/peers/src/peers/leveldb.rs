@@ -1,5 +1,5 @@
 //! LevelDB through its C API, as Debian builds it: Snappy is its only compression. It has one
-//! background thread without settings, and no range deletes or merges.
+//! background thread, which has no settings. It has no range deletes or merges.
 //!
 //! Obligations of the calls across the boundary:
 //!
@@ -124,7 +124,7 @@ fn open_with(
 ) -> Result<Box<dyn KvStore>> {
     let name = CString::new(path.as_os_str().as_bytes()).map_err(|e| super::foreign(NAME, e))?;
     // SAFETY: O1, O2: the options take handles that live in the store, and a string that outlives
-    // the call; the options themselves are copied by it.
+    // the call. LevelDB copies the options themselves.
     unsafe {
         let options = leveldb_options_create();
         leveldb_options_set_create_if_missing(options, 1);
@@ -191,8 +191,8 @@ impl LevelDb {
         text.text()
     }
 
-    /// Table bytes that flushes and compactions wrote, to a MiB: the last column of a table with a
-    /// line for each level.
+    /// Table bytes that flushes and compactions wrote, in whole MiB: the last column of a table
+    /// with a line for each level.
     fn table_bytes_written(&self) -> u64 {
         let written = |line: &str| {
             let columns: Vec<f64> =
@@ -205,7 +205,7 @@ impl LevelDb {
 
     fn compact_between(&self, from: &[u8], to: &[u8]) {
         let at = |bytes: &[u8]| if bytes.is_empty() { null() } else { bytes.as_ptr() };
-        // SAFETY: O1, O2; null means without a bound.
+        // SAFETY: O1, O2; null means that there is no bound.
         unsafe { leveldb_compact_range(self.db, at(from), from.len(), at(to), to.len()) }
     }
 
@@ -280,7 +280,7 @@ impl KvStore for LevelDb {
         Ok(())
     }
 
-    /// LevelDB does not say whether it compacts.
+    /// LevelDB does not say whether it is compacting.
     fn wait_idle(&self) -> Result<()> {
         let (mut idle_looks, mut before) = (0, process::cpu_seconds());
         while idle_looks < IDLE_LOOKS {
@@ -319,8 +319,8 @@ impl Drop for Iterator<'_> {
 }
 
 impl Iterator<'_> {
-    /// LevelDB cannot seek to the last key that is not greater. So this seeks the first key that is
-    /// greater or equal, and steps back once unless it is equal.
+    /// LevelDB cannot seek to the last key that is less than or equal to another. So this seeks to
+    /// the first key that is greater or equal, and steps back once unless it is equal.
     fn start(&self, from: Option<&[u8]>, direction: Direction) {
         // SAFETY: O1, O2.
         unsafe {

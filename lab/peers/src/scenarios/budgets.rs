@@ -1,6 +1,7 @@
-//! Peak memory under one small budget: threads, workload, block size and placement of values, so
-//! that each pair of two of these occurs once. The peak before the store opens is that of this
-//! program, which carries the libraries of all peers. Run it under all allocators:
+//! Peak memory under one small budget. The cases vary threads, workload, block size and placement
+//! of values, and each pair of values of two of these factors occurs once. The peak before the
+//! store opens is that of this program, which carries the libraries of all peers. Run it under all
+//! allocators:
 //! `--engines runstone@glibc,runstone@jemalloc,runstone@mimalloc`.
 
 use std::thread;
@@ -29,7 +30,7 @@ const SCAN_LENGTH: u64 = 100;
 pub enum Work {
     Gets,
     Scans,
-    /// Gets and updates, half and half, as YCSB A.
+    /// Gets and updates, half and half, as in YCSB A.
     Updates,
 }
 

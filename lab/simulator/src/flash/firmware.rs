@@ -1,6 +1,6 @@
-//! Blocks of a device that keeps the tree itself: a frontier for each stream of pages, live pages,
-//! greedy collection. The rules are those of `devices/flash/src/kvssd` without wear, bad blocks,
-//! checkpoints and restarts.
+//! Blocks of a device that keeps the tree itself: a frontier for each stream of pages, counts of
+//! live pages, and greedy collection. The rules are those of `devices/flash/src/kvssd` without
+//! wear, bad blocks, checkpoints and restarts.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -163,7 +163,7 @@ impl Firmware {
         garbage.iter().for_each(|page| self.release(self.places[*page as usize]));
     }
 
-    /// A journal page.
+    /// Counts a journal page.
     pub(super) fn commit(&mut self) {
         self.tree_pages += 1;
     }
@@ -232,7 +232,7 @@ impl Firmware {
         (pages + pages / 8).div_ceil(u64::from(self.block_pages)) + partial
     }
 
-    /// Collects until this many blocks can be opened beside those that streams may open. Returns
+    /// Collects until this many blocks can be opened besides those that streams may open. Returns
     /// whether it collected anything.
     pub(super) fn make_room(&mut self, blocks: u64, tree: &Tree) -> Result<bool, FlashError> {
         let mut has_collected = false;

@@ -1,7 +1,7 @@
 //! Log segments: any bytes as a file, or any bytes as records under valid checksums.
 //!
 //! 1. The log is replayed.
-//! 2. For records under valid checksums, a second decoder, written after docs/formats.md, says what
+//! 2. For records under valid checksums, a second decoder, written from docs/formats.md, says what
 //!    must come out: which operations, or that it is damage, or that a suffix is lost.
 //! 3. What came out is written again, and must give the same when it is replayed.
 
@@ -146,7 +146,7 @@ fn second_opinion(records: &[Part<'_>]) -> Said {
     Some((operations, false))
 }
 
-/// First number, unsynced ones before it, count.
+/// The first sequence number, the number of unsynced ones before it, and the count.
 fn head(rest: &mut &[u8]) -> Option<(u64, u64, u64)> {
     let (first_seq, unsynced, count) = (varint(rest)?, varint(rest)?, varint(rest)?);
     let fits = first_seq >= 1 && unsynced < first_seq && first_seq.checked_add(count)? < 1 << 56;

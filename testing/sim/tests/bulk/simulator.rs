@@ -14,16 +14,17 @@ use runstone_simulator::{FRESH_KEYS, KeyOrder, Loads, SimWorkload, Simulator};
 const FLUSHES: u64 = 160;
 const ENTRIES: u64 = 500;
 /// The number of flushes from one load to the next, and the size of a load in flushes. If both are
-/// eight, the model says 22% more for `universal` than the engine writes, because this policy then
-/// compares sums that are nearly equal.
+/// eight, the model predicts 22% more for `universal` than the engine writes, because this policy
+/// then compares sums that are nearly equal.
 const EVERY: u64 = 8;
 const LARGE: u64 = 6;
-/// The smallest share of loads, in thousandths, at which the model loads after this many flushes.
+/// The smallest share of loaded data, in thousandths, with which the model loads after every
+/// [`EVERY`] flushes.
 const SHARE_PERMILLE: u64 = (1000 * LARGE).div_ceil(EVERY + LARGE);
 const VALUE: [u8; 104] = [7; 104];
 
-/// A store under this policy after flushes. After each group of flushes comes a load with this many
-/// entries.
+/// A store with this policy after all flushes and loads. A load comes after every [`EVERY`]
+/// flushes.
 fn loaded(policy: &str) -> Store {
     let mut keyspace = KeyspaceOptions::default().policy(Policy::named(policy));
     keyspace.write_buffer_bytes = 1 << 20;
@@ -53,8 +54,8 @@ fn loaded(policy: &str) -> Store {
     store
 }
 
-/// The bytes that compactions wrote differ by less than a tenth. When this was written they
-/// differed by 1%, and under `universal` by 6%.
+/// The bytes that loads and compactions write differ by less than a tenth between engine and model.
+/// When this was written, those of compactions differed by 1%, and under `universal` by 6%.
 #[test]
 fn the_simulator_agrees_with_the_engine() {
     for name in ["fragmented-leveling", "leveling", "tiering", "universal", "garnering"] {

@@ -1,6 +1,6 @@
-//! A crash at every I/O operation of 200-operation workloads, with and without power loss, over
-//! eight seeds that draw their policies; and at every second operation, over two seeds for each
-//! policy: promises P1-P5, P8 and P10.
+//! Crashes at every I/O operation of workloads of 200 operations, with and without power loss, over
+//! eight seeds that draw their policies. Crashes also at every second operation, over two seeds for
+//! each policy. Checks promises P1-P5, P8 and P10.
 
 use runstone::{Background, Options, ValuePlacement};
 use runstone_policy::registry::POLICIES;
@@ -22,7 +22,7 @@ fn crash_everywhere_in(options: &Options, operations: &[Operation]) {
 
 fn crash_at_each(options: &Options, operations: &[Operation], is_wanted: impl Fn(&u64) -> bool) {
     let (count, hash) = count_operations(options, operations);
-    assert_eq!(count_operations(options, operations), (count, hash), "a seed is a run");
+    assert_eq!(count_operations(options, operations), (count, hash), "a seed fixes the run");
     assert!(count > 100, "the workload touches the disk: {count} operations");
     let mut lost = 0;
     for at in (0..count).filter(is_wanted) {
@@ -104,7 +104,8 @@ fn no_log() {
     }
 }
 
-/// Two halves, so that two cores share them. One crashes at even operations, the other at odd ones.
+/// Called with two seeds, so that two cores share the work. An even seed crashes at even
+/// operations, an odd seed at odd ones.
 fn every_policy(seed: u64) {
     for policy in POLICIES {
         let options = options_for(policy.name(), seed, Background::Manual);

@@ -161,8 +161,8 @@ fn values_beside_a_fork(path: &str) {
     assert_eq!(hung, None, "a child hangs, or has other bytes");
 }
 
-/// What a fork asks without an error to tell. Once, it waited for a lock of the cache, of the
-/// catalog or of a follower that a thread of the other process held.
+/// Calls in a fork, some of which have no error to return. Once, such a call waited for a lock of
+/// the cache, of the catalog or of a follower that a thread of the other process held.
 fn questions_beside_a_fork(path: &str) {
     let resources = Resources::builder().memory_budget(8 << 20).build().expect("resources");
     let options = options(ValuePlacement::Vlog, Background::Threads(1));
@@ -237,7 +237,7 @@ fn ask_in_a_fork(
 }
 
 /// A fork has the leases of its parent's readers. Once, a fork that read on told the writer that
-/// its parent needs no more what the fork had passed.
+/// its parent no longer needed what the fork had passed.
 fn readers_beside_a_fork(path: &str) {
     let store = Store::open(path, manual()).expect("open");
     let mut changes = store.changes(ChangesFrom::Now).expect("reads");
@@ -267,7 +267,7 @@ fn readers_beside_a_fork(path: &str) {
     store.close().expect("closes");
 }
 
-/// A fork that archives on would cut the file of its parent to the length at the fork.
+/// A fork that went on archiving would truncate the file of its parent to the length at the fork.
 fn archiver_beside_a_fork(path: &str) {
     let store = Store::open(path, manual()).expect("open");
     let directory = format!("{path}-backups");
@@ -292,7 +292,7 @@ fn archiver_beside_a_fork(path: &str) {
     archiver.advance(Duration::ZERO).expect("archives");
     let before = files(directory.as_ref());
     parent_goes_on.write_all(&[1]).expect("writes");
-    assert_eq!(status_of(child), Some(0), "a fork archives on");
+    assert_eq!(status_of(child), Some(0), "a fork goes on archiving");
     assert!(files(directory.as_ref()) == before, "a fork changed the archive");
     put(&store, 3).expect("put");
     archiver.advance(Duration::ZERO).expect("archives");

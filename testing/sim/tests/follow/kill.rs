@@ -256,7 +256,7 @@ fn followers_see_only_moments_whoever_is_killed() {
     }
 }
 
-/// A killed mirror shows a moment of the other store, and in the end it is equal.
+/// A killed mirror shows a moment of the store that it mirrors, and in the end the two are equal.
 #[test]
 fn a_mirror_is_equal_after_kills_of_either() {
     if std::env::var(CHILD).is_ok() {

@@ -183,7 +183,8 @@ fn every_placement_and_device_is_as_the_document_says() {
     assert!(met.tags.is_superset(&expected), "{:?}", met.tags);
 }
 
-/// A store with updated and other keys, whose values are collected a dozen times.
+/// A store with keys that are updated and keys that are written once. Its values are collected a
+/// dozen times.
 fn collected(of: KeyspaceOptions) -> (Files, State) {
     let storage = MemoryStorage::new();
     let store = Store::open_on(Arc::new(storage.clone()), options(Some(of))).expect("fresh");

@@ -214,7 +214,7 @@ impl Crossed {
 /// Whether a reader is told that it cannot go on with this store.
 fn is_other(error: &Error) -> bool {
     matches!(error, Error::HistoryForked { .. } | Error::HistoryGone { .. })
-        || error.to_string().contains("behind the end of the log")
+        || error.to_string().contains("past the end of the log")
 }
 
 fn read_all(mut changes: Changes, known: &mut Content) -> Position {

@@ -117,7 +117,7 @@ fn a_position_of_a_forgotten_history_is_told_as_such() {
         .parse()
         .expect("a position");
     let (what, hint) = after(&disk, far);
-    let end = format!("lies behind the end of the log, number {}", position.seq());
+    let end = format!("lies past the end of the log, number {}", position.seq());
     assert!(what.contains(&end), "{what}");
     assert!(hint.contains("begin anew"), "{hint}");
     // Inside of a batch whose log was flushed, and is kept.

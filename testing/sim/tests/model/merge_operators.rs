@@ -29,7 +29,7 @@ fn get(store: &Store, key: &str) -> Option<String> {
     value.map(|value| String::from_utf8(value.to_vec()).expect("text"))
 }
 
-/// Appends, and fails while it is set to fail.
+/// Appends. While a flag is set, it fails or panics instead.
 #[derive(Debug, Default)]
 struct Fickle {
     fails: AtomicBool,
@@ -205,8 +205,8 @@ fn operands_on_separated_values() {
 }
 
 /// A cursor whose view is from before a compaction continues through the operands that the
-/// compaction folded. For a collection, the record of the result hides the base. Once, the cursor
-/// reported the missing base as damage.
+/// compaction folded. A collection frees their base, because the record of the result replaces it.
+/// Once, the cursor reported the missing base as damage.
 #[test]
 fn a_cursor_outlives_the_folding_of_its_operands() {
     let options = options("append(,)", |keyspace| {
@@ -223,7 +223,7 @@ fn a_cursor_outlives_the_folding_of_its_operands() {
     store.flush().expect("flushes");
     (0..100).try_for_each(|number| keyspace.merge(key(number), "operand")).expect("merges");
     store.close().expect("closes");
-    // What a flush wrote is not in the cache of another open.
+    // After a reopen, the cache does not hold what the flush wrote.
     let store = open(&storage, &options).expect("reopens");
     let keyspace = store.default_keyspace();
     let mut pairs = keyspace.iter().expect("opens");
@@ -239,8 +239,8 @@ fn a_cursor_outlives_the_folding_of_its_operands() {
     }
 }
 
-/// A small log is logged again at open, and a crash before the new manifest replays both. Operands
-/// would count twice (as pointers did, see `regressions`).
+/// A small log is logged again at open. After a crash before the new manifest, recovery finds both
+/// logs. Operands must not count twice (as pointers did, see `regressions`).
 #[test]
 fn no_operand_counts_twice() {
     let options = options("append()", |_| ());

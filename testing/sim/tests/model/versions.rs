@@ -15,7 +15,7 @@ fn key(number: u64) -> Vec<u8> {
     format!("k{number}").into_bytes()
 }
 
-/// Writes `VERSIONS` versions of each key, a quarter of them into each of four memtables.
+/// Writes `VERSIONS` versions of each key, with a flush at the start of each quarter of them.
 fn write(store: &Store, stem: &str) {
     let hot = store.default_keyspace();
     for version in 0..VERSIONS {
@@ -49,7 +49,7 @@ fn expected(value: &str) -> Entries {
     (0..KEYS).map(|number| (key(number), value.as_bytes().to_vec())).collect()
 }
 
-/// The versions that a snapshot in the middle of all others holds, and the current ones.
+/// Walks over the newest versions, and over those of a snapshot between the old and the new ones.
 fn check(is_upward: bool) {
     let options = Options::default().background(Background::Manual);
     let store = Store::open_on(Arc::new(MemoryStorage::new()), options).expect("opens");

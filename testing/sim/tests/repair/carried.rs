@@ -76,9 +76,9 @@ fn check(left: &Left, placement: &str, seed: u64, place: &str) -> bool {
     report.carried_tables == report.tables && report.tables > 0
 }
 
-/// A store that has lost only `CURRENT` is the same store again: nothing is in doubt, and more
-/// writes, compactions, collections and opens leave it right. With each policy and placement, the
-/// tables of some such store are carried over.
+/// A store that has lost only `CURRENT` is the same store after a repair: nothing is in doubt, and
+/// more writes, compactions, collections and opens leave it right. With each policy and placement,
+/// the tables of some such store are carried over.
 #[test]
 fn a_store_without_current_goes_on_with_its_tables() {
     for policy in POLICIES {
@@ -156,7 +156,8 @@ fn repair_beside(from: &SimStorage) -> Result<(RepairReport, Arc<dyn Storage>), 
     Ok((report, made.expect("it was asked for")))
 }
 
-/// One flipped bit in a table of many: only that table is written again, and the others are links.
+/// One flipped bit in one of many tables: only that table is written again, and the others are
+/// links.
 #[test]
 fn a_flipped_bit_costs_the_bytes_of_its_table() {
     let storage = SimStorage::new(1);
@@ -213,7 +214,7 @@ fn a_repair_opens_few_files_at_a_time() {
     }
 }
 
-/// The new store may use up what it shares with the damaged one.
+/// The new store may drop all files that it shares with the damaged one.
 #[test]
 fn the_damaged_store_keeps_its_files_whatever_the_new_one_does() {
     let storage = SimStorage::new(1);
@@ -234,8 +235,8 @@ fn the_damaged_store_keeps_its_files_whatever_the_new_one_does() {
     assert_eq!(files(&storage), before);
 }
 
-/// Wherever a repair is cut short, by a power loss or an error, what it leaves is not a store, or
-/// it is the whole one. Another repair of the damaged store gives all of it.
+/// Wherever a repair is cut short, by a power loss or an error, it leaves either no store or a
+/// whole one. Another repair of the damaged store then gives all of it.
 #[test]
 fn a_repair_that_is_cut_short_leaves_no_store() {
     let storage = SimStorage::new(1);
@@ -293,9 +294,9 @@ fn a_repair_that_forgets_deletes_is_found() {
     assert!((1..40).any(finds));
 }
 
-/// A read that fails once costs no table. Guards against a bug: a table that could not be opened
-/// was called lost although it was carried over a moment later, and its numbers and range deletes
-/// were left out of account.
+/// A read that fails once costs no table. Once, a table that could not be opened was called lost
+/// although it was carried over a moment later. Its numbers and its range deletes were left out of
+/// account.
 #[test]
 fn one_failed_read_loses_no_table() {
     for seed in 0..3 {

@@ -91,13 +91,13 @@ fn without_current_nothing_is_lost() {
     storage.remove("CURRENT").expect("removes");
     let (report, store) = repaired(&storage, RepairOptions::default()).expect("repairs");
     assert_eq!((report.basis, &report.doubts[..]), (RepairBasis::Manifest, &[][..]));
-    // Of 500 keys, the tables hold older versions too.
+    // The tables hold older versions of the 500 keys too.
     assert_eq!((report.entries, report.carried_tables), (4 * 500 + 1, report.tables));
     assert_eq!(value(&store, "key0007").as_deref(), Some("3-7"));
     assert_eq!(value(&store, "logged").as_deref(), Some("newest"));
 }
 
-/// Tables say which keyspace they belong to; its name and options are lost.
+/// Each table says which keyspace it belongs to. The keyspace's name and options are lost.
 #[test]
 fn without_a_manifest_keyspaces_stay_apart() {
     let storage = SimStorage::new(1);
@@ -154,7 +154,7 @@ fn a_lost_table_with_a_range_delete_puts_all_behind_it_in_doubt() {
     assert_eq!(report.doubts_of("default", b"key0099").count(), 0);
 }
 
-/// The writes after a gap are used, and those that a recovery kept aside come back on request.
+/// The writes after a gap are used. Those that a recovery set aside come back on request.
 #[test]
 fn a_log_kept_aside_comes_back_on_request() {
     let storage = SimStorage::new(1);
@@ -172,7 +172,7 @@ fn a_log_kept_aside_comes_back_on_request() {
     let (newer, last) = (&lost[lost.len() - 1], &lost[lost.len() - 2]);
     store.put(newer, "after").expect("puts");
     store.close().expect("closes");
-    assert!(!names(&left, ".wal").is_empty(), "it is kept aside");
+    assert!(!names(&left, ".wal").is_empty(), "it is set aside");
     let healthy = repaired(&left, RepairOptions::default()).expect("is healthy");
     assert!(healthy.0.is_healthy);
     let wanted = RepairOptions::default().lost_log(true);
@@ -185,7 +185,7 @@ fn a_log_kept_aside_comes_back_on_request() {
     assert_eq!(report.doubts_of("default", b"key0000").count(), 0);
 }
 
-/// Without a layout, values are found by the key and number in their records.
+/// Without a layout, values are found by the key and the sequence number in their records.
 #[test]
 fn without_a_manifest_separated_values_are_found() {
     for placement in [ValuePlacement::Vlog, ValuePlacement::HashGrouped] {

@@ -97,11 +97,11 @@ fn an_operand_that_is_refused_changes_nothing() {
     let counters = counters(&store);
     counters.put("text", "not a number").expect("puts");
     let mut transaction = store.begin(TransactionOptions::default()).expect("begins");
-    let refused = transaction.merge(&counters, "k", "x").expect_err("one byte is no operand");
+    let refused = transaction.merge(&counters, "k", "x").expect_err("not an operand");
     assert!(matches!(refused, Error::InvalidArgument { .. }), "{refused}");
     let none = transaction.merge(store.default_keyspace(), "k", one()).expect_err("no operator");
     assert!(none.hint().contains("merge_operator"), "{none}");
-    let failed = transaction.merge(&counters, "text", one()).expect_err("the base is no number");
+    let failed = transaction.merge(&counters, "text", one()).expect_err("not a number");
     assert!(matches!(failed, Error::MergeFailed { .. }), "{failed}");
     transaction.merge(&counters, "k", one()).expect("it goes on");
     transaction.commit(WriteOptions::default()).expect("commits");

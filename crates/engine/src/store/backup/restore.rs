@@ -18,8 +18,8 @@ use crate::values::file::{header, values_name};
 use crate::wal::segments::segment_name;
 
 impl Backups {
-    /// Makes a store from a backup in a directory that is new or empty, and checks everything on
-    /// the way. The directory becomes a store only when the restore is complete.
+    /// Makes a store in a new or empty directory from a backup, and checks everything on the way.
+    /// The directory becomes a store only when the restore is complete.
     ///
     /// # Errors
     /// [`Error::Corruption`] if a file of the backup is damaged; if the directory is not empty;
@@ -104,7 +104,7 @@ impl Backups {
         Ok(damage)
     }
 
-    /// Damage of a backup that a prune in another process removed meanwhile is none.
+    /// Damage does not count if a prune in another process has removed the backup meanwhile.
     pub(super) fn check_there(&self, number: u64, damage: &[Damage]) -> Result<()> {
         match damage.is_empty() || !self.is_pruned(number) {
             true => Ok(()),

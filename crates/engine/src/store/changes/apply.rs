@@ -91,7 +91,7 @@ impl Applier {
     }
 
     /// Applies a change. `mark` may add to the last batch of the change. It is also called once for
-    /// a change without a batch. A batch of 256 MiB is not kept beside its translation.
+    /// a change without a batch. A batch may have 256 MiB, so it is freed once it is translated.
     pub(crate) fn apply(
         &mut self,
         change: Change,
@@ -142,9 +142,9 @@ impl Applier {
         }
         let options = KeyspaceOptions::from_toml(&noted.options)?;
         let keyspace = match self.store.open_keyspace(&noted.name, Some(options)) {
-            // Notes at the number after which the changes go on come again. They may have older
-            // options than the keyspace has, and not all options can be taken back. The later
-            // options come again, too.
+            // Notes at the sequence number after which the changes continue come again. They may
+            // have older options than the keyspace has, and not all options can be taken back. The
+            // later options come again, too.
             Err(refused @ Error::InvalidArgument { .. }) if is_known => {
                 tracing::warn!(keyspace = noted.name, %refused, "options are passed over");
                 return Ok(());
@@ -188,7 +188,7 @@ impl Applier {
             }
             let keyspace = self.keyspaces.get(&operation.keyspace).ok_or_else(|| {
                 let what = format!("the log writes to keyspace {}", operation.keyspace);
-                Error::invalid(what + ", and does not say which it is", "begin with a new copy")
+                Error::invalid(what + ", but does not name that keyspace", "begin with a new copy")
             })?;
             if let Some(keyspace) = keyspace {
                 own.push_same(&Operation { keyspace: keyspace.id(), ..operation });

@@ -30,7 +30,8 @@ use crate::wal::tail::{Flow, LogRecord, LogTail, Says};
 
 /// About how many bytes of changes are read ahead.
 const AHEAD_BYTES: usize = 1 << 20;
-/// How often one read looks at the manifest, without reading more of the log, until the two agree.
+/// How many times one read looks at the manifest, without reading more of the log, until the two
+/// agree.
 const MOST_ROUNDS: usize = 16;
 
 /// Reads the committed changes, in order.
@@ -42,12 +43,12 @@ pub(super) struct HistoryReader {
     own: Arc<dyn Storage>,
     process: Process,
     lease: Option<Arc<Lease>>,
-    /// The place of the lease: it keeps everything that edits after this place freed.
+    /// The place of the lease: it keeps everything that was freed by edits after this place.
     part: Option<LeasePart>,
     kept: EditPlace,
     /// A load whose end is sought, and how far the log was read for it.
     sought: Option<(SeqNo, LogTail)>,
-    /// The manifest need not have shown the tables of loads up to this sequence number.
+    /// The manifest may not have shown the tables of loads up to this sequence number.
     watched_from: SeqNo,
     manifest: ManifestTail,
     log: LogTail,
@@ -85,7 +86,7 @@ struct Ahead {
 /// What the reader needs before the next record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asked {
-    /// Nothing: there is none, or enough was read.
+    /// Nothing: there is no next record, or enough was read.
     Nothing,
     /// More of the manifest.
     Manifest,
@@ -162,7 +163,7 @@ impl HistoryReader {
         self.read_manifest()
     }
 
-    /// Stays at the beginning of the remaining log.
+    /// Goes to the beginning of the remaining log.
     fn begin_oldest(&mut self) -> Result<()> {
         let start = log_start(&self.manifest.state);
         let oldest = LogTail::oldest(&self.storage, start)?;
@@ -310,7 +311,7 @@ impl HistoryReader {
             self.check_whole()?;
             if let Err(error) = self.fill() {
                 // The changes read so far may be neither durable nor of this history, and the log
-                // stands after them. So nothing more is returned: the caller begins again at its
+                // reader is past them. So nothing more is returned: the caller begins again at its
                 // position.
                 self.read.changes.clear();
                 self.has_failed = true;
@@ -353,7 +354,7 @@ impl HistoryReader {
                     if is_full || (asked == Asked::Nothing && !is_missing) {
                         break;
                     }
-                    // A busy writer may log one edit after the other.
+                    // A busy writer may log one edit after another.
                     rounds = if self.log.place() == place { rounds + 1 } else { 0 };
                     if rounds == MOST_ROUNDS {
                         return Err(self.gone(Gone::Log));
@@ -420,7 +421,7 @@ impl HistoryReader {
                 || matches!(record.note()?, Some(Note::Opened { .. } | Note::Repeats(_)));
             Ok(if has_ended { Flow::Hold } else { Flow::Next })
         })?;
-        // A load may take long, and callers ask often.
+        // A load may take a long time, and callers ask often.
         self.sought = (!has_ended).then_some((load, ahead));
         Ok(has_ended)
     }
@@ -498,19 +499,19 @@ fn no_position(position: Position, end: SeqNo) -> Error {
         let what = format!("position {position} lies inside a batch that ends at number {end}");
         return Error::invalid(what, "begin at a position that a reader returned");
     }
-    let what = format!("position {position} lies behind the end of the log, number {end}");
+    let what = format!("position {position} lies past the end of the log, number {end}");
     let hint = "check the position; if a reader returned it, the store is an older copy, which \
                 lacks what came after: begin anew from its state";
     Error::invalid(what, hint)
 }
 
-/// Refuses a store without a log, because its writes are nowhere in order.
+/// Refuses a store without a log, because nothing holds its writes in order.
 fn check_log(manifest: &ManifestTail) -> Result<()> {
     if !manifest.state.has_no_log {
         return Ok(());
     }
     let what = format!("{} has no log, so nobody can read its changes", manifest.location());
-    Err(Error::invalid(what, "open it with another wal_mode than \"off\", or make backups"))
+    Err(Error::invalid(what, "open it with a wal_mode other than \"off\", or make backups"))
 }
 
 fn log_start(state: &StoreState) -> LogStart {

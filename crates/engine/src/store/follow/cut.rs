@@ -1,4 +1,4 @@
-//! The files that a copy of a store needs, as of one moment. They are taken beside the process that
+//! The files that a copy of a store needs, as of one moment. They are found while another process
 //! writes to them, without a flush and without a lock for which a writer could wait.
 //!
 //! The manifest is read after the log, so it names all values to which the log points. It may be
@@ -76,7 +76,7 @@ fn open_both(path: &Path) -> Result<[PosixStorage; 2]> {
 }
 
 impl Cut {
-    /// The present moment of a store. O(log).
+    /// The present moment of a store. O(bytes of the log).
     pub(crate) fn take(storage: Arc<dyn Storage>, leases: &Arc<dyn Storage>) -> Result<Cut> {
         let options = Options::default().read_only(true).memory_budget_bytes(BUDGET_BYTES);
         let (both, parts) = ((Arc::clone(&storage), leases), Parts::of(&options));
@@ -85,7 +85,7 @@ impl Cut {
         following.into_cut(storage)
     }
 
-    /// Returns the bytes copied from the files. They count only if the files stayed until then.
+    /// Returns the outcome of a copy from the files. It counts only if the files stayed to its end.
     pub(crate) fn judge<T>(&self, copied: Result<T>) -> Result<T> {
         match &self.lease {
             Some(lease) => lease.judge(copied),
@@ -98,7 +98,7 @@ impl Cut {
         noted(&self.state)
     }
 
-    /// The name of every table, and its bytes.
+    /// The number of every table, and its bytes.
     pub(crate) fn tables(&self) -> impl Iterator<Item = (u64, u64)> {
         let shapes = self.state.keyspaces.values().map(|keyspace| &keyspace.shape);
         shapes.flat_map(|shape| shape.tables()).map(|(_, table)| (table.id, table.bytes))
@@ -227,8 +227,8 @@ pub(crate) fn write_manifest(
     last_seq: SeqNo,
 ) -> Result<()> {
     state.history.fork_copy(last_seq);
-    // The log may say how much of which manifest was durable. The new manifest comes after all of
-    // these manifests.
+    // The log may name manifests, and say how much of each was durable. The new manifest comes
+    // after all of them.
     let number = state.next_file;
     state.next_file += 1;
     let id = mix64(state.uid ^ number.rotate_left(32));

@@ -53,7 +53,7 @@ use crate::wal::segments::Wal;
 use crate::wal::tail::{Flow, LogTail, Says};
 use recent::Recent;
 
-/// How often a refresh reads manifest and log until they agree.
+/// How many times a refresh reads manifest and log until they agree.
 const MOST_ROUNDS: usize = 16;
 
 /// Reads a store beside the process that writes to it, or without such a process.
@@ -77,7 +77,7 @@ const MOST_ROUNDS: usize = 16;
 /// ```
 #[derive(Debug)]
 pub struct Follower {
-    /// Nobody shares it; it is counted so that a fork can leave it to its parent.
+    /// It is not shared. It is reference-counted so that a fork can leave it to its parent.
     following: Arc<Mutex<rank::Following, Following>>,
     view: ArcSwap<Store>,
 }
@@ -124,8 +124,8 @@ struct Following {
 }
 
 impl Store {
-    /// Reads the store in a directory, whether or not another process writes to it. Only those of
-    /// the `options` that concern reading count.
+    /// Reads the store in a directory, whether or not another process writes to it. Of the
+    /// `options`, only those that concern reading apply.
     ///
     /// A store on a read-only file system is followed without a lease: see [`Follower::has_lease`].
     ///
@@ -199,9 +199,9 @@ impl Follower {
     /// Looks for new writes. Returns whether there is a newer view. O(what was written since).
     ///
     /// # Errors
-    /// [`Error::LeaseRevoked`] if the writer could not wait any longer. If another copy of the
-    /// store was put in its place: [`Error::LeaseRevoked`] or [`Error::HistoryGone`].
-    /// [`Error::Corruption`]; or a storage error. The view stays as it was.
+    /// [`Error::LeaseRevoked`] if the writer could not wait any longer. [`Error::LeaseRevoked`] or
+    /// [`Error::HistoryGone`] if another copy of the store was put in its place. Also
+    /// [`Error::Corruption`], or a storage error. The view stays as it was.
     pub fn refresh(&self) -> Result<bool> {
         let mut following = self.lock()?;
         let Some(view) = following.refresh()? else { return Ok(false) };
@@ -213,7 +213,7 @@ impl Follower {
     /// writer does not flush, and waits for nothing.
     ///
     /// # Errors
-    /// If the directory is not empty; or those of [`Follower::refresh`].
+    /// If the directory is not empty. Also those of [`Follower::refresh`].
     pub fn checkpoint(&self, path: impl AsRef<Path>) -> Result<()> {
         let (storage, leases) = self.lock()?.storages.clone();
         let cut = cut::Cut::take(storage, &leases)?;
@@ -222,13 +222,14 @@ impl Follower {
         copy.end(cut.write_store(&target))
     }
 
-    /// How old the view may be: the time since the last refresh that succeeded began. Everything
-    /// that was committed before then is in the view. [`Duration::MAX`] in a fork of the process.
+    /// How old the view may be: the time since the beginning of the last refresh that succeeded.
+    /// Everything that was committed before that beginning is in the view. [`Duration::MAX`] in a
+    /// fork of the process.
     pub fn age(&self) -> Duration {
         self.lock().map_or(Duration::MAX, |following| following.as_of.elapsed())
     }
 
-    /// The place of the store.
+    /// The storage of the store.
     pub(super) fn storage(&self) -> Result<Arc<dyn Storage>> {
         Ok(Arc::clone(&self.lock()?.storages.0))
     }
@@ -392,8 +393,8 @@ impl Following {
     }
 
     /// Reads more of the manifest. The log begins again at its floor if some of it was flushed
-    /// unseen, or if another history has begun. Returns whether one has: then nobody knows how much
-    /// of its log was there when the refresh began.
+    /// unseen, or if another history has begun. Returns whether another history has begun: then
+    /// nobody knows how much of its log was there when the refresh began.
     fn read_manifest(&mut self) -> Result<bool> {
         let history = self.manifest.state.history.id;
         match self.manifest.advance()? {
@@ -406,7 +407,7 @@ impl Following {
                 self.tables = Arc::new(TableContext { lease: self.lease.clone(), ..tables });
                 if self.is_other_history(history) {
                     self.needed_seq = 0;
-                    // The other one may give ids of keyspaces and tables again.
+                    // The other history may give ids of keyspaces and tables again.
                     self.keyspaces = Keyspaces::default();
                 }
                 self.flushed = Flushed::default();
@@ -416,8 +417,8 @@ impl Following {
                 self.has_dropped = true;
             }
         }
-        // The last records that were read from the log may belong to the end of the history before,
-        // or to a record that the next writer logged before the manifest was read: no number tells
+        // The last records that were read from the log may belong to the end of the history before.
+        // Or the next writer may have logged them before the manifest was read. No number tells
         // which.
         let is_other = self.is_other_history(history);
         if is_other || self.manifest.state.log_start_seq > self.log.last_seq() + 1 {
@@ -430,7 +431,7 @@ impl Following {
         self.manifest.state.history.id != id
     }
 
-    /// Begins with the log at its floor. Everything before the floor is in tables.
+    /// Begins the log again at its floor. Everything before the floor is in tables.
     fn begin_log(&mut self) {
         self.recent.clear();
         self.written.extend(self.keyspaces.keys());
@@ -507,7 +508,7 @@ impl Following {
                             // The keyspace was dropped.
                             None if operation.keyspace < state.next_keyspace => {}
                             None if operation.keyspace == NO_KEYSPACE => {}
-                            // The record that should say so had no room in the log.
+                            // The record that should name the keyspace had no room in the log.
                             None => asked = Round::Log,
                         }
                         Ok(())
@@ -523,7 +524,7 @@ impl Following {
         }
     }
 
-    /// Whether a load has ended that the manifest does not show.
+    /// Finds out whether a load that the manifest does not show has ended.
     fn look_for_end(&mut self, load: SeqNo) -> Result<Round> {
         let mut end = None;
         let Some(mut ahead) = self.log.look_ahead()? else { return Ok(Round::Done) };

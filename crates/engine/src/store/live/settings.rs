@@ -26,8 +26,8 @@ struct Setting {
     name: &'static str,
     doc: &'static str,
     get: fn(&Open<'_>) -> String,
-    /// Returns what is wrong with a value. Otherwise the value is set, unless the second argument
-    /// is false.
+    /// Returns what is wrong with a value. Otherwise the value is set, unless the third argument is
+    /// false.
     set: fn(&Open<'_>, &str, bool) -> Result<()>,
 }
 
@@ -77,7 +77,7 @@ const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "background_threads",
-        doc: "threads for flushes and compactions; a job that runs goes on to its end",
+        doc: "threads for flushes and compactions; a running job continues to its end",
         get: |open| match &open.parts.workers {
             Some(workers) => workers.count().to_string(),
             None => "none".to_string(),
@@ -86,7 +86,7 @@ const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "background_io_bytes_per_second",
-        doc: "what flushes, compactions and collections write in a second, or unlimited",
+        doc: "bytes per second that flushes, compactions and collections write, or unlimited",
         get: |open| match open.parts.common.io_rate.get() {
             Some(rate) => rate.to_string(),
             None => UNLIMITED.to_string(),
@@ -95,7 +95,7 @@ const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "target_p99",
-        doc: "the latency of 99 of 100 gets and writes for which background I/O slows down, or off",
+        doc: "p99 latency of gets and writes above which background I/O slows down, or off",
         get: |open| match open.parts.common.io_rate.target.get() {
             Some(p99) => format!("{}us", p99.as_micros()),
             None => OFF.to_string(),
@@ -113,7 +113,7 @@ const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "scrub",
-        doc: "the bytes a second of a check of all files, which begins now, or off",
+        doc: "bytes per second for a check of all files, which begins now, or off",
         get: |open| match open.engine.scrubbing.rate() {
             Some(rate) => rate.to_string(),
             None => OFF.to_string(),
@@ -134,8 +134,8 @@ impl Store {
     /// Changes a setting of the open store: the bounds that [`crate::Options`] and
     /// [`crate::Resources`] set at the beginning, and whether compactions run. The change acts at
     /// once, and lasts until the store is closed. If stores share resources, the change acts on all
-    /// of them, except for `compactions`. [`Store::live_settings`] lists them. Options of a
-    /// keyspace are changed by [`Store::open_keyspace`].
+    /// of them, except for `compactions` and `scrub`. [`Store::live_settings`] lists the settings.
+    /// Options of a keyspace are changed by [`Store::open_keyspace`].
     ///
     /// ```
     /// # fn main() -> runstone::Result<()> {
@@ -154,7 +154,7 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// If there is no such setting, or the value is not allowed; then nothing changed.
+    /// If there is no such setting, or the value is not allowed. Then nothing is changed.
     pub fn set_live(&self, name: &str, value: &str) -> Result<LiveChange> {
         self.open_now(|open| open.change(name, value))
     }
@@ -202,7 +202,7 @@ fn find(name: &str) -> Result<&'static Setting> {
         let near = suggest(&nearest(name, &known));
         Error::invalid(
             format!("no setting of an open store is named {name:?}{near}"),
-            format!("there are {}", known.join(", ")),
+            format!("the settings are {}", known.join(", ")),
         )
     })
 }
@@ -242,7 +242,7 @@ fn set_budget(open: &Open<'_>, value: &str, acts: bool) -> Result<()> {
 fn set_threads(open: &Open<'_>, value: &str, acts: bool) -> Result<()> {
     let name = "background_threads";
     let count: u64 = value.parse().map_err(|_| {
-        Error::invalid(format!("{name}: {value:?} is no number"), "write a number, such as 4")
+        Error::invalid(format!("{name}: {value:?} is not a number"), "write a number, such as 4")
     })?;
     within(name, count, 1, MAX_THREADS)?;
     let workers = open.parts.workers.as_ref().filter(|_| !open.engine.env.is_manual());
@@ -281,7 +281,7 @@ fn set_target(open: &Open<'_>, value: &str, acts: bool) -> Result<()> {
         _ => Some(latency(name, value)?),
     };
     if p99.is_some() && open.engine.env.is_manual() {
-        let what = "the jobs of this store are run by hand, so nothing follows its latency";
+        let what = "the jobs of this store are run by hand, so nothing measures its latency";
         return Err(Error::invalid(what, "open it with threads"));
     }
     if acts {
@@ -304,7 +304,7 @@ fn latency(name: &str, value: &str) -> Result<Duration> {
         (LEAST_TARGET_US..=MOST_TARGET_US).contains(&micros).then_some(micros)
     });
     parsed.map(Duration::from_micros).ok_or_else(|| {
-        let what = format!("{name}: {value:?} is no latency from 10us to 60s");
+        let what = format!("{name}: {value:?} is not a latency from 10us to 60s");
         Error::invalid(what, "write a number with us, ms or s, such as 5ms, or off")
     })
 }

@@ -1,7 +1,7 @@
-//! Finds the values that tables and log point to.
+//! Finds the values that tables and the log point to.
 //!
 //! With a layout from a manifest, a pointer leads to its record as in an open store. Every record
-//! is checked: by its checksum, and because it holds the key and the number of its version.
+//! is checked: by its checksum, and by the key and the sequence number that it holds.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -109,7 +109,7 @@ impl FoundValues {
         file.is_some_and(|file| file.holds(&pointer).unwrap_or(false))
     }
 
-    /// The value of a write that has been in its file since before it was logged.
+    /// The value of a write, if the value was in its file before the write was logged.
     pub(super) fn read_early(&self, key: &[u8], entry: &[u8], place: &[u8]) -> Option<Vec<u8>> {
         let pointer = Pointer::of_entry(entry).ok()?;
         let place = EarlyPlace::decode(place).ok()?;

@@ -52,7 +52,7 @@ pub(crate) fn spare_blocks(catalog: &Catalog) -> u32 {
 
 /// How many pages of tables and metadata leave room to work: for open blocks, one part of a
 /// compaction, two checkpoints and the journal between them, and at least the over-provisioning. A
-/// block with a single dead page is never collected, so of each block only all pages but one count.
+/// block with a single dead page is never collected, so one page of each block does not count.
 pub(crate) fn limit_pages(catalog: &Catalog) -> u64 {
     let block_pages = u64::from(catalog.space.block_pages());
     let usable = u64::from(catalog.space.usable_count());
@@ -88,7 +88,8 @@ pub(crate) fn full(catalog: &Catalog) -> Error {
     Error::Full { live_pages: needed_pages(catalog), limit_pages: limit_pages(catalog) }
 }
 
-/// A segment takes no space that its table has not reserved.
+/// Whether space is short. It never is in the append form, in which a segment takes no space that
+/// its table has not reserved.
 pub(crate) fn is_short_of_space(catalog: &Catalog) -> bool {
     catalog.options.form != Form::Append
         && live_pages(catalog) * 100 > limit_pages(catalog) * SHORT_PERCENT

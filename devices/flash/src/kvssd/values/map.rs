@@ -1,5 +1,5 @@
-//! Where separated values are, and which of them are needed. This is in RAM; the pages that commits
-//! name, and the pointers in the tree, are the truth.
+//! Where separated values are, and which of them are needed. This is in RAM. The source of truth is
+//! the pages that commits name, and the pointers in the tree.
 //!
 //! The address of a value is its key and its sequence number. The key gives the group. In a group
 //! each sequence number has a home: the page with the largest start at or before it. A value that
@@ -23,7 +23,7 @@ pub(crate) struct ValuePage {
     pub(crate) group: u8,
     pub(crate) page_count: u32,
     starts: Vec<u64>,
-    /// Sequence numbers of the needed values, ascending. They mean nothing until they are counted.
+    /// Sequence numbers of the needed values, ascending. Meaningless until `is_counted` is true.
     needed: Vec<u64>,
     needed_bytes: u64,
 }
@@ -59,7 +59,7 @@ pub(crate) struct ValueMap {
     needed: Needed,
 }
 
-/// Values that are needed, measured by what they take once they are packed again.
+/// Values that are needed, measured by the space that they take once they are packed again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Needed {
     small_count: u64,
@@ -253,7 +253,8 @@ impl ValueMap {
         self.pages.get(&page).map_or((0, 0), |page| (page.needed.len(), page.needed_bytes))
     }
 
-    /// The group with the most pages written since it was last read, if these are a quarter of it.
+    /// The group with the most pages written since it was last read, if these are at least a
+    /// quarter of its pages.
     pub(crate) fn unread_group(&self) -> Option<u8> {
         let unread = |at: &usize| self.groups[*at].unread_pages;
         let most = (0..self.groups.len()).max_by_key(unread)?;

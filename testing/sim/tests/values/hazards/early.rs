@@ -42,7 +42,7 @@ fn a_value_is_written_once() {
     assert!(store.verify().expect("verifies").is_clean());
 }
 
-/// A collection looks for the pointers of a batch that has none yet.
+/// A collection looks for the pointers of a batch that has not written them yet.
 #[test]
 fn a_collection_waits_for_batches_under_way() {
     holds_and_finds(Bug::EarlyValuesCollectedUnderWay, || {
@@ -90,7 +90,7 @@ fn emptied_segments_stay_until_the_log_goes() {
     });
 }
 
-/// The options retire the file while a batch with a value in it is under way.
+/// A change of options retires the file while a batch with a value in it is under way.
 #[test]
 fn a_retired_file_stays_for_a_batch_under_way() {
     let store = open_with(&Arc::default(), early_options());
@@ -134,8 +134,8 @@ fn values_of_refused_batches_are_garbage() {
     (0..30).for_each(|k| check(&store, k, 2));
 }
 
-/// A power loss takes values of refused batches, between values that stay. The gap would be a
-/// damaged record for collections.
+/// A power loss takes values of refused batches, between values that stay. Collections would take
+/// the gap for a damaged record.
 #[test]
 fn gaps_between_found_values_are_no_damage() {
     for seed in 0..40 {
@@ -193,7 +193,7 @@ fn one_early_value_holds_no_collection_up() {
     assert!(with <= without + 4, "{with} slots with one early value, {without} without");
 }
 
-/// Refused batches bring no flush. Once, nothing reported the space of their values as free.
+/// Refused batches cause no flush. Once, nothing reported the space of their values as free.
 #[test]
 fn refused_batches_grow_the_file_little() {
     let store = open_with(&Arc::default(), early_options());
@@ -284,7 +284,8 @@ fn early_values_of_a_log_that_is_kept_are_durable() {
     assert!(kept > 0, "the disk was full in vain");
 }
 
-/// A put was admitted before its store closed, and reaches the file after another opened it.
+/// A put was admitted before its store was closed, and reaches the file after another store has
+/// opened it.
 #[test]
 fn nothing_is_appended_after_a_close() {
     let disk = Arc::new(MemoryStorage::new());
@@ -311,8 +312,8 @@ fn nothing_is_appended_after_a_close() {
     assert!(store.verify().expect("verifies").is_clean());
 }
 
-/// Once, the file was taken for one that nothing needs just when the last batch with a value in it
-/// ended.
+/// Once, the file was taken for one that nothing needs, at the moment when the last batch with a
+/// value in it ended.
 #[test]
 fn a_retired_file_is_judged_before_the_memtables() {
     let store = open_with(&Arc::default(), early_options());
@@ -343,8 +344,8 @@ fn a_retired_file_is_judged_before_the_memtables() {
     check(&store, 0, 3);
 }
 
-/// Once, a writer found its file marked for the next sync although the other writer had not noted
-/// it yet.
+/// Once, a writer found its file marked as listed for the next sync, although the other writer had
+/// not put it into the list yet.
 #[test]
 fn a_sync_covers_the_values_of_writers_side_by_side() {
     let storage = SimStorage::new(3);

@@ -89,7 +89,7 @@ class ChangesTest {
             assertFalse(changes.iterator().hasNext());
             assertThrows(NoSuchElementException.class, () -> changes.iterator().next());
 
-            // After a position come the later changes, even if it was parsed.
+            // After a position come the later changes, even if the position was parsed from text.
             Position second = Position.parse(found.get(1).position().toString());
             assertEquals(found.get(1).position(), second);
             try (Changes again = Changes.after(path, second)) {
@@ -99,8 +99,8 @@ class ChangesTest {
     }
 
     /**
-     * A get stores what it made of many operands. That is distinguished from the puts that users
-     * make.
+     * A get stores what it folded from many operands. This put is distinguished from the puts that
+     * users make.
      */
     @Test
     void aFoldedPut() {
@@ -161,7 +161,7 @@ class ChangesTest {
             while (changes.next(Duration.ofMillis(200)) != null) {
                 // To the end.
             }
-            // Its milliseconds do not fit into a long; once that was an ArithmeticException.
+            // FOREVER's milliseconds do not fit in a long; once, that was an ArithmeticException.
             CompletableFuture<Change> closed = CompletableFuture.supplyAsync(
                     () -> changes.next(ChronoUnit.FOREVER.getDuration()));
             Thread.sleep(50);

@@ -150,7 +150,7 @@ class ResourcesTest {
             // A store that is opened for reading follows its writer.
             followers.add(resources.open(path, "read_only = true"));
             assertEquals(11, resources.stores());
-            assertEquals(before + 3, threads(), "one of the store, and two of all followers");
+            assertEquals(before + 3, threads(), "one for the store, and two for all followers");
             keyspace.put(bytes("k"), bytes("2"));
             for (Store follower : followers) {
                 assertArrayEquals(bytes("1"), follower.defaultKeyspace().get(bytes("k")));

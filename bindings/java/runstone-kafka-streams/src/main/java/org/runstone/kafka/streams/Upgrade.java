@@ -40,7 +40,7 @@ final class Upgrade {
         this.meta = meta;
     }
 
-    /** Makes sure that values have a format; {@code tables} are the tables of the store. */
+    /** Makes sure that values have this format; {@code tables} are the tables of the store. */
     void to(Format format, boolean hasTimes, List<Table> tables) {
         byte[] noted = meta.get(FORMAT);
         if (noted == null || tables.isEmpty()) {

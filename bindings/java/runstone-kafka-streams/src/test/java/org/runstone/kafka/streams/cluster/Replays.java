@@ -11,7 +11,7 @@ import java.util.TreeMap;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
-/** Reads the lines of {@link Instance} from its log, from a mark on. */
+/** Reads the lines that an {@link Instance} has written to its log since a mark. */
 final class Replays {
     private static final Pattern LINE =
             Pattern.compile("REPLAY (\\S+) (\\S+) from (-?\\d+) records (\\d+)");
@@ -66,8 +66,8 @@ final class Replays {
                 replayed += Long.parseLong(line.group(4));
             }
         }
-        return resumed() + " of " + beginnings.size() + " stores were taken up where they were; "
-                + skipped + " offsets of the changelogs were passed over, and " + replayed
+        return resumed() + " of " + beginnings.size() + " stores resumed where they had stopped; "
+                + skipped + " offsets of the changelogs were skipped, and " + replayed
                 + " records replayed";
     }
 }

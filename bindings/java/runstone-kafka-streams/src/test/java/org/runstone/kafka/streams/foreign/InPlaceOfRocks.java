@@ -53,7 +53,7 @@ public final class InPlaceOfRocks implements BeforeAllCallback {
                 .make().load(RocksDBDslStoreSuppliers.class.getClassLoader(), strategy);
     }
 
-    /** This code is copied into the end of each method. */
+    /** This code is copied to the end of each method. */
     static final class Exchange {
         private Exchange() {
         }

@@ -1,4 +1,4 @@
-// The events for which topologies are run.
+// The events on which topologies are run.
 
 package org.runstone.kafka.streams.matrix;
 
@@ -21,12 +21,12 @@ import org.apache.kafka.streams.processor.api.Record;
 final class Events {
     static final List<String> TOPICS = List.of("left", "right");
     private static final int COUNT = 480;
-    /** Times are multiples of this, so that windows often end at an event. */
+    /** Most times are multiples of this, so that windows often end at an event. */
     private static final long STEP_MS = Setting.WINDOW.toMillis() / 8;
     private static final String NULL = "-";
 
     private final List<Batch> batches = new ArrayList<>();
-    /** For each event, the latest time of all events with a value up to it. */
+    /** For each event, the stream time: the latest time so far of an event with a value. */
     private final List<Long> streamTimes = new ArrayList<>();
 
     record Batch(String topic, long time, String events) {
@@ -59,7 +59,7 @@ final class Events {
                 }
                 long at = time - (random.nextInt(4) == 0 ? STEP_MS * random.nextInt(late) : 0);
                 at += random.nextInt(4) == 0 ? random.nextInt(3) - 1 : 0;
-                // Some keys are prefixes of others.
+                // Keys have two lengths.
                 String key = "k".repeat(1 + random.nextInt(2)) + random.nextInt(3);
                 String value = random.nextInt(10) == 0 ? null : "v" + number;
                 streamTime = value == null ? streamTime : Math.max(streamTime, at);

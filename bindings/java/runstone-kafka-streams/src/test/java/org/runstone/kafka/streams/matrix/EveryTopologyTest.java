@@ -99,11 +99,11 @@ class EveryTopologyTest {
 
     /**
      * Whether RocksDB's stores lose a result on window close. A window is emitted by the first
-     * event after its end, and not more often than once a second of the machine's time. By then the
-     * time of the events may have gone further. A window store of RocksDB hides windows whose start
-     * is then older than the retention. So does Runstone's, but not below a cache, and sliding
-     * windows never have one here. A session store has dropped its segments by then. Runstone shows
-     * what is there, and drops segments at the next commit.
+     * event after its end, and not more often than once a second of wall-clock time. By then stream
+     * time may have advanced further. A window store of RocksDB hides windows whose start is then
+     * older than the retention. So does Runstone's, except below a cache. Sliding windows never
+     * have a cache here. A session store of RocksDB has dropped its segments by then. Runstone
+     * shows what is there, and drops segments at the next commit.
      */
     private static boolean isLostByRocks(String key, long streamTime, Setting setting) {
         Matcher window = WINDOWED.matcher(key);
@@ -126,9 +126,9 @@ class EveryTopologyTest {
      * which gives different results before the last one. They are not compared
      *
      * <ul>
-     * <li>on window close: they hide a session just when it closes. They also hide a window if
-     *     there is no grace period or if it is a multiple of the window, as a store of RocksDB
-     *     would if it was not made for that strategy;
+     * <li>on window close: they hide a session just when it closes. They also hide a window if the
+     *     grace period is zero or a multiple of the window, as a store of RocksDB would if it were
+     *     not made for that strategy;
      * <li>below a small cache, which writes to the store in the middle of a walk over it: their
      *     walk shows these writes. A walk of RocksDB or Runstone shows them only in segments that
      *     it has not begun.
