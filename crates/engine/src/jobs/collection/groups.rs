@@ -107,11 +107,13 @@ impl ValueFile {
             .then_some(garbage)
     }
 
-    /// Bytes that a collection of a group would free. A group without live records gives all its
-    /// slots back, however full they are.
+    /// Bytes that a collection of a group would free. A group of which compactions found every
+    /// record dead gives all its slots back, however full they are.
     fn freed_bytes(&self, state: &FileState, i: u32, group: &Group, readers: &Readers) -> u64 {
-        let garbage = group.garbage_bytes().saturating_sub(state.pinned_bytes(i, readers));
-        let is_dead = garbage > 0 && garbage >= group.bytes();
+        let pinned = state.pinned_bytes(i, readers);
+        // Not the estimate of all garbage: it counts a key twice that was deleted and put again.
+        let is_dead = group.bytes() > 0 && group.dead_bytes() >= group.bytes() && pinned == 0;
+        let garbage = group.garbage_bytes().saturating_sub(pinned);
         if is_dead { group.slots() * self.slot_bytes } else { garbage }
     }
 
