@@ -212,6 +212,8 @@ impl LogReader {
         if self.frame_at == frame_at {
             return Ok(());
         }
+        // A read that fails leaves no frame.
+        self.frame_at = u64::MAX;
         let len = FRAME_BYTES.min(self.file_len.saturating_sub(frame_at));
         self.frame.resize(len as usize, 0);
         if len > 0 {
