@@ -135,6 +135,12 @@ struct State {
 }
 
 impl State {
+    /// What edits up to `free_to` made obsolete is not kept any more.
+    fn pass(&mut self, free_to: EditPlace) {
+        self.free_to = self.free_to.max(free_to);
+        self.slots.release(self.free_to);
+    }
+
     /// The bytes of all that edits after `free_to` made obsolete.
     fn kept_bytes(&self, free_to: EditPlace) -> u64 {
         self.held.kept(free_to).0 + self.segments.kept(free_to).0 + self.slots.kept(free_to)
@@ -221,8 +227,17 @@ impl FreedSlots {
         }
     }
 
-    /// The bytes that edits after `free_to` freed. What earlier edits freed is mostly taken again,
-    /// so little of that is left to be added up.
+    /// Forgets what edits up to `free_to` freed: no reader keeps it, and files that were dropped
+    /// never take it again.
+    fn release(&mut self, free_to: EditPlace) {
+        while let Some(oldest) = self.by_edit.first_entry()
+            && *oldest.key() <= free_to
+        {
+            self.total -= oldest.remove();
+        }
+    }
+
+    /// The bytes that edits after `free_to` freed.
     fn kept(&self, free_to: EditPlace) -> u64 {
         self.total - self.by_edit.range(..=free_to).map(|(_, bytes)| bytes).sum::<u64>()
     }
@@ -289,7 +304,7 @@ impl Leases {
         };
         let mut state = self.state.lock();
         state.live = needed.len() as u64;
-        state.free_to = state.free_to.max(free_to(&needed));
+        state.pass(free_to(&needed));
         let holds_too_much =
             |from: &usize| too_much(&state, state.free_to.max(free_to(&needed[*from..])));
         let count = (0..needed.len()).take_while(holds_too_much).count();
@@ -319,7 +334,7 @@ impl Leases {
             }
         }
         let mut state = self.state.lock();
-        state.free_to = state.free_to.max(free_to);
+        state.pass(free_to);
         state.revoked += gone.len() as u64;
         state.live = kept;
         let revoked = gone.len();

@@ -178,9 +178,14 @@ fn spend_reserves(storage: &dyn Storage, log_floor: u64) -> Result<()> {
     // Every segment before one that was begun was begun too, even if its header is damaged, which
     // the replay reports.
     let needed = |number: &u64| *number >= log_floor;
+    let mut kept = 0;
     for number in segments(storage, 0)?.into_iter().filter(|number| !needed(number)) {
         // Such a segment is kept only for readers of the history.
         storage.remove(&segment_name(number))?;
+        kept += 1;
+    }
+    if kept > 0 {
+        tracing::warn!(segments = kept, "the disk is full: the log kept for readers is given up");
     }
     for number in segments(storage, log_floor)?.into_iter().rev() {
         if is_begun(storage, number)? {

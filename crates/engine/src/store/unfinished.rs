@@ -22,7 +22,8 @@ pub(crate) const RESTORING: &str = "RESTORING";
 /// Refuses a directory that does not hold all of a store yet.
 pub(crate) fn check_finished(storage: &dyn Storage) -> Result<()> {
     match storage.open(RESTORING, Category::Other) {
-        Err(_) => Ok(()),
+        Err(error) if error.is_not_found() => Ok(()),
+        Err(error) => Err(error.into()),
         Ok(_) => Err(unfinished(storage)),
     }
 }
@@ -106,6 +107,9 @@ impl Unfinished {
         if ended.is_err()
             && let Some(_lock) = self.lock.or_else(|| lock(target).ok())
         {
+            if check_finished(target).is_ok() {
+                let _ = mark(target);
+            }
             let _ = remove_all(target);
         }
         ended

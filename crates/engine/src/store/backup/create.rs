@@ -288,10 +288,11 @@ impl Backups {
         let name = table_name(id);
         let from = cut.storage.open(&name, Category::Table)?;
         if let Ok(there) = self.storage.open(&name, Category::Table)
-            && there.len()? == bytes
+            && there.len().is_ok_and(|len| len == bytes)
         {
-            let hash = self.hash_of(&*there, 0, bytes)?;
-            if hash == self.hash_of(&*from, 0, bytes)? {
+            let hash = self.hash_of(&*from, 0, bytes)?;
+            // A copy that cannot be read is made again.
+            if self.holds(&*there, 0, bytes, hash) {
                 return Ok(TableFile { id, bytes, hash });
             }
         }

@@ -47,6 +47,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// A call that applies changes returns after about this many bytes. Beside a busy writer there are
 /// always more.
 pub(crate) const ROUND_BYTES: u64 = 16 << 20;
+/// The most memory for a reader of the state, beside the store that it reads.
+const STATE_BUDGET_BYTES: u64 = 64 << 20;
 
 /// Where changes begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -215,6 +217,7 @@ impl Store {
             merge_operators: own.merge_operators.clone(),
             prefix_extractors: own.prefix_extractors.clone(),
             clock: Arc::clone(&own.clock),
+            memory_budget_bytes: own.memory_budget_bytes.min(STATE_BUDGET_BYTES),
             ..Options::default()
         };
         Changes::open_with(Arc::clone(&storage), &storage, from, options)

@@ -138,6 +138,8 @@ impl HistoryReader {
             ChangesFrom::After(position) => reader.pass(position),
         };
         begun.map_err(|error| reader.explain(error))?;
+        // A reader at the end of the log may wait long for its first read, while a copy is made.
+        reader.free_read()?;
         Ok(reader)
     }
 
