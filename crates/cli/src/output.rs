@@ -153,7 +153,7 @@ pub fn ask(question: &str) -> bool {
     answered.is_ok() && ["y", "yes"].contains(&answer.trim().to_lowercase().as_str())
 }
 
-/// Columns of text: numbers to the right, words to the left; within the terminal, if there is one.
+/// Lays out a table as [`layout::columns`] does, within the width of the terminal if there is one.
 pub fn columns(header: &[&str], rows: &[Vec<String>]) -> String {
     let width = if io::stdout().is_terminal() { layout::terminal_columns() } else { usize::MAX };
     layout::columns(header, rows, width)

@@ -26,7 +26,7 @@ const WAIT: Duration = Duration::from_millis(200);
 /// of a load has the position before it, and only its last line has the position after it. So a
 /// batch that you have processed in part is printed again as a whole. Ctrl-C ends the command.
 ///
-/// The log of a store begins at its last flush, so a consumer that has nothing yet begins with
+/// The log of a store begins at its last flush. So a consumer without data begins with
 /// --everything. `keep_log_bytes`, an option of the application's open, lets the log reach further
 /// back.
 #[derive(clap::Args)]

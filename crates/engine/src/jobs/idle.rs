@@ -1,6 +1,6 @@
 //! The work of a store to which nobody writes. It flushes memtables full of deletes and expired
-//! entries, compacts away the garbage that these and overwrites have left, and collects the garbage
-//! of value files.
+//! entries. It compacts tables with garbage of deletes, expiry and overwrites. It collects the
+//! garbage of value files.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;

@@ -6,7 +6,7 @@
 //! 2. The file `RESTORING` is made durable. While it exists, nothing opens, follows or repairs the
 //!    directory: a part of a store does not say what it lacks.
 //! 3. The files are written, the manifest and `CURRENT` last.
-//! 4. `RESTORING` is removed. After a failure everything else is removed before it.
+//! 4. `RESTORING` is removed. After a failure, all other files are removed first.
 
 use std::sync::Arc;
 

@@ -213,7 +213,7 @@ impl Group {
         written.saturating_sub(new_bytes).saturating_add(self.dead_bytes()).min(bytes)
     }
 
-    /// The group after an edit and the segments that the edit removed, or a reason why the edit
+    /// Applies an edit. Returns the new group and the removed segments, or the reason why the edit
     /// does not fit. The lists of the two groups share their chunks, so this takes O(log n) for
     /// each thing that the edit names, and a pointer for each chunk. To find what it removes, it
     /// walks from the front.

@@ -29,7 +29,7 @@ fn get(store: &Store, key: &str) -> Option<String> {
     value.map(|value| String::from_utf8(value.to_vec()).expect("text"))
 }
 
-/// Appends. While a flag is set, it fails or panics instead.
+/// An operator that appends its operand. While a flag is set, it fails or panics.
 #[derive(Debug, Default)]
 struct Fickle {
     fails: AtomicBool,
