@@ -16,16 +16,14 @@ fn make(place: &Place) {
     let lines: String = (0..ENTRIES).map(|i| format!("key{i:06}\tvalue number {i}\n")).collect();
     place.write("x.tsv", lines);
     place.ok(&["import", "good", "x.tsv"]);
-    let store = runstone::Store::open(place.path("open"), runstone::Options::default());
-    let store = store.expect("a store");
-    for i in 0..100 {
-        store.put(format!("key{i:06}"), "logged").expect("a put");
-        // Damage to what was synced is reported.
-        store.sync().expect("a sync");
-    }
-    // As a crash leaves it: the log holds what no table does.
-    copy(&place.path("open"), &place.path("logged"));
-    store.close().expect("it closes");
+    // The log holds what no table does.
+    place.crash("logged", runstone::Options::default(), |store| {
+        for i in 0..100 {
+            store.put(format!("key{i:06}"), "logged").expect("a put");
+            // Damage to what was synced is reported.
+            store.sync().expect("a sync");
+        }
+    });
 }
 
 fn copy(from: &Path, to: &Path) {
@@ -144,22 +142,17 @@ fn a_flipped_log_is_told() {
 fn only_the_damaged_segment_of_the_log_is_blamed() {
     let place = Place::new();
     let options = runstone::Options::default().wal_segment_bytes(64 << 10);
-    let store = runstone::Store::open(place.path("open"), options).expect("a store");
-    (0..2_000).for_each(|i| store.put(format!("k{i:04}"), [7; 150]).expect("a put"));
-    // Only damage to what was synced is reported, and only a later record says what was.
-    store.sync().expect("a sync");
-    store.put("k0000", [7; 150]).expect("a put");
-    // Waits until the next segment is prepared, as it is when the current one is a quarter full.
+    place.crash("logged", options, |store| {
+        (0..2_000).for_each(|i| store.put(format!("k{i:04}"), [7; 150]).expect("a put"));
+        // Only damage to what was synced is reported, and only a later record says what was.
+        store.sync().expect("a sync");
+        store.put("k0000", [7; 150]).expect("a put");
+        // The next segment is prepared.
+        while store.run_one_job().expect("a job") {}
+    });
     let is_log = |file: &PathBuf| file.extension().is_some_and(|found| found == "wal");
     let is_prepared =
         |file: &PathBuf| fs::read(file).is_ok_and(|bytes| bytes.iter().all(|byte| *byte == 0));
-    let logs =
-        || -> Vec<PathBuf> { files(&place.path("open")).into_iter().filter(is_log).collect() };
-    while !logs().iter().any(is_prepared) {
-        store.put("k0000", [7; 150]).expect("a put");
-    }
-    copy(&place.path("open"), &place.path("logged"));
-    store.close().expect("it closes");
     let ran = place.run(&["verify", "logged"]);
     assert_eq!(ran.code, 0, "{}", ran.stdout);
     let report = place.json(&["verify", "logged"]);

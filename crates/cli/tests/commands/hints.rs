@@ -98,15 +98,11 @@ fn a_store_without_its_manifest_is_replaced_as_a_whole() {
 #[test]
 fn dump_shows_what_lies_behind_a_gap() {
     let place = Place::new();
-    let store = runstone::Store::open(place.path("open"), runstone::Options::default());
-    let store = store.expect("a store");
-    for key in ["k1", "k2", "k3", "k4", "k5"] {
-        store.put(key, "v").expect("a put");
-    }
-    fs::create_dir_all(place.path("s")).expect("a directory");
-    for (name, bytes) in files_below(&place.path("open")) {
-        fs::write(place.path("s").join(name), bytes).expect("a copy");
-    }
+    place.crash("s", runstone::Options::default(), |store| {
+        for key in ["k1", "k2", "k3", "k4", "k5"] {
+            store.put(key, "v").expect("a put");
+        }
+    });
     let log = file(&place, "s", "wal");
     let at = fs::read(&log).expect("a log").windows(2).position(|two| two == b"k3");
     flip(&log, at.expect("the third record"));

@@ -8,15 +8,11 @@ const ENTRIES: u64 = 2_000;
 
 /// A store that stopped with unsynced writes. A bit is flipped near the beginning of its log.
 fn torn(place: &Place) {
-    let options = runstone::Options::default().wal_segment_bytes(64 << 10);
-    let store = runstone::Store::open(place.path("open"), options).expect("a store");
-    for i in 0..ENTRIES {
-        store.put(format!("key{i:05}"), [b'v'; 100]).expect("a put");
-    }
-    fs::create_dir_all(place.path("s")).expect("a directory");
-    for (name, bytes) in files_below(&place.path("open")) {
-        fs::write(place.path("s").join(name), bytes).expect("a copy");
-    }
+    place.crash("s", runstone::Options::default().wal_segment_bytes(64 << 10), |store| {
+        for i in 0..ENTRIES {
+            store.put(format!("key{i:05}"), [b'v'; 100]).expect("a put");
+        }
+    });
     let names = files_below(&place.path("s")).into_keys();
     let first = names.filter(|name| name.extension().is_some_and(|end| end == "wal")).min();
     let first = place.path("s").join(first.expect("a log"));

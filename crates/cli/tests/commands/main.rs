@@ -54,6 +54,18 @@ impl Place {
         self.directory.path().join(name)
     }
 
+    /// Leaves in `name` what a crash leaves of a store: its files while it is open. Jobs run only
+    /// when a write needs them, so no file is renamed or removed while it is copied.
+    fn crash(&self, name: &str, options: runstone::Options, write: impl FnOnce(&runstone::Store)) {
+        let open = tempfile::tempdir().expect("temporary directory");
+        let options = options.background(runstone::Background::Manual);
+        let store = runstone::Store::open(open.path(), options).expect("a store");
+        write(&store);
+        for (file, bytes) in files_below(open.path()) {
+            self.write(&format!("{name}/{}", file.display()), bytes);
+        }
+    }
+
     fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
         let path = self.path(name);
         std::fs::create_dir_all(path.parent().expect("a parent")).expect("directory");
