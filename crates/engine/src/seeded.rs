@@ -63,6 +63,8 @@ pub enum Bug {
     RepairForgetsDeletes,
     /// A writer removes and reuses what its followers read.
     LeasesIgnored,
+    /// The writer frees files and slots that a checkpoint in its own process copies.
+    HoldsIgnored,
     /// A power loss may take back changes that were handed out.
     HistoryNotSynced,
     /// Slots are free as soon as an edit frees them, although readers hold segments that name them.
@@ -204,9 +206,6 @@ pub enum Bug {
     LoadsAboveOlderWrites,
     /// The sequence number of a bulk load is published before its edit is logged.
     LoadsPublishedFirst,
-    /// A bulk load ends during a checkpoint, whose copy then has the load but not what came before
-    /// it.
-    LoadsBesideCheckpoints,
     /// The edit of a bulk load is logged although earlier writes are only in the unsynced log.
     LoadsOutrunTheLog,
     /// The check of a transaction overlooks bulk loads that came after its view.
@@ -282,12 +281,15 @@ pub enum Waypoint {
     KeyspaceFound,
     /// A keyspace is marked as dropped. The manifest does not say so yet.
     KeyspaceMarked,
-    /// A checkpoint knows its moment. The memtables from before it are not replaced yet.
+    /// A checkpoint without a log knows its moment. The memtables from before it are not replaced
+    /// yet.
     MomentKnown,
     /// A checkpoint has replaced the memtables. Their entries are not in tables yet.
     MemtablesReplaced,
     /// A checkpoint has waited until the memtables are in tables. Its state is not taken yet.
     FlushesAwaited,
+    /// A checkpoint knows the files and the length of the log that it copies. Nothing is copied yet.
+    CutTaken,
     /// A memtable was replaced. What that means for writers is not known yet.
     MemtableReplaced,
     /// A batch has its sequence numbers, and its record has a place in the log but is not written

@@ -22,14 +22,16 @@ use crate::output::{Output, duration, note, rounded};
 /// A hard link is a second name of the same file. It protects from what users do to the store:
 /// puts, deletes, drops, the removal of the store; the store never changes a table once it is
 /// written. It does not protect from damage to the disk or to the file itself, which both names
-/// share. Against that, copy the checkpoint to another disk (`cp -r`), or name a target there, to
-/// which files are copied.
+/// share. With --copy, the checkpoint has files of its own. On another disk it always has.
 #[derive(clap::Args)]
 pub struct Args {
     /// The store.
     store: PathBuf,
     /// A directory that is new or empty.
     target: PathBuf,
+    /// Copy tables instead of linking them.
+    #[arg(long)]
+    copy: bool,
     /// Read all of the copy and check it; exit code 2 if something is damaged. The copy stays.
     #[arg(long)]
     verify: bool,
@@ -43,8 +45,6 @@ impl Args {
             return Err(Failure::usage(what, hint).at(self.store.display()));
         }
         nesting::refuse_inside(&self.target)?;
-        // Opens for writing, so that what is only in the log is flushed. If another process has the
-        // store open, the copy gets that part of the log.
         let store = opening::beside(&self.store)?;
         let is_occupied = fs::read_dir(&self.target)
             .map(|mut entries| entries.next().is_some())
@@ -55,18 +55,7 @@ impl Args {
             return Err(Failure::new(Exit::Io, what).at(self.target.display()).hint(hint));
         }
         let started = Instant::now();
-        let bytes = match store {
-            Beside::Alone(store) => {
-                store.checkpoint(&self.target)?;
-                let bytes = store.metrics().table_bytes;
-                store.close()?;
-                bytes
-            }
-            Beside::Follower(follower) => {
-                follower.checkpoint(&self.target)?;
-                follower.store().metrics().table_bytes
-            }
-        };
+        let bytes = self.write(store)?;
         let took = started.elapsed();
         let linked = linked_files(&self.target);
         let verified = match self.verify {
@@ -102,6 +91,31 @@ impl Args {
         }
         let is_clean = verified.is_none_or(|verified| verified.is_clean);
         Ok(if is_clean { Exit::Ok } else { Exit::Damaged })
+    }
+}
+
+impl Args {
+    /// Writes the checkpoint. Returns the bytes of the tables of the store.
+    fn write(&self, store: Beside) -> Result<u64> {
+        let target = &self.target;
+        match store {
+            Beside::Alone(store) => {
+                match self.copy {
+                    true => store.checkpoint_copied(target)?,
+                    false => store.checkpoint(target)?,
+                }
+                let bytes = store.metrics().table_bytes;
+                store.close()?;
+                Ok(bytes)
+            }
+            Beside::Follower(follower) => {
+                match self.copy {
+                    true => follower.checkpoint_copied(target)?,
+                    false => follower.checkpoint(target)?,
+                }
+                Ok(follower.store().metrics().table_bytes)
+            }
+        }
     }
 }
 

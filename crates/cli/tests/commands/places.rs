@@ -102,11 +102,14 @@ fn a_checkpoint_says_what_it_shares() {
     let lines: String = (0..100).map(|i| format!("k{i}\tv\n")).collect();
     place.write("x.tsv", lines);
     place.ok(&["import", "s", "x.tsv"]);
+    place.ok(&["compact", "s"]);
     let ran = place.run(&["checkpoint", "s", "copy"]);
     let told = "shared with the store (hard links): safe from what is done to the store, not from \
                 damage";
     assert!(ran.code == 0 && ran.stderr.contains(told), "{}", ran.stderr);
     assert_eq!(place.json(&["checkpoint", "s", "copy2"])["linked_files"], 1);
+    let ran = place.run(&["checkpoint", "s", "copy3", "--copy", "--verify"]);
+    assert!(ran.code == 0 && !ran.stderr.contains("hard links"), "{}", ran.stderr);
     // As the help says, deletes, drops and the removal of the store leave it whole.
     place.ok(&["delete", "s", "--prefix", ""]);
     place.ok(&["compact", "s"]);
@@ -114,7 +117,7 @@ fn a_checkpoint_says_what_it_shares() {
     assert_eq!(place.ok(&["count", "copy"]), "100\n");
     let help = place.ok(&["help", "checkpoint"]);
     let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
-    for word in ["puts, deletes, drops", "damage to the disk or to the file itself", "cp -r"] {
+    for word in ["puts, deletes, drops", "damage to the disk or to the file itself", "--copy"] {
         assert!(help.contains(word), "{word}: {help}");
     }
 }

@@ -34,7 +34,7 @@ impl Catalog {
         let leases = &self.tables.leases;
         match leases.may_free(leases.last()) {
             true => self.remove_left(file),
-            false => leases.hold(file, bytes),
+            false => leases.hold_file(file, bytes),
         }
     }
 

@@ -128,6 +128,8 @@ struct State {
     slots: FreedSlots,
     /// The leases found by the last look.
     live: u64,
+    /// How many readers in this process need everything that is there.
+    holds: u64,
     /// If leases were held when the store was opened: the end of the manifest that was found.
     found: Option<EditPlace>,
     /// The number of leases that were revoked.
@@ -135,8 +137,12 @@ struct State {
 }
 
 impl State {
-    /// What edits up to `free_to` made obsolete is not kept any more.
+    /// What edits up to `free_to` made obsolete is not kept any more, unless a reader in this
+    /// process needs it.
     fn pass(&mut self, free_to: EditPlace) {
+        if self.holds > 0 && !seeded!(HoldsIgnored) {
+            return;
+        }
         self.free_to = self.free_to.max(free_to);
         self.slots.release(self.free_to);
     }
@@ -252,6 +258,17 @@ pub(crate) struct LeaseUse {
     pub(crate) bytes: u64,
     /// Leases revoked since the store was opened.
     pub(crate) revoked: u64,
+}
+
+/// Keeps everything until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Hold<'a>(&'a Leases);
+
+impl Drop for Hold<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().holds -= 1;
+        self.0.look();
+    }
 }
 
 impl Leases {
@@ -391,9 +408,16 @@ impl Leases {
         self.state.lock().live > 0
     }
 
-    /// Whether anybody holds a lease now.
+    /// Whether anybody holds a lease now, or reads the files in this process.
     pub(crate) fn are_held(&self) -> bool {
-        !self.needed().is_empty()
+        self.state.lock().holds > 0 || !self.needed().is_empty()
+    }
+
+    /// Keeps everything that later edits free, for a reader in this process that is about to read
+    /// the manifest. Nobody revokes it.
+    pub(crate) fn hold(&self) -> Hold<'_> {
+        self.state.lock().holds += 1;
+        Hold(self)
     }
 
     /// The last edit.
@@ -407,7 +431,7 @@ impl Leases {
     }
 
     /// Keeps a file that the edits so far made obsolete, until [`Leases::release`] returns it.
-    pub(crate) fn hold(&self, file: HeldFile, bytes: u64) {
+    pub(crate) fn hold_file(&self, file: HeldFile, bytes: u64) {
         let mut state = self.state.lock();
         let left_at = state.last;
         state.held.add(left_at, file, bytes);

@@ -5,46 +5,55 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 
-use runstone_random::mix64;
-use runstone_storage::{Category, Storage};
+use runstone_storage::Storage;
 
 use crate::catalog::keyspace::{KeyspaceCore, View};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::keys::SeqNo;
 use crate::store::engine::Engine;
+use crate::store::follow::cut::{Cut, Tables, copy_table, write_manifest};
 use crate::store::unfinished::Unfinished;
-use crate::table::table_name;
-use crate::tree::manifest::{Manifest, StoreState};
+use crate::tree::manifest::StoreState;
 use crate::values::separation::ValueFiles;
 
 impl Engine {
-    /// Flushes, then links all tables into a new directory that gets a manifest of its own.
-    pub(crate) fn checkpoint(self: &Arc<Self>, path: &Path) -> Result<()> {
+    /// Writes a store of this moment into a new directory.
+    pub(crate) fn checkpoint(self: &Arc<Self>, path: &Path, tables: Tables) -> Result<()> {
         // After a close, another process may own the directory.
         self.check_usable()?;
-        if self.env.options.read_only {
-            // A read-only store keeps what it replayed from the log in memtables, and only a writer
-            // can flush those.
-            let keyspaces = self.catalog.keyspaces.read();
-            if keyspaces.values().any(|keyspace| !keyspace.view.load().active.is_empty()) {
-                return Err(Error::ReadOnly);
-            }
+        if !self.env.options.read_only {
+            self.env.check_writable()?;
         }
         let target = self.env.storage.create_sibling(path)?;
         let copy = Unfinished::begin(&target)?;
-        copy.end(self.write_copy(&target))
+        // A log that a read-only store replayed is there, whatever its options say.
+        copy.end(match self.env.options.has_log() || self.env.options.read_only {
+            true => self.write_with_log(&target, tables),
+            false => self.write_flushed(&target, tables),
+        })
     }
 
-    /// Writes a copy into an empty directory.
-    fn write_copy(self: &Arc<Self>, target: &Arc<dyn Storage>) -> Result<()> {
-        let (mut state, pinned) = match self.env.options.read_only {
-            true => self.pin_state(SeqNo::MAX).unwrap_or_default(),
-            false => self.pin_flushed_state()?,
-        };
+    /// Copies what the manifest names, and the log. A lease could be revoked while a large store is
+    /// copied to another disk, so the files are kept without one.
+    fn write_with_log(&self, target: &Arc<dyn Storage>, tables: Tables) -> Result<()> {
+        let held = self.catalog.tables.leases.hold();
+        let cut = Cut::take_held(Arc::clone(&self.env.storage))?;
+        reached!(CutTaken);
+        cut.copy_files(target, tables)?;
+        // Nothing was kept for a checkpoint beside a close.
+        self.check_usable()?;
+        cut.finish_store(target)?;
+        drop(held);
+        self.runner.release_held();
+        Ok(())
+    }
+
+    /// Copies the tables and values, which hold everything once the memtables are flushed.
+    fn write_flushed(self: &Arc<Self>, target: &Arc<dyn Storage>, tables: Tables) -> Result<()> {
+        let (mut state, pinned) = self.pin_flushed_state()?;
         for handle in pinned.iter().flat_map(|keyspace| keyspace.view.version.handles()) {
-            let name = table_name(handle.meta().id);
-            self.check_length(&name, handle.meta().bytes)?;
-            self.env.storage.link_into(&name, Category::Table, &**target)?;
+            let meta = handle.meta();
+            copy_table(&*self.env.storage, (meta.id, meta.bytes), &**target, tables)?;
         }
         // Value files are written in place, so a linked file would change later. The segments that
         // the state names are therefore copied. The state holds the segments, so their slots are
@@ -56,24 +65,11 @@ impl Engine {
                 }
             }
         }
-        let number = state.next_file;
-        state.next_file += 1;
-        state.log_floor = state.next_file;
+        // The copy has no log.
+        state.log_floor = state.next_file + 1;
         state.log_start_seq = state.last_seq + 1;
-        state.history.fork_copy(state.last_seq);
-        let id = mix64(state.uid ^ number.rotate_left(32));
-        Manifest::create(Arc::clone(target), number, id, &state)?.switch_current()
-    }
-
-    /// Refuses a table that is shorter or longer than the manifest says. Its content is not read: a
-    /// checkpoint consists of links, and does not take longer for more data.
-    fn check_length(&self, name: &str, bytes: u64) -> Result<()> {
-        let found = self.env.storage.open(name, Category::Table)?.len()?;
-        if found != bytes {
-            let what = format!("length is {found}, the manifest says {bytes}");
-            return Err(Error::corruption(name, found.min(bytes), what));
-        }
-        Ok(())
+        let last_seq = state.last_seq;
+        write_manifest(target, state, last_seq)
     }
 }
 
@@ -105,7 +101,7 @@ impl Engine {
         let is_flushed = |keyspace: &KeyspaceCore| keyspace.is_flushed(last_seq);
         // Nobody flushes a keyspace that is being dropped, so the copy leaves it out.
         keyspaces.retain(|_, keyspace| is_flushed(keyspace) || !keyspace.dropped.load(Acquire));
-        if !self.env.options.read_only && !keyspaces.values().all(|keyspace| is_flushed(keyspace)) {
+        if !keyspaces.values().all(|keyspace| is_flushed(keyspace)) {
             return None;
         }
         let pin = |keyspace: &Arc<KeyspaceCore>| Pinned {
@@ -124,7 +120,6 @@ impl Engine {
     /// are replaced together, and no newer one is flushed until the state is taken. Otherwise the
     /// copy could hold half of a batch that writes to two keyspaces (P3).
     fn pin_flushed_state(self: &Arc<Self>) -> Result<(StoreState, Vec<Pinned>)> {
-        self.env.check_writable()?;
         let _one_at_a_time = self.checkpointing.lock();
         // No flush begins until the moment is known, and a flush that is already running takes an
         // older memtable. A flush that finds no room blames this snapshot only if no checkpoint

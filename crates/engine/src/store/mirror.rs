@@ -105,7 +105,7 @@ impl Mirror {
             let changes = Changes::begin(Arc::clone(&source), leases, ChangesFrom::Now)?;
             let cut = Cut::take(Arc::clone(&source), leases)?;
             let copy = Unfinished::begin(&target)?;
-            copy.end(cut.write_store(&target))?;
+            copy.end(cut.write_store(&target, cut::Tables::Linked))?;
             let made = Mirror::of_copy((source, leases), (changes, cut), &target, options);
             // A mirror could not begin beside the files of a copy.
             return made.inspect_err(|_| remove_copy(&*target));

@@ -349,7 +349,9 @@ impl Store {
         self.inner.runner.note_outcome(outcome)
     }
 
-    /// Copies the store, as of now, into a new directory, using hard links where possible.
+    /// Copies the store, as of now, into a new directory. Tables are hard links where possible.
+    /// Nothing is flushed: writes that are not in tables yet are in a copy of the log. Only a store
+    /// with [`crate::WalMode::Off`] is flushed first. O(tables + bytes of values and of the log).
     ///
     /// ```
     /// # fn main() -> runstone::Result<()> {
@@ -365,8 +367,21 @@ impl Store {
     /// # Ok(())
     /// # }
     /// ```
+    ///
+    /// # Errors
+    /// If the directory is not empty; if the store is closed meanwhile; or a storage error. Nothing
+    /// of the copy stays.
     pub fn checkpoint(&self, path: impl AsRef<Path>) -> Result<()> {
-        self.inner.checkpoint(path.as_ref())
+        self.inner.checkpoint(path.as_ref(), follow::cut::Tables::Linked)
+    }
+
+    /// Does the same as [`Store::checkpoint`], and copies the tables too: damage to a file of the
+    /// store does not reach the copy.
+    ///
+    /// # Errors
+    /// Those of [`Store::checkpoint`].
+    pub fn checkpoint_copied(&self, path: impl AsRef<Path>) -> Result<()> {
+        self.inner.checkpoint(path.as_ref(), follow::cut::Tables::Copied)
     }
 
     /// The counters, sizes and latencies of the store.

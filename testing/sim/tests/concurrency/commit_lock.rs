@@ -10,7 +10,7 @@ use runstone::seeded::{self, Bug, Waypoint};
 use runstone::storage::{Category, MemoryStorage};
 use runstone::{
     Background, Batch, Error, Keyspace, KeyspaceOptions, Options, ReadOptions, Store, Transaction,
-    TransactionOptions, ValueOptions, ValuePlacement, WriteOptions,
+    TransactionOptions, ValueOptions, ValuePlacement, WalMode, WriteOptions,
 };
 use runstone_fault_storage::{Fault, FaultKind, SimStorage};
 use runstone_sim::found::panics;
@@ -398,10 +398,11 @@ fn a_collection_does_not_hold_the_lock_for_a_long_record() {
     assert_eq!(keyspace.prefix("key").expect("opens").count(), 5_010);
 }
 
-/// A store with a write in each keyspace.
+/// A store without a log, whose checkpoints flush, with a write in each keyspace.
 fn with_keyspaces(count: u64) -> (MemoryStorage, Arc<Store>, Vec<Keyspace>) {
     let storage = MemoryStorage::new();
-    let store = Arc::new(Store::open_on(Arc::new(storage.clone()), options()).expect("opens"));
+    let options = options().wal_mode(WalMode::Off);
+    let store = Arc::new(Store::open_on(Arc::new(storage.clone()), options).expect("opens"));
     let make = |number| {
         let keyspace = store.open_keyspace(&format!("k{number}"), None).expect("makes");
         keyspace.put("before", "1").expect("puts");

@@ -11,8 +11,8 @@ use runstone::policy::custom;
 use runstone::seeded::{self, Waypoint};
 use runstone::storage::{Category, MemoryStorage, Storage};
 use runstone::{
-    Background, Compression, Error, Event, EventListener, Keyspace, KeyspaceOptions, Options,
-    Store, ValueOptions, ValuePlacement,
+    Background, Compression, Error, Event, EventListener, GcPointers, Keyspace, KeyspaceOptions,
+    Options, Store, ValueOptions, ValuePlacement, WalMode,
 };
 use runstone_fault_storage::{Fault, FaultKind, SimStorage};
 
@@ -41,6 +41,13 @@ fn options(background: Background) -> Options {
         .memory_budget_bytes(8 << 20)
         .wal_segment_bytes(64 << 10)
         .keyspace(keyspace_options())
+}
+
+/// A store without a log, whose checkpoints flush.
+fn without_log() -> Options {
+    let mut keyspace = keyspace_options();
+    keyspace.values = keyspace.values.gc_pointers(GcPointers::Stable);
+    options(Background::Manual).keyspace(keyspace).wal_mode(WalMode::Off)
 }
 
 /// A listener that runs the test's closure at the first event of a kind.
@@ -257,7 +264,7 @@ fn a_listener_may_panic_at_a_failed_sync() {
 #[test]
 fn a_checkpoint_that_panics_holds_no_flush_back() {
     let trap = Arc::new(Trap::default());
-    let options = options(Background::Manual).listener(Arc::clone(&trap) as _);
+    let options = without_log().listener(Arc::clone(&trap) as _);
     let store = Store::open_on(Arc::<MemoryStorage>::default(), options).expect("opens");
     store.put("key", "value").expect("puts");
     seeded::step_in(Waypoint::MemtablesReplaced, || panic!("a step that panics"));
@@ -349,7 +356,7 @@ fn count_at(place: Waypoint, count: Arc<AtomicU64>) {
 #[test]
 fn a_checkpoint_rests_while_another_thread_flushes() {
     let trap = Arc::new(Trap::default());
-    let options = options(Background::Manual).listener(Arc::clone(&trap) as _);
+    let options = without_log().listener(Arc::clone(&trap) as _);
     let store = Store::open_on(Arc::<MemoryStorage>::default(), options).expect("opens");
     let store = Arc::new(store);
     let ((here, is_here), (go, may_go)) = (mpsc::channel(), mpsc::channel::<()>());

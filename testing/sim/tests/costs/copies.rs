@@ -280,3 +280,42 @@ fn a_list_leaves_out_what_is_pruned_meanwhile() {
     assert_eq!(left.iter().map(|one| one.number).collect::<Vec<_>>(), [3, 4]);
     assert_eq!(backups.damaged().expect("read"), []);
 }
+
+/// A checkpoint once replaced all memtables and waited for their flushes, which wrote tables and
+/// edits of the manifest.
+#[test]
+fn a_checkpoint_writes_nothing_to_the_store() {
+    for count in [1, 300] {
+        let written = written_by_a_checkpoint(count);
+        assert_eq!(written, [0; 4], "bytes with {count} keyspaces");
+    }
+}
+
+/// The bytes that a checkpoint writes to a store of keyspaces with tables. The first keyspace has a
+/// write that is only in the log.
+fn written_by_a_checkpoint(count: u64) -> [u64; 4] {
+    let storage = MemoryStorage::new();
+    let options = Options::default().background(Background::Manual);
+    let store = Store::open_on(Arc::new(storage.clone()), options.clone()).expect("opens");
+    let make = |number| store.open_keyspace(&format!("keyspace{number}"), None).expect("made");
+    let keyspaces: Vec<Keyspace> = (0..count).map(make).collect();
+    keyspaces.iter().for_each(|one| one.put("key", "value").expect("puts"));
+    store.flush().expect("flushes");
+    keyspaces[0].put("key", "newer").expect("puts");
+    let written = || {
+        let categories = [Category::Table, Category::Manifest, Category::Value, Category::Wal];
+        categories.map(|category| storage.counters().snapshot(category).written_bytes)
+    };
+    let before = written();
+    store.checkpoint("copy").expect("copies");
+    let after = written();
+    assert_eq!(store.metrics().counters.flushes, count, "the checkpoint flushed nothing");
+    let copy = storage.open_sibling(Path::new("copy")).expect("it was made");
+    let copy = Store::open_on(Arc::new(copy), options).expect("opens");
+    for number in 0..count {
+        let found = copy.keyspace(&format!("keyspace{number}")).expect("there").get("key");
+        let wanted = if number == 0 { "newer" } else { "value" };
+        assert_eq!(found.expect("reads").as_deref(), Some(wanted.as_bytes()), "{number}");
+    }
+    [0, 1, 2, 3].map(|i| after[i] - before[i])
+}

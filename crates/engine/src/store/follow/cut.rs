@@ -10,6 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use runstone_random::mix64;
+use runstone_storage::support::copy_into;
 use runstone_storage::{Access, Category, PosixStorage, Storage, StorageFile};
 
 use super::Following;
@@ -42,6 +43,15 @@ pub(crate) struct Cut {
     /// Records to which only the log points, in order of files and places.
     early: Vec<Piece>,
     lease: Option<LeasePart>,
+}
+
+/// How a copy gets the tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tables {
+    /// As hard links where both places are on one file system.
+    Linked,
+    /// As files of its own.
+    Copied,
 }
 
 /// A piece of a value file.
@@ -78,6 +88,15 @@ fn open_both(path: &Path) -> Result<[PosixStorage; 2]> {
 impl Cut {
     /// The present moment of a store. O(bytes of the log).
     pub(crate) fn take(storage: Arc<dyn Storage>, leases: &Arc<dyn Storage>) -> Result<Cut> {
+        Cut::take_with(storage, Some(leases))
+    }
+
+    /// The same for a caller who keeps the files.
+    pub(crate) fn take_held(storage: Arc<dyn Storage>) -> Result<Cut> {
+        Cut::take_with(storage, None)
+    }
+
+    fn take_with(storage: Arc<dyn Storage>, leases: Option<&Arc<dyn Storage>>) -> Result<Cut> {
         let options = Options::default().read_only(true).memory_budget_bytes(BUDGET_BYTES);
         let (both, parts) = ((Arc::clone(&storage), leases), Parts::of(&options));
         let mut following = Following::begin(both, options, parts, false)?;
@@ -174,16 +193,22 @@ pub(crate) fn copy_range(
 }
 
 impl Cut {
-    /// Writes a store of this moment into an empty storage. Tables are linked if possible. Log
-    /// segments and value files are copied, because the writer continues to change them.
-    pub(crate) fn write_store(&self, target: &Arc<dyn Storage>) -> Result<()> {
-        self.judge(self.copy_files(target))?;
+    /// Writes a store of this moment into an empty storage.
+    pub(crate) fn write_store(&self, target: &Arc<dyn Storage>, tables: Tables) -> Result<()> {
+        self.judge(self.copy_files(target, tables))?;
+        self.finish_store(target)
+    }
+
+    /// Makes a store of the files that were copied.
+    pub(crate) fn finish_store(&self, target: &Arc<dyn Storage>) -> Result<()> {
         write_manifest(target, self.state.clone(), self.last_seq)
     }
 
-    fn copy_files(&self, target: &Arc<dyn Storage>) -> Result<()> {
-        for (id, _) in self.tables() {
-            self.storage.link_into(&table_name(id), Category::Table, &**target)?;
+    /// Writes everything but the manifest. Log segments and value files are copied, because the
+    /// writer continues to change them.
+    pub(crate) fn copy_files(&self, target: &Arc<dyn Storage>, tables: Tables) -> Result<()> {
+        for table in self.tables() {
+            copy_table(&*self.storage, table, &**target, tables)?;
         }
         for layout in self.layouts() {
             let file = target.create(&values_name(layout.number), Category::Value)?;
@@ -218,6 +243,26 @@ impl Cut {
         let own = self.early[begin..].partition_point(|piece| piece.file == file);
         &self.early[begin..begin + own]
     }
+}
+
+/// Copies or links a table, given by number and bytes. Its content is not read, so links take no
+/// longer for more data. A table of another length than the manifest says is refused.
+pub(crate) fn copy_table(
+    storage: &dyn Storage,
+    (id, bytes): (u64, u64),
+    target: &dyn Storage,
+    tables: Tables,
+) -> Result<()> {
+    let name = table_name(id);
+    let found = storage.open(&name, Category::Table)?.len()?;
+    if found != bytes {
+        let what = format!("length is {found}, the manifest says {bytes}");
+        return Err(Error::corruption(name, found.min(bytes), what));
+    }
+    Ok(match tables {
+        Tables::Linked => storage.link_into(&name, Category::Table, target)?,
+        Tables::Copied => copy_into(storage, &name, Category::Table, target)?,
+    })
 }
 
 /// Writes the manifest of a copy, and makes it current: from then on the copy is a store.

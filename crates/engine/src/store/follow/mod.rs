@@ -183,7 +183,7 @@ impl Follower {
         options.check()?;
         let parts = parts.map_or_else(|| Parts::of(&options), Arc::clone);
         let options = parts.apply(options);
-        let mut following = Following::begin((storage, leases), options, parts, true)?;
+        let mut following = Following::begin((storage, Some(leases)), options, parts, true)?;
         let view = following.refresh()?;
         let view = view.map_or_else(|| following.publish(), Ok)?;
         let following = Arc::new(Mutex::new(following));
@@ -215,11 +215,24 @@ impl Follower {
     /// # Errors
     /// If the directory is not empty. Also those of [`Follower::refresh`].
     pub fn checkpoint(&self, path: impl AsRef<Path>) -> Result<()> {
+        self.write_checkpoint(path.as_ref(), cut::Tables::Linked)
+    }
+
+    /// Does the same as [`Follower::checkpoint`], and copies the tables too: damage to a file of
+    /// the store does not reach the copy.
+    ///
+    /// # Errors
+    /// Those of [`Follower::checkpoint`].
+    pub fn checkpoint_copied(&self, path: impl AsRef<Path>) -> Result<()> {
+        self.write_checkpoint(path.as_ref(), cut::Tables::Copied)
+    }
+
+    fn write_checkpoint(&self, path: &Path, tables: cut::Tables) -> Result<()> {
         let (storage, leases) = self.lock()?.storages.clone();
         let cut = cut::Cut::take(storage, &leases)?;
-        let target = cut.storage.create_sibling(path.as_ref())?;
+        let target = cut.storage.create_sibling(path)?;
         let copy = Unfinished::begin(&target)?;
-        copy.end(cut.write_store(&target))
+        copy.end(cut.write_store(&target, tables))
     }
 
     /// How old the view may be: the time since the beginning of the last refresh that succeeded.
@@ -263,8 +276,9 @@ enum Round {
 }
 
 impl Following {
+    /// Without `leases`, the caller keeps the files.
     fn begin(
-        (storage, leases): (Arc<dyn Storage>, &Arc<dyn Storage>),
+        (storage, leases): (Arc<dyn Storage>, Option<&Arc<dyn Storage>>),
         options: Options,
         parts: Arc<Parts>,
         keeps_writes: bool,
@@ -272,14 +286,14 @@ impl Following {
         let mut random = options.seed.map_or_else(Random::from_entropy, Random::new);
         let parts = Member::new(parts);
         let (files, io_rate) = (Arc::clone(&parts.files), Arc::clone(&parts.common.io_rate));
-        let storages = (Arc::clone(&storage), Arc::clone(leases));
+        let storages = (Arc::clone(&storage), Arc::clone(leases.unwrap_or(&storage)));
         let storage: Arc<dyn Storage> = Arc::new(SharedDirectory::new(storage, files, io_rate));
         check_finished(&*storage)?;
         // A directory that is not a store gets no lease.
         ManifestTail::open(&storage)?;
-        let lease = match Lease::take(leases, random.draw()) {
-            Err(Error::Storage(error)) if error.is_refused() => None,
-            taken => Some(taken?),
+        let lease = match leases.map(|leases| Lease::take(leases, random.draw())) {
+            Some(Err(Error::Storage(error))) if error.is_refused() => None,
+            taken => taken.transpose()?,
         };
         let manifest = ManifestTail::open(&storage)?;
         let next_file = Arc::new(AtomicU64::new(manifest.state.next_file));

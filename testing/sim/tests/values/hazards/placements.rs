@@ -25,6 +25,7 @@ fn a_change_of_placement_that_failed_changes_nothing() {
     let error = store.open_keyspace("default", Some(groups)).expect_err("the disk is full");
     assert!(error.is_no_space(), "{error}");
     (0..5).for_each(|k| store.put(key(k), value(1)).expect("puts"));
+    store.flush().expect("flushes");
     store.checkpoint("copy").expect("copies");
     let copy = storage.open_sibling("copy".as_ref()).expect("is there");
     let store = open_sim(&copy, Some(tiered(keyspace_options(ValuePlacement::Vlog), 50, 2)));
