@@ -20,7 +20,7 @@ use crate::store::Store;
 use crate::store::resources::Resources;
 
 /// Opens a store, or makes it. Options that are not set have their defaults; see
-/// [`Store::builder`]. [`Options`] is the same as a struct, and says what each option does.
+/// [`Store::builder`]. [`Options`] is the same set as a struct, and documents each option.
 #[derive(Debug)]
 #[must_use = "nothing is opened before `open`"]
 pub struct StoreBuilder {
@@ -35,8 +35,8 @@ enum Place {
     Storage(Arc<dyn Storage>),
 }
 
-/// Setters of options. Some options have another name here, and some setters register one thing at
-/// a time.
+/// Setters of options. Some options have a different name here, and some setters add one item at a
+/// time.
 macro_rules! each_setter {
     ([$at:ident] $(#[doc = $doc:expr])* memory_budget_bytes: $of:ty) => {
         $(#[doc = $doc])*
@@ -61,7 +61,7 @@ macro_rules! each_setter {
 impl StoreBuilder {
     store_setters!();
 
-    /// No thread: the owner calls [`Store::run_one_job`].
+    /// Starts no background threads: the owner calls [`Store::run_one_job`].
     pub fn jobs_by_hand(mut self) -> StoreBuilder {
         self.options.background = Background::Manual;
         self
@@ -107,7 +107,7 @@ impl StoreBuilder {
 }
 
 impl Store {
-    /// Begins to open the store in a directory.
+    /// Returns a builder that opens the store in a directory.
     ///
     /// ```
     /// # fn main() -> runstone::Result<()> {
@@ -125,7 +125,7 @@ impl Store {
         StoreBuilder::at(Place::Directory(path.as_ref().to_path_buf()))
     }
 
-    /// Begins to open the store on a storage.
+    /// Returns a builder that opens the store on a storage.
     ///
     /// ```
     /// # fn main() -> runstone::Result<()> {

@@ -31,10 +31,11 @@ impl Keyspace {
     /// that rewrites the tables moves the large ones.
     ///
     /// While the iterator runs, a close of the store, a drop of the keyspace, a change of its
-    /// options and [`crate::Store::wait_idle`] wait for it. So it must not call these itself.
+    /// options and [`crate::Store::wait_idle`] wait for it. So the iterator must not call any of
+    /// these.
     ///
     /// # Errors
-    /// If two keys do not ascend, with both in the message; if a key or value is too long; if
+    /// If two keys do not ascend (the message names both); if a key or value is too long; if
     /// the disk is full. Then nothing is stored, and the store continues.
     /// [`crate::GcPointers::Writeback`] also refuses a range that already has keys.
     pub fn bulk_load<K, V>(&self, entries: impl IntoIterator<Item = (K, V)>) -> Result<u64>

@@ -73,7 +73,7 @@ impl Engine {
     }
 }
 
-/// Lifts the limit on flushes when the checkpoint ends, on errors too.
+/// Lifts the limit on flushes when the checkpoint ends, also after an error.
 struct Unlimited<'a>(&'a Engine);
 
 impl Drop for Unlimited<'_> {
@@ -83,7 +83,7 @@ impl Drop for Unlimited<'_> {
     }
 }
 
-/// The files of a keyspace, held so that they stay.
+/// The files of a keyspace, held so that they are not removed.
 struct Pinned {
     view: Arc<View>,
     values: Arc<ValueFiles>,
@@ -118,12 +118,12 @@ impl Engine {
 
     /// The state of all keyspaces at one moment, with every earlier write in tables. All memtables
     /// are replaced together, and no newer one is flushed until the state is taken. Otherwise the
-    /// copy could hold half of a batch that writes to two keyspaces (P3).
+    /// copy could contain half of a batch that writes to two keyspaces (P3).
     fn pin_flushed_state(self: &Arc<Self>) -> Result<(StoreState, Vec<Pinned>)> {
         let _one_at_a_time = self.checkpointing.lock();
-        // No flush begins until the moment is known, and a flush that is already running takes an
-        // older memtable. A flush that finds no room blames this snapshot only if no checkpoint
-        // waits.
+        // No flush begins until the moment is known, and a flush that is already running writes an
+        // older memtable. The limit also shows that one snapshot is the checkpoint's own, and not
+        // the reason why a flush finds no room.
         self.schedule.set_flush_limit(0);
         let _unlimited = Unlimited(self);
         // A flush may begin a collection, which moves values and writes pointers after the moment.

@@ -19,14 +19,14 @@ impl Engine {
     }
 
     /// The second half of a close, when no worker runs: flushes all memtables, so that the next
-    /// open finds no log. If the options say so, it leaves their content to the log.
+    /// open finds no log. If the options say so, their contents stay in the log instead.
     pub(crate) fn finish_close(&self) -> Result<()> {
         self.requests.close();
         self.scrubbing.wait();
         self.schedule.wait_for_all();
         let options = &self.env.options;
         let outcome = match options.read_only || self.env.is_stopped() {
-            // Without a log, what a stopped store has not flushed is lost.
+            // Without a log, the unflushed writes of a stopped store are lost.
             true if !options.has_log() && !options.read_only => self.env.check_not_stopped(),
             true => Ok(()),
             false => self.settle_log(),
@@ -42,18 +42,18 @@ impl Engine {
         outcome
     }
 
-    /// Moves the floor past the end of the log, if no flush has done so. The manifest says what
-    /// part of the log is durable, so a log that is removed must lie below the floor.
+    /// Moves the log floor past the end of the log, if no flush has done so. The manifest says what
+    /// part of the log is durable, so only a log below the floor may be removed.
     fn pass_log(&self) -> Result<()> {
         // After a drop, the last sequence numbers may belong to no keyspace. They are not assigned
-        // again, because readers of the history have them.
+        // again, because readers of the history may have seen them.
         let visible = self.visibility.now();
         let is_behind = self.catalog.manifest.lock().log_start.1 <= visible;
         if (is_behind || self.committer.kept().keeps()) && self.env.options.has_log() {
-            // This also happens on a full disk, where no more may be written.
+            // The log is also synced on a full disk, where nothing more may be written.
             self.committer.sync_through(visible)?;
         }
-        // A segment that is not ended lies above the floor, and must not be removed.
+        // A segment that is not ended is above the floor, and must not be removed.
         self.committer.seal_log()?;
         let log_start = self.committer.log_floor_without(|_, _| false);
         let mut manifest = self.catalog.manifest.lock();
@@ -115,7 +115,7 @@ impl Engine {
             Some(manifest) => manifest.name_closed(),
             None => Ok(()),
         };
-        // `CURRENT` names this manifest already, only with a smaller length.
+        // `CURRENT` already names this manifest, but with a smaller length.
         named.or_else(|error| if error.is_no_space() { Ok(()) } else { Err(error) })
     }
 }

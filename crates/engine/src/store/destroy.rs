@@ -10,8 +10,8 @@ use super::unfinished::RESTORING;
 use crate::error::{Error, Result};
 use crate::tree::manifest::{CURRENT, read_current};
 
-/// Removes the files of a store, `CURRENT` first, so that a removal that was cut short leaves no
-/// store that lacks tables. The same call completes it.
+/// Removes the files of a store, `CURRENT` first, so that an interrupted removal does not leave a
+/// store without its tables. Another call completes the removal.
 pub(super) fn destroy(path: &Path) -> Result<()> {
     let not_a_store = || Error::NotAStore { path: path.display().to_string() };
     let storage = PosixStorage::open(path, Access::MustExist)
@@ -32,9 +32,9 @@ pub(super) fn destroy(path: &Path) -> Result<()> {
     }
     let mut own = storage.list()?;
     own.retain(|file| is_own_file(&file.name));
-    // Such files are removed first, so that the rest of an interrupted removal still shows what it
-    // is.
-    // The mark of a part of a store is removed last, so that the rest is not taken for a store.
+    // Files like `metrics` are removed first, so that the other files still show what an
+    // interrupted removal has left. The mark of an unfinished store is removed last, so that the
+    // rest is not taken for a store.
     own.sort_by_key(|file| (file.name == RESTORING, !is_live(&file.name)));
     own.iter().try_for_each(|file| storage.remove(&file.name))?;
     storage.sync_dir()?;

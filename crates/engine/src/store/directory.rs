@@ -40,14 +40,14 @@ impl SharedDirectory {
         SharedDirectory { storage, files, owner, failed: Mutex::new(None) }
     }
 
-    /// Takes over a lock of the directory that was taken before it was opened here.
+    /// Takes over a lock of the directory that was acquired before this object existed.
     pub(super) fn hold(&self, lock: Box<dyn StorageLock>) -> Box<dyn StorageLock> {
         self.owner.hold(lock)
     }
 }
 
-/// Whether a file may be closed while somebody holds it. `CURRENT` must not, because another file
-/// takes its name.
+/// Whether a file may be closed while somebody holds it. `CURRENT` must not be closed, because
+/// another file takes over its name.
 fn is_pooled(name: &str, category: Category) -> bool {
     match category {
         Category::Table | Category::Value => true,
@@ -62,13 +62,13 @@ impl Storage for SharedDirectory {
         let mut failed = self.failed.lock();
         if failed.is_none() {
             match self.files.attempt(|| self.storage.sync_dir()) {
-                // The directory was not opened, so nothing was synced and nothing lost.
+                // The directory was not opened, so nothing was synced and nothing was lost.
                 Err(error) if error.is_out_of_files() => return Err(error),
                 outcome => *failed = outcome.err().map(|error| error.to_string()),
             }
         }
         match &*failed {
-            // The error is never "no space", which callers would wait out: what the failed sync
+            // The error is never "no space": callers would wait for space, but what the failed sync
             // lost does not come back.
             Some(first) => {
                 let source = io::Error::other(first.clone());

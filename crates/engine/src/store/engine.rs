@@ -1,5 +1,5 @@
-//! Wires the parts of an open store. Each part owns one task; this file shows only which part holds
-//! which.
+//! Wires the parts of an open store. Each part owns one task; this file shows only how they are
+//! connected.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -56,7 +56,7 @@ pub(crate) struct Engine {
     pub(crate) requests: Requests,
     /// The scrub of all files.
     pub(crate) scrubbing: Scrubbing,
-    /// A checkpoint holds it while its flush limit is set.
+    /// A checkpoint holds this lock while its flush limit is set.
     pub(crate) checkpointing: Mutex<rank::Checkpoint, ()>,
     /// Released at close, even if handles to the store outlive it.
     pub(crate) lock: Mutex<rank::StoreLock, Option<Box<dyn StorageLock>>>,
@@ -106,7 +106,7 @@ impl Engine {
         }
     }
 
-    /// Refuses a call after the close, and in a fork, before it takes a lock or makes a file.
+    /// Refuses a call after the close or in a fork, before the call takes a lock or makes a file.
     pub(crate) fn check_usable(&self) -> Result<()> {
         self.env.check_process()?;
         self.schedule.check_open()
@@ -119,14 +119,14 @@ impl Engine {
         self.committer.commit(batch, &keyspaces, durability, &*self.runner)
     }
 
-    /// The same, as a commit that can be awaited.
+    /// Does the same, and returns a commit that can be awaited.
     pub(crate) fn write_later(&self, batch: &Batch, options: WriteOptions) -> Result<Commit> {
         let keyspaces = self.keyspaces_of(batch)?;
         let durability = self.env.durability(options);
         self.committer.commit_later(batch, &keyspaces, durability, &*self.runner)
     }
 
-    /// The keyspaces that a batch writes to, each once, in order of ids.
+    /// The keyspaces that a batch writes to, each once, ordered by id.
     fn keyspaces_of(&self, batch: &Batch) -> Result<Vec<Arc<KeyspaceCore>>> {
         batch.check_for(self.env.opening)?;
         let ids: BTreeSet<KeyspaceId> = batch.operations().map(|one| one.keyspace).collect();

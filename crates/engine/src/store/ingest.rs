@@ -3,10 +3,10 @@
 //!
 //! 1. Each file is opened. Footer, properties and index are checked, and it must be a file of
 //!    sorted entries. Files whose ranges overlap are refused.
-//! 2. Their entries go, in key order, to a bulk load (`jobs/load.rs`). Each block is read once and
-//!    its checksum is checked; each key must be larger than the key before it. The load writes
-//!    tables as the keyspace lays them out: block size, compression, filters, the cuts of its
-//!    policy.
+//! 2. Their entries are passed, in key order, to a bulk load (`jobs/load.rs`). Each block is read
+//!    once and its checksum is checked; each key must be larger than the key before it. The load
+//!    writes tables as the keyspace would: with its block size, compression, filters and the cuts
+//!    of its policy.
 //! 3. The load is installed like any other: with one sequence number and one edit, at the deepest
 //!    level above which nothing overlaps it.
 //!
@@ -34,8 +34,8 @@ use crate::table::reader::TableReader;
 /// A cache for a few partitions of a file that is read from one end to the other.
 const CACHE_BYTES: u64 = 8 << 20;
 
-/// A file to ingest. It is open only while it is checked and while it is read, so that any number
-/// of files needs one open file at a time.
+/// A file to ingest. The file is open only while it is checked and while it is read, so any number
+/// of files needs only one open file at a time.
 struct Source<'a> {
     /// The name of the file in errors.
     shown: String,
@@ -47,10 +47,10 @@ struct Source<'a> {
 impl Keyspace {
     /// Stores the entries of files that a [`crate::SortedWriter`] made. All of them become visible
     /// and durable together when this returns. After an error or a crash before that, none of them
-    /// is there. Returns the number of entries, including deletes. The files are only read, and are
-    /// not needed afterwards. O(bytes of the files).
+    /// is stored. Returns the number of entries, including deletes. The files are only read, and
+    /// are not needed afterwards. O(bytes of the files).
     ///
-    /// Entries with an instant of their own expire at that instant. Other values expire by the
+    /// Entries with an expiry of their own expire at that instant. Other values expire by the
     /// keyspace's `ttl_seconds`, counted from now.
     ///
     /// Their keys may exist in the keyspace already, and other threads may write meanwhile, as
@@ -153,8 +153,8 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Adds to an error which file was read. Damage of a file that is in no store is a wrong argument:
-/// the store is sound.
+/// Adds the name of the file to an error. A damaged file outside the store is reported as a wrong
+/// argument, because the store is sound.
 fn named(shown: &str, error: Error) -> Error {
     match error {
         Error::Corruption { offset, what, .. } => Error::invalid(

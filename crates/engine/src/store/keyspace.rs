@@ -54,7 +54,7 @@ impl Keyspace {
     }
 
     /// The id of the keyspace, unique while the store is open. A later open may give the id of a
-    /// dropped keyspace to a new one; by then the log has no record left that names the old one.
+    /// dropped keyspace to a new one; by then no record in the log names the dropped one.
     pub fn id(&self) -> KeyspaceId {
         self.inner.id
     }
@@ -70,7 +70,7 @@ impl Keyspace {
     }
 
     /// The compaction filter that the options name, if nobody has registered it in
-    /// [`crate::Options::compaction_filters`]: then all entries stay.
+    /// [`crate::Options::compaction_filters`]. Without it, all entries are kept.
     pub fn missing_compaction_filter(&self) -> Option<String> {
         self.inner.filtering.load().missing().map(str::to_string)
     }
@@ -145,7 +145,7 @@ impl Keyspace {
         (cursor.valid() && cursor.key() == key).then(|| cursor.expiry()).transpose()
     }
 
-    /// When a put that happens now expires by the keyspace's options.
+    /// When a put made now expires according to the keyspace's options.
     #[inline]
     pub(crate) fn own_expiry_ms(&self) -> Option<u64> {
         match self.inner.ttl_ms.load(Relaxed) {
@@ -167,12 +167,12 @@ impl Keyspace {
     }
 
     /// Stores a value, and returns as soon as readers see it. The commit is ready when the value
-    /// survives a power loss, see [`Commit`]. [`crate::Store::write_later`] takes several writes at
-    /// once, and another durability.
+    /// survives a power loss, see [`Commit`]. [`crate::Store::write_later`] accepts several writes
+    /// at once, and any durability.
     ///
     /// # Errors
     /// Those of a put with [`WriteOptions::sync`], if nothing was written. A store without a log
-    /// (`wal_mode = "off"`) refuses it.
+    /// (`wal_mode = "off"`) refuses the call.
     pub fn put_later(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<Commit> {
         self.write_later(|batch| batch.push_put(self, key.as_ref(), value.as_ref()))
     }
@@ -227,7 +227,7 @@ impl Keyspace {
 
     /// Removes the keys of a range, with the durability that the store was opened with. It writes
     /// one small record, however many keys there are; an empty range writes nothing. Readers jump
-    /// over the range at once; flushes and compactions give its space back.
+    /// over the range at once; flushes and compactions free its space.
     ///
     /// ```
     /// # fn main() -> runstone::Result<()> {
@@ -297,7 +297,7 @@ impl Keyspace {
         })
     }
 
-    /// The same, as a commit that can be awaited until it survives a power loss.
+    /// Does the same, and returns a commit that is ready once it survives a power loss.
     fn write_later(&self, fill: impl FnOnce(&mut Batch) -> Result<()>) -> Result<Commit> {
         self.with_batch(fill, |batch| {
             self.store.committer.commit_later(
@@ -337,10 +337,10 @@ impl Keyspace {
 
     /// Looks up a key without I/O: it opens no table, reads no filter, block or value from a file,
     /// and waits for no thread that does. It is for threads that must not block, such as those of
-    /// an async runtime. Values that operands make are known only while memtables hold all of them,
-    /// and separated values only in the cache. A lookup that returns [`CachedGet::NeedsIo`] changes
-    /// nothing: a [`Keyspace::get`] on another thread reads the value, and may bring it into the
-    /// cache.
+    /// an async runtime. A value made of merge operands is known only if memtables contain all of
+    /// them, and a separated value only if it is cached. A lookup that returns
+    /// [`CachedGet::NeedsIo`] changes nothing: a [`Keyspace::get`] on another thread reads the
+    /// value, and may bring it into the cache.
     ///
     /// ```
     /// # fn main() -> runstone::Result<()> {
@@ -388,7 +388,7 @@ impl Keyspace {
         self.store.reader.multi_get(&self.inner, keys, None)
     }
 
-    /// Looks up many keys as of a snapshot of the same store, as [`Keyspace::multi_get`].
+    /// Looks up many keys as of a snapshot of the same store, as [`Keyspace::multi_get`] does.
     pub fn multi_get_at<K: AsRef<[u8]>>(
         &self,
         keys: &[K],
@@ -397,7 +397,7 @@ impl Keyspace {
         self.store.reader.multi_get(&self.inner, keys, Some(snapshot))
     }
 
-    /// How much the keyspace's value files hold; empty if all values are inline.
+    /// How much data the keyspace's value files contain; empty if all values are inline.
     pub fn value_usage(&self) -> Vec<ValueUsage> {
         if !self.inner.is_at_home() {
             return Vec::new();
@@ -477,8 +477,8 @@ impl Keyspace {
         self.store.runner.compact_whole(std::slice::from_ref(&self.inner))
     }
 
-    /// Flushes the store, and compacts the tables with keys of a range. Entries that were deleted
-    /// or replaced there are then gone. If tables can only be compacted together, the whole
+    /// Flushes the store, and compacts the tables with keys of a range. This removes the deleted
+    /// and replaced entries of the range. If tables can only be compacted together, the whole
     /// keyspace is compacted. O(bytes of the tables that the range overlaps); an empty range does
     /// nothing.
     ///
@@ -505,7 +505,7 @@ impl Keyspace {
 
 impl Batch {
     /// Adds a put. A key may have up to 64 KiB - 1 bytes, a value up to 4 GiB - 1; both may be
-    /// empty. All keyspaces of a batch belong to one store.
+    /// empty. All keyspaces of a batch must belong to one store.
     ///
     /// ```
     /// # fn main() -> runstone::Result<()> {
@@ -607,8 +607,8 @@ impl Batch {
     }
 }
 
-/// Turns the longest key with a zero after it, which is too long for a key, into the smallest key
-/// after that key. `false` if there is none.
+/// Gets a key of the greatest length with a zero appended, which is too long for a key, and turns
+/// it into the smallest key after the original one. `false` if there is none.
 fn follow_longest(key: &mut Vec<u8>) -> bool {
     key.pop();
     while key.pop_if(|last| *last == 0xff).is_some() {}

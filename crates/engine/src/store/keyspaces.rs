@@ -73,7 +73,7 @@ impl Engine {
     }
 
     /// Judges a failed change of keyspaces. A refused option, a full disk or too many open files
-    /// leave everything as it was; after any other failure nobody knows what is on disk (P7).
+    /// leave everything as it was; after any other failure the state on disk is unknown (P7).
     fn note_change_error(&self, error: &Error) {
         let is_fault = matches!(error, Error::Storage(_)) && !error.is_transient();
         if is_fault || self.catalog.is_manifest_broken() {
@@ -173,7 +173,7 @@ impl Engine {
     }
 
     pub(crate) fn drop_keyspace(&self, name: &str) -> Result<()> {
-        // A full disk is a reason to drop a keyspace.
+        // A drop is allowed on a full disk, because it frees space.
         self.env.check_not_stopped()?;
         self.check_usable()?;
         let unknown = || Error::UnknownKeyspace { name: name.to_string() };
@@ -193,9 +193,9 @@ impl Engine {
         self.schedule.wait_for_keyspace(keyspace.id);
         reached!(KeyspaceMarked);
         let mut manifest = self.catalog.manifest.lock();
-        // The log no longer needs what only the memtables of the keyspace needed. A close removes
-        // the log segment by segment, and a crash in between must not leave a log that lacks its
-        // beginning.
+        // The log floor passes segments that only this keyspace's memtables needed. A close removes
+        // the log segment by segment, and a crash in between must not leave a log that the manifest
+        // needs but that lacks its beginning.
         let log_start = self.committer.log_floor_without(|other, _| other.id == keyspace.id);
         let mut append = || {
             self.env.check_not_stopped()?;
@@ -207,8 +207,8 @@ impl Engine {
             outcome => outcome,
         };
         if let Err(error) = logged {
-            // Done before the manifest lock is released: a checkpoint reads this mark under that
-            // lock.
+            // The mark is cleared before the manifest lock is released: a checkpoint reads the mark
+            // under that lock.
             keyspace.dropped.store(false, Release);
             drop(manifest);
             self.schedule.wake();
@@ -220,7 +220,7 @@ impl Engine {
         manifest.log_start = log_start;
         self.catalog.remove_keyspace(&keyspace);
         drop(manifest);
-        // The pressure of the keyspace on writers ends with the keyspace.
+        // The dropped keyspace no longer slows writers down.
         self.pressure.refresh([&keyspace]);
         let view = keyspace.view.load_full();
         view.version.handles().for_each(|handle| handle.mark_obsolete());

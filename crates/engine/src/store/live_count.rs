@@ -1,16 +1,16 @@
 //! Estimates how many entries of a range readers see.
 //!
-//! 1. Metadata say how many entries there are, and about how many of them are deletes or have
-//!    expired. If none of them can be either, the number of entries is the answer.
+//! 1. The metadata say how many entries there are, and about how many of them are deletes or have
+//!    expired. If there are no deletes and no expired entries, the number of entries is the answer.
 //! 2. If there are few entries, they are counted one by one.
-//! 3. Otherwise up to [`STRETCHES`] stretches, evenly spaced among all entries, are looked at. They
+//! 3. Otherwise up to [`STRETCHES`] stretches, evenly spaced among all entries, are sampled. They
 //!    show two things: which share of all entries readers see, and how many entries are hidden for
-//!    each delete. Either gives an estimate. The first errs if the visible entries lie close
+//!    each delete. Either gives an estimate. The first errs if the visible entries are close
 //!    together. The second errs if deletes hide different numbers of entries. The estimate that
-//!    fits the single stretches better is used.
+//!    fits the individual stretches better is used.
 //!
-//! There is at most one seek per stretch. It reads at most two index partitions of each table for
-//! the range, and at most three in each run for a stretch.
+//! There is at most one seek per stretch. The estimate reads at most two index partitions of each
+//! table for the range, and at most three in each run for a stretch.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::read::sample::{Sampler, Stretch};
 use crate::store::keyspace::{Keyspace, range_of};
 use crate::store::queries::{WHOLE, places_of, tally_of};
 
-/// The largest number of stretches that are looked at.
+/// The largest number of stretches that are sampled.
 const STRETCHES: u64 = 64;
 
 /// The number of entries of a stretch.
@@ -36,8 +36,9 @@ impl Keyspace {
     /// Estimates how many entries of a range readers see: those that were not deleted or replaced
     /// and have not expired. Up to a few thousand entries are counted exactly. If there are more,
     /// but nothing was deleted and nothing has expired, the error is at most the blocks at the ends
-    /// of the range, and replaced versions count too. Otherwise it samples a few thousand entries
-    /// in up to 64 places, and is usually within a factor of two. O(tables), and 64 seeks.
+    /// of the range, and replaced versions count too. Otherwise a few thousand entries in up to 64
+    /// places are sampled, and the estimate is usually within a factor of two. O(tables), and 64
+    /// seeks.
     ///
     /// # Errors
     /// If the range ends before it starts.
@@ -77,8 +78,8 @@ impl Keyspace {
         starts.sort_unstable();
         starts.dedup();
         let mut stretches = Vec::with_capacity(starts.len());
-        // The entries that readers see if each stretch is like the keys after it, up to the next
-        // stretch.
+        // The number of visible entries, if the keys between two stretches are like the first of
+        // the two.
         let mut by_share = 0;
         for (at, start) in starts.iter().enumerate() {
             let end = starts.get(at + 1).map(Vec::as_slice).or(to);
@@ -95,20 +96,21 @@ impl Keyspace {
     }
 }
 
-/// The entries of a range in a table or memtable, by its metadata.
+/// The entries of a range in a table or memtable, according to its metadata.
 struct Part<'a> {
-    /// Where the range begins and ends among all its entries, in parts of [`WHOLE`].
+    /// Where the range begins and ends among all entries of the table or memtable, in parts of
+    /// [`WHOLE`].
     places: (u128, u128),
     entries: u64,
     tombstones: u64,
     /// Entries that have expired; `None` if the number is unknown.
     expired: Option<u64>,
     may_hide: bool,
-    /// Whether all of it lies inside the range. Then the numbers are exact.
+    /// Whether the whole table or memtable is inside the range. Then the numbers are exact.
     is_exact: bool,
     /// Finds a key at a place.
     key_at: Box<dyn Fn(u128) -> Result<Option<Vec<u8>>> + 'a>,
-    /// Estimates the number of entries from one key on and before another.
+    /// Estimates the number of entries from one key (included) to another (excluded).
     between: Between<'a>,
 }
 
@@ -146,7 +148,7 @@ fn parts_of<'a>(
     Ok(parts)
 }
 
-/// Returns `None` if the memtable holds no entry of the range.
+/// Returns `None` if the memtable has no entry of the range.
 fn of_memtable<'a>(
     memtable: &'a Arc<Memtable>,
     from: &[u8],
@@ -191,7 +193,7 @@ fn of_memtable<'a>(
     })
 }
 
-/// Whether some entries of a memtable have expired, judged by a few of them.
+/// Whether some entries of a memtable have expired, judged by a sample.
 fn has_past(memtable: &Memtable, now_ms: u64) -> bool {
     let places = (0..u128::from(STRETCHES)).map(|at| at * WHOLE / u128::from(STRETCHES));
     let mut records = places.filter_map(|place| memtable.tree().record_at(place, WHOLE));
@@ -218,7 +220,7 @@ fn starts_of(parts: &[Part<'_>], entries: u64) -> Result<Vec<Vec<u8>>> {
     Ok(keys)
 }
 
-/// What metadata say about a range.
+/// What the metadata say about a range.
 #[derive(Default)]
 struct Known {
     entries: u64,
@@ -226,9 +228,9 @@ struct Known {
     expired: u64,
     /// Whether `expired` counts all expired entries.
     are_expired_known: bool,
-    /// Whether all tables and memtables lie inside, and nothing deletes ranges. Otherwise the
-    /// deletes and the expired entries may lie outside, and a delete may hide any number of
-    /// entries.
+    /// Whether all tables and memtables are inside the range, and there are no range deletes.
+    /// Otherwise the deletes and the expired entries may be outside the range, and a delete may
+    /// hide any number of entries.
     is_whole: bool,
     /// Whether readers may see fewer than all entries.
     may_hide: bool,
@@ -251,8 +253,8 @@ impl Known {
         known
     }
 
-    /// Entries that readers see, if these stretches are like the rest. Their shares make it
-    /// `by_share`.
+    /// The number of visible entries, if these stretches are like the rest. `by_share` is the
+    /// estimate from the shares of visible entries.
     fn live(&self, stretches: &[Stretch], by_share: u64) -> u64 {
         let mut sum = Stretch::default();
         stretches.iter().for_each(|stretch| sum += *stretch);
@@ -277,7 +279,7 @@ impl Known {
     }
 }
 
-/// `all * part / whole`; 0 of nothing.
+/// `all * part / whole`; 0 if `whole` is 0.
 fn ratio(all: u64, part: u64, whole: u64) -> u64 {
     (u128::from(all) * u128::from(part)).checked_div(whole.into()).unwrap_or(0) as u64
 }

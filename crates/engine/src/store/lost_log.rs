@@ -3,10 +3,10 @@
 //! looks like an ordinary power loss, so it is not an error. But a user who lost 20,000 records
 //! because of one bit wants to know about it, and to have the records.
 //!
-//! So an open for writing renames the segments to `lost-NNNNNN.wal` and keeps them, tells the
-//! listener, and counts the records. `dump` reads such a file. Together these files take at most
-//! [`MOST_BYTES`]; the oldest are removed first. A checkpoint leaves them out. Only `destroy` and
-//! newer lost segments remove them.
+//! So an open for writing renames the segments to `lost-NNNNNN.wal` and keeps them, reports them to
+//! the listener, and counts the records. `dump` reads such a file. Together these files may have at
+//! most [`MOST_BYTES`]; the oldest are removed first. A checkpoint leaves them out. Only `destroy`
+//! and newer lost segments remove them.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ const MOST_BYTES: u64 = 64 << 20;
 pub(super) struct LostLog {
     /// Valid records after the gap.
     pub(super) records: u64,
-    /// The segments that hold them, ascending.
+    /// The segments that contain them, ascending.
     pub(super) segments: Vec<u64>,
 }
 
@@ -55,7 +55,7 @@ pub(super) fn tell(env: &Arc<Env>, lost: &LostLog) {
     env.emit(|| Event::LogEndLost { records, kept });
 }
 
-/// Returns the names of the files that stay, newest first.
+/// Returns the names of the kept files, newest first.
 fn shorten(storage: &dyn Storage) -> runstone_storage::Result<Vec<String>> {
     let mut files = storage.list()?;
     files.retain(|file| lost_number(&file.name).is_some());

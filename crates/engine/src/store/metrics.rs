@@ -81,12 +81,12 @@ impl Engine {
 
     /// Bytes of the value files of all keyspaces.
     pub(crate) fn value_file_bytes(&self) -> u64 {
-        // A copy, so that nobody waits for the system to answer for each file.
+        // Copied, so that the lock is free while the system is queried for each file.
         let keyspaces = self.catalog.keyspaces.read().clone();
         keyspaces.values().map(value_file_bytes).sum()
     }
 
-    /// Bytes that the store takes on disk now: tables, values, log and manifest. Zero in a fork.
+    /// Bytes that the store uses on disk now: tables, values, log and manifest. Zero in a fork.
     pub(crate) fn disk_bytes(&self) -> u64 {
         if self.env.check_process().is_err() {
             return 0;

@@ -1,9 +1,9 @@
 //! A mirror: a store that follows another one, change by change.
 //!
-//! 1. It begins as a copy of the other store's files ([`super::follow::cut`]), while the changes
-//!    from then on are kept by a lease.
-//! 2. Each change is applied together with its position, which lies in a keyspace of its own. So a
-//!    mirror that was killed continues where it was.
+//! 1. It begins as a copy of the other store's files ([`super::follow::cut`]), and a lease keeps
+//!    the changes that are made from then on.
+//! 2. Each change is applied together with its position, which is stored in a keyspace of its own.
+//!    So a mirror that was killed continues after the last applied change.
 //! 3. At each moment it equals a past state of the other store, with two exceptions: a load is
 //!    applied in batches, and keyspaces are made and dropped one after another.
 
@@ -26,16 +26,16 @@ use crate::keys::{KeyspaceId, Kind};
 use crate::options::store::Options;
 use crate::tree::manifest::read_current;
 
-/// The keyspace of a mirror that says how far it has come.
+/// The keyspace in which a mirror records its position.
 pub const MIRROR_KEYSPACE: &str = "runstone.mirror";
 /// The position.
 const POSITION: &[u8] = b"position";
 /// The id of the other store, and its keyspaces: their ids there and their names.
 const SOURCE: &[u8] = b"source";
-/// Followed by an id: the name of a keyspace that has come since, or nothing if it has gone. There
-/// may be 100,000 keyspaces, so the list is not written for each that comes or goes.
+/// Followed by an id: the name of a keyspace that was made since, or nothing if the keyspace was
+/// dropped. There may be 100,000 keyspaces, so the list is not written again for each change.
 const SINCE: &[u8] = b"source/";
-/// The least key after all of these.
+/// The smallest key after all keys with this prefix.
 const SINCE_END: &[u8] = b"source0";
 
 /// A store that follows another one.
@@ -101,13 +101,14 @@ impl Mirror {
         options: Options,
     ) -> Result<Mirror> {
         if is_empty(&*target)? {
-            // Before the lock: a source that cannot be read leaves nothing in the directory.
+            // Done before the lock is taken: a source that cannot be read leaves nothing in the
+            // directory.
             let changes = Changes::begin(Arc::clone(&source), leases, ChangesFrom::Now)?;
             let cut = Cut::take(Arc::clone(&source), leases)?;
             let copy = Unfinished::begin(&target)?;
             copy.end(cut.write_store(&target, cut::Tables::Linked))?;
             let made = Mirror::of_copy((source, leases), (changes, cut), &target, options);
-            // A mirror could not begin beside the files of a copy.
+            // A later attempt could not begin beside the files of this copy.
             return made.inspect_err(|_| remove_copy(&*target));
         }
         Mirror::resume(source, leases, target, options)
@@ -147,8 +148,8 @@ impl Mirror {
             let hint = "choose a new directory, or the mirror of this store";
             Error::invalid(format!("{place} {what}"), hint)
         };
-        // A copy that was killed has no CURRENT yet, or is marked: that is no damage. A directory
-        // with files of others gets no lock.
+        // An interrupted copy has no CURRENT yet, or is marked as unfinished: that is no damage. No
+        // lock file is made in a directory with foreign files.
         let is_ours = target.list()?.iter().all(|file| is_own_file(&file.name));
         let is_part = || check_finished(&*target).is_err();
         if is_ours && (is_part() || read_current(&*target)?.is_none()) {
@@ -176,13 +177,14 @@ impl Mirror {
         let (source, is_cut_short) = ((source, Arc::clone(leases)), false);
         let mirror = Mirror { source, changes, is_cut_short, applier, own, source_uid, position };
         if has_since {
-            // Otherwise there would be a record for each keyspace that ever came and went.
+            // Otherwise there would be a record for each keyspace that was ever made or dropped.
             mirror.note()?;
         }
         Ok(mirror)
     }
 
-    /// Records the position and the keyspaces, in place of those that came and went one by one.
+    /// Records the position and the list of keyspaces, which replaces the records of single
+    /// changes.
     fn note(&self) -> Result<()> {
         let mut batch = crate::Batch::new();
         batch.delete_range(&self.own, SINCE..SINCE_END)?;
@@ -192,7 +194,7 @@ impl Mirror {
         self.applier.store().write(&batch, Default::default())
     }
 
-    /// Records which keyspaces have come or gone.
+    /// Records which keyspaces were made or dropped.
     fn note_changed(&mut self) -> Result<()> {
         let mut batch = crate::Batch::new();
         for (id, name) in self.applier.take_changed() {
@@ -205,9 +207,9 @@ impl Mirror {
         }
     }
 
-    /// Applies the changes that were committed since, and waits at most this long for a change. It
-    /// returns after about 16 MiB even if there are more changes, because beside a busy writer
-    /// there always are. O(changes).
+    /// Applies the changes that were committed since the last round, and waits at most this long
+    /// for a change. It returns after about 16 MiB even if there are more changes, because a busy
+    /// writer always adds more. O(changes).
     ///
     /// # Errors
     /// Those of [`Changes::next`] and of writes to the mirror. The next round continues after
@@ -266,12 +268,12 @@ impl Mirror {
     }
 }
 
-/// Whether a directory has no file but the lock, which stays when a first copy was killed early.
+/// Whether a directory has no file but the lock, which remains if a first copy was killed early.
 fn is_empty(target: &dyn Storage) -> Result<bool> {
     Ok(target.list()?.iter().all(|file| file.name == LOCK_NAME))
 }
 
-/// Brings a list of keyspaces up to date. Returns whether any came or went.
+/// Brings a list of keyspaces up to date. Returns whether any were made or dropped.
 fn add_since(own: &Keyspace, known: &mut Vec<NotedKeyspace>) -> Result<bool> {
     let mut has_since = false;
     let mut all: BTreeMap<KeyspaceId, String> =

@@ -3,8 +3,8 @@
 //! - [`engine`]: the parts of an open store.
 //! - [`open`]: opening; `recovery`: replaying the log; `lost_log`: records that are not used.
 //!   [`close`]: the orderly shutdown.
-//! - [`builder`]: opening a store step by step. [`resources`]: what a store shares with others of
-//!   the process.
+//! - [`builder`]: opening a store step by step. [`resources`]: what a store shares with other
+//!   stores of the process.
 //! - [`keyspace`]: the handle to a keyspace; `keyspaces`: making, changing and dropping them;
 //!   `bulk`: bulk loads; [`sorted`]: files of sorted entries; `ingest`: loads of such files.
 //! - [`transaction`]: beginning and committing transactions; `single_keys`: changes of one key that
@@ -100,7 +100,7 @@ pub const DEFAULT_KEYSPACE: &str = "default";
 /// [`Follower`], [`Watch`], [`crate::Backups`] and [`LiveRequest`] as they share a store (`Send`
 /// and `Sync`). [`crate::Cursor`], [`crate::Scan`], [`Transaction`], [`crate::Commit`],
 /// [`crate::Changes`], [`crate::Mirror`], [`crate::Archiver`] and [`crate::SortedWriter`] serve one
-/// caller at a time, and may go to another thread (`Send`).
+/// caller at a time, and may be sent to another thread (`Send`).
 #[derive(Clone, Debug)]
 pub struct Store {
     inner: Arc<Engine>,
@@ -159,9 +159,9 @@ impl Store {
     }
 
     /// Makes a new store in `to`, a new or empty directory, from the readable contents of the
-    /// damaged store in `from`. The damaged store is only read. A key of the new store is right, or
-    /// one of the report's doubts covers it. If the store is healthy, the report says so, and `to`
-    /// is not made.
+    /// damaged store in `from`. The damaged store is only read. Each key of the new store is right,
+    /// or one of the report's doubts covers it. If the store is healthy, the report says so, and
+    /// `to` is not made.
     ///
     /// ```
     /// # fn main() -> runstone::Result<()> {
@@ -195,8 +195,8 @@ impl Store {
         repair::repair(from.as_ref(), to.as_ref(), options)
     }
 
-    /// The same for the store on a storage. `to` is called for the empty storage of the new store,
-    /// unless the store is healthy.
+    /// Does the same for a store on a storage. Unless the store is healthy, `to` is called to get
+    /// an empty storage for the new store.
     ///
     /// # Errors
     /// Those of [`Store::repair`].
@@ -228,8 +228,8 @@ impl Store {
         self.keyspace(name)
     }
 
-    /// Drops a keyspace and its files. An old handle neither reads nor writes any more: it fails
-    /// with [`Error::UnknownKeyspace`]. Snapshots and cursors from before the drop still work.
+    /// Drops a keyspace and its files. From then on, reads and writes of old handles fail with
+    /// [`Error::UnknownKeyspace`]. Snapshots and cursors from before the drop still work.
     pub fn drop_keyspace(&self, name: &str) -> Result<()> {
         self.inner.drop_keyspace(name)
     }
@@ -306,7 +306,7 @@ impl Store {
     /// Makes every acknowledged write durable, even on a full disk. It flushes no memtable, except
     /// in a store without a log (`wal_mode = "off"`), which flushes all.
     pub fn sync(&self) -> Result<()> {
-        // A refusal says nothing about the commits that are awaited.
+        // A refused call does not affect the commits that are awaited.
         self.inner.env.check_caller()?;
         if !self.inner.env.options.has_log() {
             return self.flush();
@@ -316,7 +316,7 @@ impl Store {
         synced
     }
 
-    /// Writes all memtables to tables, and returns when those are durable.
+    /// Writes all memtables to tables, and returns when the tables are durable.
     pub fn flush(&self) -> Result<()> {
         self.inner.runner.flush_all()
     }
@@ -340,7 +340,7 @@ impl Store {
     }
 
     /// Collects garbage in value files until no group can free a slot, and returns the space to the
-    /// file system. It works on a full disk too, because it makes room there.
+    /// file system. It works on a full disk too, because it frees space.
     pub fn collect_values(&self) -> Result<()> {
         self.inner.env.check_not_stopped()?;
         let all = self.inner.catalog.all();
@@ -411,7 +411,7 @@ impl Store {
         self.inner.heat(Instant::now())
     }
 
-    /// Bytes that the store takes on disk now: tables, values, log and manifest.
+    /// Bytes that the store uses on disk now: tables, values, log and manifest.
     pub fn disk_bytes(&self) -> u64 {
         self.inner.disk_bytes()
     }
@@ -429,8 +429,8 @@ impl Store {
     /// On a full disk memtables are not flushed. The log is synced and stays, so nothing is lost.
     ///
     /// # Errors
-    /// The first failure of a write or a sync. [`Error::NoSpace`] comes only from a store without a
-    /// log, whose unflushed writes are lost then.
+    /// The first failure of a write or a sync. Only a store without a log returns
+    /// [`Error::NoSpace`]; its unflushed writes are then lost.
     pub fn close(self) -> Result<()> {
         self.opening.close_outside()
     }

@@ -4,8 +4,8 @@
 //! 2. Read the manifest that `CURRENT` names. Open no table.
 //! 3. If the store has value files and a log, write what was read to a new manifest and make that
 //!    durable.
-//! 4. Replay the log into memtables, and write those to level-0 tables, or, if they hold little, to
-//!    a new segment of the log.
+//! 4. Replay the log into memtables, and write those to level-0 tables, or, if they are small, to a
+//!    new segment of the log.
 //! 5. Write a new manifest with the whole state, the new tables and a log floor after every old
 //!    segment, and make it current: the commit point of recovery. A crash before it repeats 2-5.
 //! 6. Remove the files that the manifest does not name (P10).
@@ -64,7 +64,7 @@ pub(super) fn open_path(
     options: Options,
     parts: Option<&Arc<Parts>>,
 ) -> Result<Store> {
-    // This comes before the storage makes a directory.
+    // The options are checked before the storage makes a directory.
     options.check()?;
     let access = match (options.read_only, options.create_if_missing) {
         (true, _) => Access::ReadOnly,
@@ -91,7 +91,7 @@ pub(super) fn open_on(
     open_with(storage, options, parts, None)
 }
 
-/// Opens a store for the caller who writes it, and who holds its lock.
+/// Opens a store whose files the caller is still writing. The caller passes the lock that it holds.
 pub(super) fn open_unfinished(
     storage: Arc<dyn Storage>,
     options: Options,
@@ -126,7 +126,8 @@ fn open_with(
             lock
         }
     };
-    // This looks again under the lock, because another process may have made the store meanwhile.
+    // `CURRENT` is read again under the lock, because another process may have made the store
+    // meanwhile.
     let current = match current {
         Some(found) => Some(read_current(&*storage)?.unwrap_or(found)),
         None => find_store(&*storage, &options)?,
@@ -153,7 +154,7 @@ fn open_with(
     finish(inner, parts)
 }
 
-/// Opens a store for writing on a full disk, after the first attempt at a recovery found that it is
+/// Opens a store for writing on a full disk, after the first attempt at a recovery found the disk
 /// full.
 fn open_full(
     full: Arc<Engine>,
@@ -173,10 +174,10 @@ fn open_full(
     Ok(inner)
 }
 
-/// Gives up the reserve, and the log segments that were prepared but hold nothing.
+/// Removes the reserve, and the log segments that were prepared but are still empty.
 fn spend_reserves(storage: &dyn Storage, log_floor: u64) -> Result<()> {
-    // Every segment before one that was begun was begun too, even if its header is damaged, which
-    // the replay reports.
+    // Every segment before a segment that was begun was begun too, even if its header is damaged.
+    // The replay reports such damage.
     let needed = |number: &u64| *number >= log_floor;
     let mut kept = 0;
     for number in segments(storage, 0)?.into_iter().filter(|number| !needed(number)) {
@@ -206,15 +207,15 @@ fn find_store(storage: &dyn Storage, options: &Options) -> Result<Option<Current
     }
     check_finished(storage)?;
     let files = storage.list()?;
-    // An open store leaves `metrics` and the like, so in a directory without a store they belong to
-    // somebody else.
+    // Only an open store makes `metrics` and the like, so in a directory without a store they
+    // belong to somebody else.
     let is_foreign = |name: &str| !is_own_file(name) || is_live(name);
     if let Some(foreign) = files.iter().find(|file| is_foreign(&file.name)) {
         let example = foreign.name.clone();
         return Err(Error::ForeignFiles { path: storage.location(), example });
     }
     // A directory with tables or a log but without `CURRENT` is not fresh: it is a store that lost
-    // its root. A value file without slots is made before the first manifest, and holds nothing.
+    // its root. A value file without slots is made before the first manifest, and contains nothing.
     let needed = [("table", 0), ("wal", 0), ("values", FIRST_SLOT)];
     let lost = files.iter().find(|file| {
         needed.iter().any(|(extension, empty_bytes)| {

@@ -1,15 +1,15 @@
 //! The tables, value files and manifests that are open at one time. On most machines a process may
-//! open 1,024 files, and a store of 60 GB has more. So a file that was not used for a long time is
-//! closed, and it is opened again when it is used. Its readers hold a [`PooledFile`] and notice
-//! nothing.
+//! open 1,024 files, and a store of 60 GB has more files. So a file that was not used for a long
+//! time is closed, and it is opened again when it is used. Its readers hold a [`PooledFile`] and
+//! notice nothing.
 //!
 //! - A file with writes that no sync has covered stays open. The kernel reports bytes that it lost
 //!   only to the handles that were open then, so a handle that is opened later might not get the
 //!   report (P7).
 //! - A file whose name is removed stays open too, because nobody could open it again.
 //! - When the kernel refuses to open a file, half of the files that can be closed are closed, and
-//!   the open is tried again. That holds for files of every kind, so the log and the manifest get
-//!   their files first.
+//!   the open is tried again. This applies to files of every kind, so the log and the manifest take
+//!   precedence.
 //!
 //! Stores may share the list of open files, and with it the limit. Each store still finds its own
 //! files by name.
@@ -31,20 +31,20 @@ use runstone_storage::{Category, ReadRequest, Result, Storage, StorageFile};
 use super::owner::Owner;
 use crate::pace::io_rate::IoRate;
 
-/// How often the kernel is asked for a file.
+/// How often an open is tried.
 const TRIES: usize = 8;
-/// When too many files are open, this fraction of them is closed at once: the search for those that
-/// were not used for a long time looks at every open file.
+/// When too many files are open, this fraction of them is closed at once: the search for files that
+/// were not used for a long time reads the whole list.
 const CLOSED_FRACTION: usize = 8;
 /// In place of a size: the file is open, or a slot was punched since the file was closed.
 const UNKNOWN_BYTES: u64 = u64::MAX;
-/// In place of a size: the file is being closed, and its size is being asked for.
+/// In place of a size: the file is being closed, and its size is being read.
 const ASKED_BYTES: u64 = u64::MAX - 1;
 
 /// The open files of one store or of several.
 #[derive(Debug)]
 pub(super) struct OpenList {
-    /// More files than this are closed, if they can be.
+    /// The limit on open files. If there are more, some are closed, unless they must stay open.
     most: usize,
     /// Advances when a file is opened. The last use of a file is noted as a value of this counter.
     turn: AtomicU64,
@@ -64,8 +64,8 @@ pub(super) struct OpenFiles {
     held: Mutex<rank::FileNames, BTreeMap<String, Weak<PooledFile>>>,
 }
 
-/// What is taken out of the list under its lock is dropped without the lock, because dropping the
-/// last reference to a file takes the lock.
+/// Entries that are taken out of the list under its lock are dropped after the lock is released,
+/// because dropping the last reference to a file takes the lock.
 type Dropped = (Vec<Arc<PooledFile>>, Vec<Arc<Handle>>);
 
 impl OpenFiles {
@@ -168,7 +168,7 @@ impl OpenFiles {
     fn reopen(&self, file: &PooledFile) -> Result<Arc<Handle>> {
         let opened = self.attempt(|| self.storage.open(&file.name, file.category));
         let mut open = self.list.open.lock();
-        // This also holds if the name was removed meanwhile: the remover opened the file
+        // The file also has a handle if its name was removed meanwhile: the remover opened the file
         // first.
         if let Some(handle) = file.handle.load_full() {
             return Ok(handle);
@@ -189,7 +189,7 @@ impl OpenList {
         Arc::new(OpenList { most, turn: AtomicU64::new(1), open: Mutex::default() })
     }
 
-    /// Lists a file that was opened, and closes others if there are too many.
+    /// Adds an opened file to the list, and closes others if there are too many.
     fn note_open(
         &self,
         open: &mut Vec<Weak<PooledFile>>,
@@ -206,7 +206,7 @@ impl OpenList {
         }
     }
 
-    /// Closes files if there are too many: some could not be closed until they were synced.
+    /// Closes files if too many are open. Some could not be closed before they were synced.
     fn keep_limit(&self) {
         let dropped = {
             let mut open = self.open.lock();
@@ -294,8 +294,8 @@ struct PooledFile {
     synced: AtomicU64,
     /// Whether the name is removed, so that the file cannot be opened again.
     is_kept: AtomicBool,
-    /// What a value file took on disk when it was closed: metrics ask for it, and must not open
-    /// thousands of files for that.
+    /// The size of a value file on disk when it was closed. The metrics read it, and must not open
+    /// thousands of files to do so.
     closed_disk_bytes: AtomicU64,
 }
 
@@ -346,8 +346,9 @@ impl PooledFile {
         Some(handle)
     }
 
-    /// Notes what a file takes on disk that nobody writes to before it is opened again. A punch may
-    /// still run: it takes the note back. Beside a writer in another process nothing is noted.
+    /// Notes the size of a file on disk. It remains valid because nobody writes to a closed file. A
+    /// punch that is still running clears the note. If another process may write to the file,
+    /// nothing is noted.
     fn note_disk_bytes(&self, handle: &Handle) {
         if self.category == Category::Value && self.files.owner.is_known() {
             self.closed_disk_bytes.store(ASKED_BYTES, SeqCst);
@@ -428,7 +429,7 @@ impl StorageFile for PooledFile {
         self.change(|file| file.allocate(offset, len_bytes))
     }
 
-    /// No sync has to cover it: if a power loss undoes the hole, it costs space but no data.
+    /// No sync has to cover a punch: if a power loss undoes the hole, it costs space but no data.
     fn punch(&self, offset: u64, len_bytes: u64) -> Result<()> {
         self.files.owner.check()?;
         let outcome = self.with(|file| file.punch(offset, len_bytes));
@@ -551,7 +552,7 @@ mod tests {
         }
     }
 
-    /// Once, each call of the metrics opened the value files that were closed.
+    /// Guards against a bug: each call of the metrics opened all closed value files.
     #[test]
     fn the_size_of_a_closed_file_is_known_without_opening_it() {
         let storage = Arc::new(Racing {

@@ -1,6 +1,6 @@
-//! Whether this process still owns the directory of an open store. Two things take it away. After a
-//! fork, the child has copies of all handles. And somebody may remove or replace the lock file, so
-//! that another process can open the store. Code that changes a file asks here first.
+//! Whether this process still owns the directory of an open store. Two events end the ownership.
+//! After a fork, the child has copies of all handles. And somebody may remove or replace the lock
+//! file, so that another process can open the store. Code that changes a file checks here first.
 
 use std::io;
 use std::sync::{Arc, OnceLock, Weak};

@@ -1,5 +1,5 @@
 //! Queries of a keyspace that need no walk over it: whether a key exists, the first and the last
-//! key, and about how much a range holds.
+//! key, and about how many entries and bytes a range has.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::values::Value;
 use crate::values::usage::ValueUsage;
 use crate::visibility::snapshot::Snapshot;
 
-/// An estimate of what a range holds, including versions that readers no longer see.
+/// An estimate of the size of a range, including versions that readers no longer see.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RangeEstimate {
@@ -70,11 +70,12 @@ impl Keyspace {
         self.iter()?.next_back().transpose()
     }
 
-    /// About how much a range holds. Tables that lie inside the range count as a whole. Tables at
-    /// its ends count by the place of the bound among their blocks, so the error is at most the
-    /// blocks at the ends. Replaced and deleted entries count too. Memtables are sampled. Separated
-    /// values count as if all entries of the tables had an equal share of them. Reads at most two
-    /// index partitions of a table. O(tables), and O(log n) per memtable.
+    /// About how many entries and bytes a range has. Tables that are inside the range count as a
+    /// whole. Tables at its ends count by the place of the bound among their blocks, so the error
+    /// is at most the blocks at the ends of the range. Replaced and deleted entries count too.
+    /// Memtables are sampled. Separated values count as if all entries of the tables had an equal
+    /// share of them. The call reads at most two index partitions of a table. O(tables), and O(log
+    /// n) per memtable.
     ///
     /// # Errors
     /// If the range ends before it starts.
@@ -113,7 +114,7 @@ impl Keyspace {
         Ok(sum)
     }
 
-    /// About how many bytes a range takes, see [`Keyspace::estimate`].
+    /// About how many bytes a range has, see [`Keyspace::estimate`].
     ///
     /// # Errors
     /// If the range ends before it starts.
@@ -122,11 +123,11 @@ impl Keyspace {
     }
 }
 
-/// Entries of a memtable that are counted one by one before the tree is asked, so that small ranges
-/// are exact.
+/// Up to this many entries of a memtable are counted one by one, so that small ranges are exact. If
+/// there are more, the memtable's tree gives an estimate.
 const COUNTED: usize = 256;
 
-/// About how much of a range a memtable holds.
+/// About how many entries and bytes of a range a memtable has.
 pub(super) fn tally_of(memtable: &Arc<Memtable>, from: &[u8], to: Option<&[u8]>) -> Tally {
     let mut iter = MemtableIter::new(Arc::clone(memtable));
     iter.seek(from, u64::MAX);
@@ -153,7 +154,7 @@ pub(super) fn records_bytes(usage: &ValueUsage) -> u64 {
 /// Shares of a table are given in parts of this.
 pub(super) const WHOLE: u128 = 1 << 32;
 
-/// The share of a table's blocks that lie in a range.
+/// The share of a table's blocks that are in a range.
 fn share_of(table: &TableHandle, from: &[u8], to: Option<&[u8]>) -> Result<u128> {
     let (start, end) = places_of(table, from, to)?;
     Ok(end.saturating_sub(start))

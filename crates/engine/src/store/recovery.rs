@@ -1,16 +1,16 @@
 //! Replays the log onto the manifest's state at open: steps 3 to 6 of [`super::open`].
 //!
 //! The writes of a small log are not worth a table: a program that is started for each write would
-//! leave one table each time. It is logged again instead, as one batch with new sequence numbers,
-//! in a segment after the new log floor. Until the manifest with that floor is current, the old log
-//! counts, and the new segment continues it. A crash in between replays the same writes twice,
-//! which has the same result as once.
+//! leave one table each time. The log is written again instead, as one batch with new sequence
+//! numbers, in a segment after the new log floor. Until the manifest with that floor is current,
+//! the old log counts, and the new segment continues it. A crash in between replays the same writes
+//! twice, which has the same result as once.
 //!
-//! That is not true of an operand, which would count twice. Nor is it true of a pointer that a
-//! collection wrote: two versions would share a record, and the compaction that drops one of them
-//! would call the record dead. A log that holds either of these is written to tables. The old
-//! segments cannot stay: after a failed sync, the kernel treats unwritten bytes as written, and no
-//! later sync writes them.
+//! An operand, however, would count twice. And a pointer that a collection wrote would become two
+//! versions that share a record: a compaction that drops one of them would count the record as
+//! dead. A log with such an operand or pointer is written to tables. The old segments cannot stay:
+//! after a failed sync, the kernel treats unwritten bytes as written, and no later sync writes
+//! them.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -77,7 +77,7 @@ enum Target<'a> {
 /// What a replay found.
 struct Replay {
     last_seq: SeqNo,
-    /// The writes that no table had, if they are few.
+    /// The writes that are in no table, if they are few.
     small: Option<Batch>,
     /// Segments with writes that are not in tables, and the first sequence number of each.
     segments: Vec<(u64, SeqNo)>,
@@ -91,12 +91,12 @@ struct Replay {
     lost: LostLog,
 }
 
-/// The log is not that of the manifest.
+/// The error for a manifest that does not belong to the log.
 const STALE: &str = "names an older manifest than the log; if a copy of the store was laid over \
                      the directory, lay it over an empty one";
 
 /// Compares what the manifest and the log say about each other. Each can show that the end of the
-/// other was lost, which nothing after the damage can show.
+/// other was lost, which the shortened file itself cannot show.
 fn check_ends(inner: &Engine, recovered: &Recovered) -> Result<()> {
     let (found, logged) = (inner.catalog.manifest.lock().found, recovered.manifest);
     if logged > found {
@@ -112,7 +112,7 @@ fn check_ends(inner: &Engine, recovered: &Recovered) -> Result<()> {
         };
         return Err(Error::corruption(file, found.least_bytes, what));
     }
-    // Until the replay ends, this is what the manifest says.
+    // Until the replay ends, this is the number from the manifest.
     let synced_seq = inner.catalog.durable_seq.load(Acquire);
     if recovered.last_seq < synced_seq && !seeded!(ShortLogsPass) {
         let what = format!(
@@ -151,7 +151,7 @@ pub(super) fn recover(inner: &Arc<Engine>, random: Random) -> Result<()> {
             }
             make_first_manifest(inner, &new_tables, Some(replay.last_seq), random)
         });
-    // Nothing names these tables yet. On a full disk they would take the space that the next try
+    // Nothing names these tables yet. On a full disk they would use the space that the next attempt
     // needs.
     let fresh = fresh.inspect_err(|_| {
         let flushes = new_tables.values().flat_map(|spilled| &spilled.flushes);
@@ -163,10 +163,10 @@ pub(super) fn recover(inner: &Arc<Engine>, random: Random) -> Result<()> {
     Ok(())
 }
 
-/// Begins another history if the store was not closed: writes that others have read since the last
-/// sync may be lost, or the files are a copy of an open store, which wrote more. Does so too if a
-/// log is there, or if the manifest is a copy: then another store uses the same numbers, or this
-/// one did before the copy was laid over it.
+/// Begins another history if the store was not closed: unsynced writes that others have read may be
+/// lost, or the files are a copy of an open store, which has written more since. Also begins one if
+/// there is a log, or if the manifest is a copy: then another store uses the same numbers, or this
+/// store did before the copy replaced its files.
 fn begin_history(inner: &Engine, last_seq: SeqNo, mut random: Random) -> Result<()> {
     let mut manifest = inner.catalog.manifest.lock();
     let (storage, found) = (&*inner.env.storage, manifest.found);
@@ -182,9 +182,9 @@ fn begin_history(inner: &Engine, last_seq: SeqNo, mut random: Random) -> Result<
     Ok(())
 }
 
-/// Tells readers of the log about a history that has begun. A crash may have come between an edit
-/// and its note, so the note lists all keyspaces. A crash may also have taken the segment of the
-/// note while the edit says that the log begins after it: then no history begins.
+/// Tells readers of the log about a history that has begun. A crash may have happened between an
+/// edit and its note, so the note lists all keyspaces. A crash may also have removed the segment of
+/// the note after the edit that moves the log's beginning past it: then no history begins.
 fn tell_history(inner: &Engine) {
     let manifest = inner.catalog.manifest.lock();
     let current = manifest.current().unwrap_or_default();
@@ -209,7 +209,7 @@ pub(super) fn describe(keyspace: &KeyspaceCore) -> NotedKeyspace {
     }
 }
 
-/// Tells readers of the log that the open gave the default keyspace other options.
+/// Tells readers of the log that the open changed the options of the default keyspace.
 pub(super) fn tell_options(inner: &Engine) {
     let manifest = inner.catalog.manifest.lock();
     let current = manifest.current().unwrap_or_default();
@@ -223,12 +223,12 @@ pub(super) fn tell_options(inner: &Engine) {
     }
 }
 
-/// Does what [`recover`] does if the disk has no room for tables: the log stays, and its writes are
-/// in memory. Returns `full` if there is a log and the store is to run without one.
+/// Does what [`recover`] does, on a disk without room for tables: the log stays, and its writes are
+/// kept in memory. Returns `full` if there is a log and the store is to run without one.
 pub(super) fn recover_in_memory(inner: &Arc<Engine>, random: Random, full: &Error) -> Result<()> {
     let replay = replay_log(inner, Target::Memory, None)?;
-    // If all is in tables, the end of the log may be lost. New sequence numbers would not continue
-    // it.
+    // If everything is in tables, the log is not kept: its end may be lost, and new sequence
+    // numbers would not continue it.
     let is_kept = !inner.catalog.unflushed.all().is_empty();
     if is_kept && !inner.env.options.has_log() {
         return Err(full.clone());
@@ -265,8 +265,8 @@ fn log_again(inner: &Engine, small: &Batch) -> Result<bool> {
     }
 }
 
-/// Keeps value files that receive no new values. The memtables may hold pointers into them, which a
-/// flush would have followed.
+/// Keeps value files that receive no new values. The memtables may contain pointers into these
+/// files, which a flush would have followed.
 fn keep_retired_files(inner: &Engine) {
     let last_seq = inner.visibility.publisher.visible();
     for keyspace in inner.catalog.unflushed.all() {
@@ -309,7 +309,7 @@ fn keep_history(inner: &Engine, usable: Option<u64>) -> Result<()> {
     for number in recovery::segments(storage, 0)? {
         if number <= last && !in_use.contains(&number) && recovery::is_begun(storage, number)? {
             let file = storage.open(&segment_name(number), Category::Wal)?;
-            // After a crash of the process its end may not be durable.
+            // After a crash of the process, the end of the segment may not be durable.
             file.sync()?;
             let bytes = file.len()?;
             let now = SystemTime::now();
@@ -338,8 +338,8 @@ fn keep_log(inner: &Engine, replay: &Replay) -> Result<()> {
         let values = keyspace.values.load();
         values.all().filter(|store| store.has_early()).try_for_each(|store| store.sync())?;
     }
-    // A record without its value is whole in itself. The next open must not take it for the writes
-    // that get its sequence numbers now.
+    // A record without its value is itself intact. The next open must not mistake it for the writes
+    // that now get its sequence numbers.
     for (segment, offset) in &replay.without_values {
         let file = storage.open(&segment_name(*segment), Category::Wal)?;
         file.set_len(*offset)?;
@@ -349,7 +349,7 @@ fn keep_log(inner: &Engine, replay: &Replay) -> Result<()> {
     Ok(storage.sync_dir()?)
 }
 
-/// Adds the segments that were replayed to the store's log, each once `prepare` is done.
+/// Adds the replayed segments to the store's log. `prepare` is called for each one first.
 fn keep_segments(
     inner: &Engine,
     replay: &Replay,
@@ -366,7 +366,7 @@ fn keep_segments(
 /// Makes the manifest that was read durable, as a new manifest. Recovery writes values to slots
 /// that this manifest calls free. But its last edit may not be durable, and a failed sync may have
 /// lost that edit for good. The slots that the edit frees would then be overwritten although the
-/// older manifest uses them.
+/// manifest without the edit uses them.
 ///
 /// The log may show that the manifest has lost its end. A new manifest would hide that, so the log
 /// is checked first. The values to which only the log points are found too, because their slots
@@ -392,8 +392,8 @@ fn make_base_durable(inner: &Engine, mut random: Random) -> Result<Option<Vec<(u
     Ok(Some(recovered.without_values))
 }
 
-/// Whether the value of a logged write that went to its file first is there. Writes that are in
-/// tables are not checked.
+/// Whether the value of a logged write is in its value file, if the value was written there first.
+/// Writes that are in tables are not checked.
 fn has_value(inner: &Engine, seq: SeqNo, operation: &Operation<'_>) -> Result<bool> {
     let keyspace = inner.catalog.keyspaces.read().get(&operation.keyspace).cloned();
     let Some(keyspace) = keyspace else { return Ok(true) };
@@ -486,8 +486,8 @@ fn replay_log(
     Ok(Replay { last_seq, small, segments, torn_behind, without_values, end, lost })
 }
 
-/// Inserts a write of the log into a memtable. Returns by how many bytes the memory of memtables
-/// that hold anything grew.
+/// Inserts a write of the log into a memtable. Returns by how many bytes the memory of the nonempty
+/// memtables grew.
 fn insert(
     inner: &Engine,
     (keyspace, active): (&Arc<KeyspaceCore>, &Arc<Memtable>),
@@ -508,7 +508,7 @@ fn insert(
     active.reserved_bytes().saturating_sub(before) as u64
 }
 
-/// The memory of the memtables that hold anything. O(keyspaces with such memtables).
+/// The memory of the nonempty memtables. O(keyspaces with such memtables).
 fn memtable_bytes(inner: &Engine) -> u64 {
     let mut bytes = 0;
     inner.catalog.unflushed.for_each(|keyspace| {
@@ -524,8 +524,8 @@ fn may_repeat(kind: Kind) -> bool {
     !matches!(kind, Kind::Relocate | Kind::ValuePointer | Kind::Merge)
 }
 
-/// Refuses a write to a keyspace that was never made. In that case the manifest lost the edit that
-/// made it.
+/// Refuses a write to a keyspace that was never made. In that case the manifest has lost the edit
+/// that made the keyspace.
 fn check_known(id: KeyspaceId, next: KeyspaceId, segment: u64, seq: SeqNo) -> Result<()> {
     if id < next || next == 0 || id == NO_KEYSPACE {
         return Ok(());
@@ -537,17 +537,17 @@ fn check_known(id: KeyspaceId, next: KeyspaceId, segment: u64, seq: SeqNo) -> Re
     Err(Error::corruption("manifest", 0, what))
 }
 
-/// Whether memtables take more than `most_bytes`. If other stores share the budget, their memtables
-/// count too, and this store waits until its own, which take `own_bytes`, are worth a table. O(1):
-/// each write of the log asks.
+/// Whether memtables use more than `most_bytes`. If other stores share the budget, their memtables
+/// count too, and this store waits until its own, which use `own_bytes`, are worth a table. O(1),
+/// because it is called for each write of the log.
 fn holds_much(inner: &Engine, most_bytes: u64, own_bytes: u64) -> bool {
     inner.catalog.pool.in_use_bytes() > most_bytes
         && (!inner.env.is_sharing || own_bytes > most_bytes / LEAST_SPILL_FRACTION)
 }
 
 /// Makes room in the memory budget: many memtables may exceed it together although none of them is
-/// full. The largest are written until the others take only `left_bytes`. If they were written one
-/// at a time, each of thousands of small memtables would cost a look at all of them.
+/// full. The largest are written until the others use only `left_bytes`. Finding them one at a time
+/// would cost a search of all memtables for each of thousands of small ones.
 fn spill_largest(inner: &Engine, new_tables: &mut NewTables, left_bytes: u64) -> Result<()> {
     let active = |keyspace: &Arc<KeyspaceCore>| Arc::clone(&keyspace.view.load().active);
     let mut keyspaces = inner.catalog.unflushed.all();
@@ -587,7 +587,7 @@ fn spill(
     Ok(())
 }
 
-/// Replaces the active memtable by an empty one.
+/// Replaces the active memtable with an empty one.
 fn replace_memtable(inner: &Engine, keyspace: &KeyspaceCore) {
     let options = keyspace.options.load();
     let version = Arc::clone(&keyspace.view.load().version);
@@ -617,7 +617,7 @@ fn make_first_manifest(
             manifest.flushed.insert(*id, last_seq);
         }
     }
-    // The manifest's file number is taken first: the log floor must lie after every segment found.
+    // The manifest's file number is taken first: the log floor must be after every segment found.
     let number = inner.env.new_file();
     if last_seq.is_some() {
         manifest.log_start = inner.committer.log_floor_without(|_, _| false);
@@ -628,7 +628,7 @@ fn make_first_manifest(
 }
 
 /// Removes the files that nothing names (P10), but only files whose names have one of our forms. An
-/// orphan that stays takes space and does no other harm, because file numbers are never reused. If
+/// orphan that stays uses space but does no other harm, because file numbers are never reused. If
 /// the end of the log was lost, its segment is kept under another name.
 fn remove_orphans(inner: &Engine, lost: &LostLog) -> Result<()> {
     let manifest = inner.catalog.manifest.lock();

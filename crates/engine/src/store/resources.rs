@@ -28,8 +28,8 @@ use crate::sync::threads::Bell;
 use crate::write::siblings::Siblings;
 use crate::write::syncing::Syncing;
 
-/// Memory chunks kept for the next memtable while there are writers, and the fraction of the memory
-/// budget that they may take at most.
+/// The most bytes of memory chunks that are kept for the next memtable while there are writers, and
+/// the largest fraction of the memory budget that they may use.
 const POOL_BYTES: u64 = 64 << 20;
 const POOL_FRACTION: u64 = 8;
 
@@ -37,7 +37,7 @@ const POOL_FRACTION: u64 = 8;
 const FEW_STORES: u64 = 64;
 
 /// Resources that any number of stores of a process share. A program that opens many stores gives
-/// all of them the same resources, so that a thousand stores take no more memory, threads and
+/// all of them the same resources, so that a thousand stores use no more memory, threads and
 /// descriptors than a few. A clone is cheap. The resources last until the last store that was
 /// opened with them is closed.
 ///
@@ -99,9 +99,9 @@ impl Resources {
         ResourcesBuilder { options: Options::default(), background_bytes_per_second: None }
     }
 
-    /// Opens the store in a directory, or makes one there. It uses these resources: its options
-    /// `memory_budget_bytes`, `background` (unless jobs are run by hand) and `max_open_files` are
-    /// ignored.
+    /// Opens the store in a directory, or makes one there. The store uses these resources, so its
+    /// options `memory_budget_bytes`, `background` (unless jobs are run by hand) and
+    /// `max_open_files` are ignored.
     ///
     /// # Errors
     /// Those of [`Store::open`].
@@ -126,7 +126,7 @@ impl Resources {
         if self.0.process.is_current() { Ok(()) } else { Err(Error::OtherProcess) }
     }
 
-    /// The memory that all stores take together. In a fork of the process the cache counts as
+    /// The memory that all stores use together. In a fork of the process the cache counts as
     /// empty.
     pub fn memory(&self) -> MemoryUse {
         self.0.budget.usage()
@@ -150,7 +150,7 @@ impl Drop for Resources {
 
 impl ResourcesBuilder {
     /// The bound on memtables, mapped log segments, block cache, index and filters of all stores
-    /// together. Each store with writes takes 192 KiB for its log, however small its part of the
+    /// together. Each store with writes needs 192 KiB for its log, however small its part of the
     /// budget is.
     pub fn memory_budget(mut self, bytes: u64) -> Self {
         self.options.memory_budget_bytes = bytes;
@@ -172,9 +172,9 @@ impl ResourcesBuilder {
         self
     }
 
-    /// How fast flushes, compactions and collections may write, in bytes per second. Compactions
-    /// and collections wait, and bytes that flushes write count too. They do not wait while writers
-    /// wait for them.
+    /// How fast flushes, compactions and collections may write, in bytes per second. Only
+    /// compactions and collections wait, but bytes that flushes write count too. Compactions and
+    /// collections do not wait while writers wait for them.
     pub fn background_bytes_per_second(mut self, bytes: u64) -> Self {
         self.background_bytes_per_second = Some(bytes);
         self
@@ -185,7 +185,7 @@ impl ResourcesBuilder {
     /// # Errors
     /// If a number is not allowed, or no more threads can be started.
     pub fn build(self) -> Result<Resources> {
-        // The field of a store's options has another name than the method.
+        // The field of a store's options has a different name than the method.
         if let Background::Threads(count) = self.options.background {
             check_threads("threads", count)?;
         }
@@ -205,7 +205,7 @@ impl ResourcesBuilder {
     }
 }
 
-/// The error where the system allows no more threads.
+/// The error if the system allows no more threads.
 pub(super) fn no_threads(error: &std::io::Error) -> Error {
     Error::invalid(
         format!("cannot start background threads: {error}"),
@@ -213,7 +213,7 @@ pub(super) fn no_threads(error: &std::io::Error) -> Error {
     )
 }
 
-/// How much of a budget free chunks may take.
+/// How much of a budget free chunks may use.
 fn pool_bytes(budget_bytes: u64) -> usize {
     POOL_BYTES.min(budget_bytes / POOL_FRACTION) as usize
 }
@@ -283,8 +283,9 @@ impl Parts {
         self.pool.set_limit(pool_bytes(bytes));
     }
 
-    /// A cache for a store that is being opened. Each attempt gets one of its own: a store that was
-    /// opened on a full disk reuses the numbers of files that the first attempt made and removed.
+    /// A cache for a store that is being opened. Each attempt to open it gets a cache of its own: a
+    /// store that was opened on a full disk reuses the numbers of files that the first attempt made
+    /// and removed.
     pub(super) fn new_cache(&self) -> Cache {
         Cache::sharing(&self.budget, self.caches.fetch_add(1, Relaxed))
     }
@@ -304,7 +305,7 @@ impl Parts {
     }
 }
 
-/// Parts that a follower uses. It counts as an open store as long as this value exists.
+/// Parts that a follower uses. The follower counts as an open store as long as this value exists.
 #[derive(Debug)]
 pub(super) struct Member(Arc<Parts>);
 

@@ -34,7 +34,7 @@ use crate::table::handle::TableHandle;
 use crate::values::file::ValueFile;
 use crate::values::layout::Segment;
 
-/// Memory for partitions of the table that is read. It comes on top of the store's budget.
+/// Memory for partitions of the table that is read. It is not part of the store's budget.
 const CACHE_BYTES: u64 = 1 << 20;
 /// The scrub sleeps after it has read this many bytes.
 const STEP_BYTES: u64 = 128 << 10;
@@ -56,7 +56,7 @@ pub(crate) struct Scrubbing {
 }
 
 impl Scrubbing {
-    /// Bytes a second of the running scrub.
+    /// The rate of the running scrub, in bytes per second.
     pub(crate) fn rate(&self) -> Option<u64> {
         Some(self.rate.load(Acquire)).filter(|rate| *rate > 0)
     }
@@ -120,7 +120,7 @@ pub(crate) fn start(engine: &Arc<Engine>, rate: u64) -> io::Result<()> {
             }
             drop(one);
             scrubbing.has_thread.store(false, Release);
-            // Somebody may have asked for another scrub meanwhile.
+            // Somebody may have requested another scrub meanwhile.
             if scrubbing.rate().is_none() || scrubbing.has_thread.swap(true, AcqRel) {
                 break;
             }
@@ -151,7 +151,7 @@ pub(crate) fn start_if_due(engine: &Arc<Engine>) {
     if !due || engine.scrubbing.has_thread.load(Acquire) {
         return;
     }
-    // This also happens if the scrub fails: otherwise each tick would try again.
+    // The time is set even if the scrub then fails: otherwise each tick would try again.
     last.store(now_ms.max(1), Release);
     if let Err(error) = start(engine, options.scrub_bytes_per_second) {
         tracing::warn!(%error, "a scrub cannot start");
@@ -165,8 +165,8 @@ fn read_last(storage: &dyn Storage) -> Option<u64> {
 }
 
 impl Engine {
-    /// Records the present time as the end of a scrub. On a full disk the record fails, and the
-    /// next open does not know of the scrub.
+    /// Records the present time as the end of a scrub. On a full disk this fails, and the next open
+    /// does not know of the scrub.
     fn note_scrubbed(&self) {
         let (storage, now_ms) = (&*self.env.storage, since_1970_ms(SystemTime::now()).max(1));
         self.scrubbing.last_ms.store(now_ms, Release);
@@ -210,7 +210,7 @@ struct Scrub<'a> {
 
 impl Scrub<'_> {
     fn keyspace(&mut self, keyspace: &KeyspaceCore) -> Result<()> {
-        // The scrub does not hold the version, because it would keep files that compactions
+        // The scrub does not hold the version, because that would keep files that compactions
         // replaced.
         let ids = || -> Vec<u64> {
             keyspace.view.load().version.handles().map(|handle| handle.meta().id).collect()
@@ -264,7 +264,7 @@ impl Scrub<'_> {
         Ok(())
     }
 
-    /// Bytes a second. Fails once the scrub should end.
+    /// The rate in bytes per second. Fails once the scrub should end.
     fn rate(&self) -> Result<u64> {
         let rate = self.engine.scrubbing.rate().filter(|_| !self.engine.schedule.is_closing());
         rate.ok_or(Error::Closed)

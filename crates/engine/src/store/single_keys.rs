@@ -13,7 +13,8 @@ use crate::transaction::locks::Locks;
 use crate::transaction::options::TransactionOptions;
 use crate::values::Value;
 
-/// Entries are removed together up to this size. The deletes of a transaction must fit, too.
+/// The largest size of the entries that are removed together. Their deletes must fit in one
+/// transaction, too.
 const MOST_TAKEN_BYTES: usize = 64 << 20;
 /// About how many bytes an entry takes besides its key and value.
 const TAKEN_BYTES: usize = 64;
@@ -22,8 +23,8 @@ const TAKEN_BYTES: usize = 64;
 type Refused = Option<Value>;
 
 impl Keyspace {
-    /// Gives a key a new value, or deletes it, if it has the expected value, where `None` stands
-    /// for an absent key. The inner error is the value that the key has. This and the two methods
+    /// Gives a key a new value, or deletes it, if it has the expected value. `None` means an absent
+    /// key. The inner error is the current value of the key. This and the two methods
     /// below wait up to a second for a pessimistic transaction that holds the key.
     ///
     /// ```
@@ -54,7 +55,7 @@ impl Keyspace {
         .map(|(old, is_changed)| if is_changed { Ok(()) } else { Err(old) })
     }
 
-    /// Stores a value if the key has none. Otherwise returns the value that the key has.
+    /// Stores a value if the key has none. Otherwise returns the current value.
     ///
     /// ```
     /// # fn main() -> runstone::Result<()> {
@@ -119,8 +120,8 @@ impl Keyspace {
     ///
     /// # Errors
     /// [`Error::LockTimeout`] if a pessimistic transaction holds the key for longer than a second,
-    /// and the reason if the value of the entry cannot be read or made: then the entry stays the
-    /// first.
+    /// and the reason if the value of the entry cannot be read or made: then the entry is not
+    /// removed.
     pub fn pop_first(&self) -> Result<Option<(Vec<u8>, Value)>> {
         Ok(self.take(ReadOptions::default(), 1, |scan| scan.next())?.pop())
     }
@@ -134,8 +135,8 @@ impl Keyspace {
     }
 
     /// Removes the first entries of a range, up to `most` of them, and returns them in order.
-    /// Either all of them are removed or none. There may be fewer if others took some meanwhile,
-    /// and the call takes no more once it has 64 MiB. It returns none only if the range has none,
+    /// Either all of them are removed or none. There may be fewer if others removed some meanwhile,
+    /// and the call stops once it has 64 MiB. It returns none only if the range has none,
     /// or `most` is 0.
     ///
     /// ```
@@ -180,8 +181,8 @@ impl Keyspace {
             }
             taken.iter().try_for_each(|(key, _)| transaction.delete(self, key))?;
             match transaction.commit(WriteOptions::default()) {
-                // A caller that wants many entries conflicts with others each time, so it asks for
-                // fewer.
+                // A caller that wants many entries conflicts with others each time, so the next
+                // attempt takes fewer.
                 Err(Error::Conflict { key, .. }) => {
                     most = (taken.len() / 2).max(1);
                     self.wait_for_lock(&key)?;
@@ -191,9 +192,9 @@ impl Keyspace {
         }
     }
 
-    /// Changes a key as `decide` says for its value. Returns the value, and whether it was changed.
-    /// Each repetition means that another write of the key succeeded, or that the key's lock is
-    /// free again.
+    /// Changes a key as `decide` returns for its value. Returns the value, and whether it was
+    /// changed. Each repetition means that another write of the key succeeded, or that the key's
+    /// lock is free again.
     fn change(
         &self,
         key: &[u8],

@@ -19,8 +19,8 @@ use crate::options::store::KeyspaceOptions;
 use crate::table::builder::{TableBuilder, TableLayout};
 use crate::wal::batch::check_sizes;
 
-/// Makes a file of sorted entries that [`crate::Keyspace::ingest`] takes into any keyspace, in this
-/// or any later release. No store is needed: files can be made on other machines, and many at once.
+/// Makes a file of sorted entries that [`crate::Keyspace::ingest`] adds to any keyspace, in this or
+/// any later release. No store is needed: files can be made on other machines, and many at once.
 ///
 /// ```
 /// # fn main() -> runstone::Result<()> {
@@ -53,7 +53,7 @@ pub struct SortedWriter {
     table: Option<TableBuilder>,
     last_key: Vec<u8>,
     entries: u64,
-    /// A value with its instant.
+    /// The buffer for a value with its instant of expiry.
     expiring: Vec<u8>,
     /// The process that made the file.
     process: Process,
@@ -69,7 +69,7 @@ pub struct SortedFile {
 }
 
 impl SortedWriter {
-    /// Makes a new file. From the options it takes the size, compression and layout of blocks, and
+    /// Makes a new file. It uses the options for the size, compression and layout of blocks and for
     /// the filter, as for the deepest level.
     ///
     /// # Errors
@@ -110,7 +110,7 @@ impl SortedWriter {
     /// with `ttl_seconds` the value expires that long after its ingest.
     ///
     /// # Errors
-    /// If the key does not ascend, with both keys in the message, or a key or value is too long:
+    /// If the key does not ascend (the message names both keys), or a key or value is too long:
     /// then the entry is not added, and the writer can continue. If the disk is full.
     pub fn put(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         self.add(Kind::Put, key.as_ref(), value.as_ref())
@@ -150,7 +150,7 @@ impl SortedWriter {
         }
     }
 
-    /// Adds the deletion of a key, which hides the value that the keyspace holds when the file is
+    /// Adds the deletion of a key, which hides the value that the keyspace has when the file is
     /// ingested.
     ///
     /// # Errors
@@ -213,7 +213,7 @@ impl SortedWriter {
     }
 
     fn remove(&self) {
-        // Part of the file may stay, but without a footer nobody mistakes it for a file of sorted
+        // Part of the file may remain, but without a footer nobody mistakes it for a file of sorted
         // entries.
         let _ = self.storage.remove(&self.name);
     }

@@ -1,5 +1,5 @@
-//! Transactions as users hold them: begun by a store, and committed to it. The code that keeps,
-//! walks and checks their writes is in `transaction/`.
+//! Transactions as users see them: begun by a store, and committed to it. The code that keeps,
+//! iterates over and checks their writes is in `transaction/`.
 
 use std::sync::Arc;
 use std::thread;
@@ -27,7 +27,7 @@ use crate::values::Value;
 use crate::visibility::snapshot::Snapshot;
 use crate::wal::batch::check_sizes;
 
-/// Reads and writes over any keyspaces of a store that happen together or not at all, protected
+/// Reads and writes in any keyspaces of a store that happen together or not at all, protected
 /// from the writes of others meanwhile. See [`Store::begin`].
 ///
 /// Nobody else sees its writes before the commit, and it does not see writes of others after its
@@ -129,7 +129,7 @@ impl Store {
 }
 
 /// How many times the work is tried if others interfere, and the pauses in between. The first pause
-/// is as long as a commit or two, and later pauses grow with the square.
+/// is as long as a commit or two, and later pauses grow with the square of the attempts.
 const MOST_ATTEMPTS: u32 = 100;
 const FIRST_PAUSE: Duration = Duration::from_micros(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(10);
@@ -151,7 +151,7 @@ impl Transaction {
             TransactionMode::Pessimistic => {
                 let mut locks = Locks::new(&store.locks, options.max_locks, options.lock_timeout);
                 locks.begin_use();
-                // After this, every commit that did not see that locks are in use is visible.
+                // After this call, every commit that did not see that locks are in use is visible.
                 store.committer.wait_for_writers();
                 Some(locks)
             }
@@ -161,7 +161,7 @@ impl Transaction {
         Ok(Transaction { store, snapshot, writes, reads, locks })
     }
 
-    /// The snapshot from which it reads.
+    /// The snapshot from which the transaction reads.
     pub fn snapshot(&self) -> &Snapshot {
         &self.snapshot
     }
@@ -183,7 +183,7 @@ impl Transaction {
         self.store.reader.get_at(core, key, &self.snapshot)
     }
 
-    /// Whether the key has a value: by the transaction's own last write, or else as of its
+    /// Whether the key has a value: after the transaction's own last write, or else as of its
     /// beginning.
     pub fn contains_key(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<bool> {
         let (core, key) = (self.own(keyspace)?, key.as_ref());
@@ -268,8 +268,8 @@ impl Transaction {
         self.write(keyspace, key, Some(Put { value: Value::owned(value), expiry_ms }))
     }
 
-    /// Stores a value that expires after `ttl`, counted from now. Until it ends, the transaction
-    /// itself sees the value.
+    /// Stores a value that expires after `ttl`, counted from now. The transaction itself sees the
+    /// value until the transaction ends.
     ///
     /// # Errors
     /// If the time to live is less than a millisecond, or ends beyond the range of the clock. Also
@@ -288,8 +288,8 @@ impl Transaction {
     }
 
     /// Changes a value with an operand of the keyspace's merge operator: reads the value and puts
-    /// the merged one, where [`Keyspace::merge`] writes the operand alone. So it conflicts as a get
-    /// and a put do, and the value gets the keyspace's time to live.
+    /// the merged one, whereas [`Keyspace::merge`] writes only the operand. So it conflicts as a
+    /// get and a put do, and the value gets the keyspace's time to live.
     ///
     /// ```
     /// # fn main() -> runstone::Result<()> {
@@ -356,8 +356,8 @@ impl Transaction {
         self.writes.delete_range(&core, start, Some(end).filter(|end| !end.is_empty()))
     }
 
-    /// A cursor over a keyspace as the transaction sees it. Position it before use. While it lives,
-    /// the transaction cannot write.
+    /// A cursor over a keyspace as the transaction sees it. Position it before use. While the
+    /// cursor exists, the transaction cannot write.
     ///
     /// # Errors
     /// If the options name a snapshot: a transaction has its own.
@@ -442,7 +442,7 @@ impl Transaction {
     pub fn rollback(self) {}
 
     /// Makes all writes visible at once, durable as the options say. A transaction without writes
-    /// has nothing to check, since its snapshot is one moment, and syncs nothing.
+    /// has nothing to check, since its snapshot is one moment. It syncs nothing.
     ///
     /// A transaction cannot be used after a commit or a rollback: the compiler ensures that.
     ///
@@ -459,10 +459,10 @@ impl Transaction {
     ///
     /// # Errors
     /// After [`Error::Conflict`] and errors of the checks and of the log, nothing is written.
-    /// Others write while a large transaction is checked, so it checks the new writes again. If
-    /// there are still too many after sixteen checks, that is a conflict too. If the sync of a
-    /// durable commit fails, the store has stopped, and a reopen shows all of the transaction or
-    /// nothing (P3, P7).
+    /// Others write while a large transaction is checked, so their new writes are checked again. If
+    /// there are still too many new writes after sixteen checks, that is a conflict too. If the
+    /// sync of a durable commit fails, the store has stopped, and a reopen shows all of the
+    /// transaction or nothing (P3, P7).
     pub fn commit(self, options: WriteOptions) -> Result<()> {
         options.check_no_ttl("a transaction")?;
         let env = Arc::clone(&self.store.env);
@@ -522,7 +522,7 @@ impl Transaction {
 
     /// The state of a keyspace of the same store.
     fn own<'k>(&self, keyspace: &'k Keyspace) -> Result<&'k Arc<KeyspaceCore>> {
-        // Before any lock: in a fork one may be held for ever.
+        // Checked before any lock is taken: in a fork a lock may be held for ever.
         self.store.env.check_process()?;
         match Arc::ptr_eq(&self.store, &keyspace.store) {
             true => Ok(&keyspace.inner),
@@ -533,7 +533,7 @@ impl Transaction {
         }
     }
 
-    /// The same, and checks that the transaction may write to it.
+    /// Does the same, and checks that the transaction may write to the keyspace.
     fn writable<'k>(&self, keyspace: &'k Keyspace) -> Result<&'k Arc<KeyspaceCore>> {
         let core = self.own(keyspace)?;
         core.check_readable()?;

@@ -1,8 +1,8 @@
-//! A directory that becomes a store only once all of it is there: the target of a restore, a
+//! A directory that becomes a store only once it is complete: the target of a restore, a
 //! checkpoint, the first copy of a mirror, or a repair.
 //!
-//! 1. The lock of the store is taken. Of two that write to one directory, the second is refused,
-//!    and takes nothing away from the first.
+//! 1. The lock of the store is taken. Of two writers to one directory, the second is refused, and
+//!    does not disturb the first.
 //! 2. The file `RESTORING` is made durable. While it exists, nothing opens, follows or repairs the
 //!    directory: a part of a store does not say what it lacks.
 //! 3. The files are written, the manifest and `CURRENT` last.
@@ -16,10 +16,10 @@ use super::open::{LOCK_NAME, take_lock};
 use crate::error::{Error, Result};
 use crate::tree::manifest::CURRENT;
 
-/// The file that stays until all of the store is there.
+/// The file that exists until the store is complete.
 pub(crate) const RESTORING: &str = "RESTORING";
 
-/// Refuses a directory that does not hold all of a store yet.
+/// Refuses a directory whose store is not complete yet.
 pub(crate) fn check_finished(storage: &dyn Storage) -> Result<()> {
     match storage.open(RESTORING, Category::Other) {
         Err(error) if error.is_not_found() => Ok(()),
@@ -39,11 +39,11 @@ fn unfinished(storage: &dyn Storage) -> Error {
     )
 }
 
-/// Refuses a directory that holds anything but the lock, which stays when a copy is killed early.
+/// Refuses a directory that has any file but the lock, which remains if a copy is killed early.
 pub(crate) fn check_empty(target: &dyn Storage) -> Result<()> {
     match other_file(target)? {
         Some(name) if name == RESTORING => {
-            // The error tells who writes there, if anybody does.
+            // If somebody is writing to the directory, this error says so.
             let _lock = take_lock(target, LockMode::Shared)?;
             Err(unfinished(target))
         }
@@ -73,9 +73,9 @@ impl Unfinished {
     ///
     /// # Errors
     /// [`Error::InUse`] if another process writes there; [`Error::ForeignFiles`]; or a storage
-    /// error. What the directory holds stays.
+    /// error. The files of the directory stay.
     pub(crate) fn begin(target: &Arc<dyn Storage>) -> Result<Unfinished> {
-        // A directory with files of others gets no lock.
+        // No lock file is made in a directory with foreign files.
         check_empty(&**target)?;
         let lock = lock(&**target)?;
         // Somebody may have written there before the lock was taken.
@@ -89,8 +89,8 @@ impl Unfinished {
         }
     }
 
-    /// Gives the lock away, to open the store for the rest of what is to be written. The mark keeps
-    /// others out even once the lock is free.
+    /// Hands over the lock, so that the store can be opened for the remaining writes. The mark
+    /// keeps others out even once the lock is free.
     pub(crate) fn take_lock(&mut self) -> Option<Box<dyn StorageLock>> {
         self.lock.take()
     }
@@ -125,10 +125,11 @@ pub(crate) fn remove_copy(target: &dyn Storage) {
     }
 }
 
-/// The lock that the store will have, too.
+/// Takes the lock that the finished store will use, too.
 fn lock(target: &dyn Storage) -> Result<Box<dyn StorageLock>> {
     let lock = take_lock(target, LockMode::Exclusive)?;
-    // Another process may have removed the file with its failed copy while this one locked it.
+    // Another process may have removed the lock file with its failed copy while this process locked
+    // it.
     lock.check()?;
     Ok(lock)
 }
@@ -138,7 +139,7 @@ fn mark(target: &dyn Storage) -> Result<()> {
     Ok(target.sync_dir()?)
 }
 
-/// Removes everything: `CURRENT` first, and the lock, which the caller holds, and the mark last.
+/// Removes everything: `CURRENT` first, and last the lock, which the caller holds, and the mark.
 fn remove_all(target: &dyn Storage) -> runstone_storage::Result<()> {
     let mut names: Vec<String> = target.list()?.into_iter().map(|file| file.name).collect();
     let lasts = [RESTORING, LOCK_NAME];

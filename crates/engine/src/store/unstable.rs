@@ -36,7 +36,7 @@ pub struct TableDump {
 }
 
 /// How the compactions of a plan would be divided into cells and parts if `cores` cores were idle:
-/// one answer per compaction, in the order of the plan. A compaction that is not planned by cells
+/// one result per compaction, in the order of the plan. A compaction that is not planned by cells
 /// has no cuts and no parts. Reads the indexes of the inputs.
 pub fn slices(keyspace: &Keyspace, plan: &Plan, cores: usize) -> Result<Vec<Slices>> {
     let version = Arc::clone(&keyspace.inner.view.load().version);
@@ -64,8 +64,8 @@ pub fn shape(keyspace: &Keyspace) -> Shape {
     keyspace.inner.view.load().version.shape.clone()
 }
 
-/// The counters that [`Store::metrics`] has too. It also measures sizes and percentiles, which
-/// takes longer than a get, so a measurement that asks at each operation asks here.
+/// The counters of [`Store::metrics`], but not its sizes and percentiles, which take longer than a
+/// get. It is for measurements that read the counters at each operation.
 pub fn counters(store: &Store) -> CounterValues {
     store.inner.env.metrics.counters()
 }
@@ -86,7 +86,7 @@ pub fn run_flush_or_housekeeping(store: &Store) -> Result<bool> {
     store.inner.runner.run_one(false)
 }
 
-/// How much each level may hold before the policy compacts it.
+/// How large each level may become before the policy compacts it.
 pub fn level_targets(keyspace: &Keyspace) -> Vec<LevelTarget> {
     let options = keyspace.inner.options.load();
     let view = keyspace.inner.view.load();
@@ -122,8 +122,8 @@ pub fn tables(keyspace: &Keyspace) -> Result<Vec<TableDump>> {
 }
 
 /// Refuses what [`Store::close`] refuses at once: a call from inside a callback of the store, for
-/// which the close would wait, and one from a fork. Who closes other objects together with a store
-/// asks first, so that a refused close changes nothing.
+/// which the close would wait, and one from a fork. A caller that closes other objects together
+/// with a store calls this first, so that a refused close changes nothing.
 pub fn check_caller(store: &Store) -> Result<()> {
     store.inner.env.check_caller()
 }

@@ -32,7 +32,7 @@ pub struct VerifyReport {
     pub tables: u64,
     /// Entries of those tables.
     pub entries: u64,
-    /// Entries that no table holds yet. They are in memory, and after a crash they are in the log,
+    /// Entries that are in no table yet. They are in memory, and after a crash they are in the log,
     /// which every open checks as a whole.
     pub log_entries: u64,
     /// Valid records of the log that this open did not use, because something before them was lost.
@@ -134,7 +134,7 @@ impl Engine {
     }
 
     /// Checks both copies of the headers of the manifest and of the log. If one copy is damaged,
-    /// the file can still be read, but not after the next damage.
+    /// the file can still be read, but not if the other copy is damaged too.
     fn verify_headers(&self, manifest: &ManifestState) -> Result<()> {
         let number = manifest.current().unwrap_or(manifest.found).number;
         let log = self.committer.segment_numbers().into_iter();
@@ -215,7 +215,7 @@ fn verify_table(handle: &TableHandle) -> Result<u64> {
     verify_entries(handle.reader()?, handle.file_meta(), &mut |_| Ok(()))
 }
 
-/// Reads a whole table. `passed` is called with the bytes of each entry, and may end it.
+/// Reads a whole table. `passed` is called with the bytes of each entry, and may end the read.
 pub(super) fn verify_entries(
     reader: &Arc<TableReader>,
     meta: &Table,
@@ -272,7 +272,7 @@ pub(super) fn verify_entries(
 /// The entries of a table that expire, counted by the steps that the manifest recorded.
 #[derive(Default)]
 struct SeenExpiries {
-    /// The entries that expire by this step and after the step before.
+    /// For each step, the entries that expire by that step but after the previous one.
     by_step: [u64; MOST_STEPS],
     entries: u64,
     first_ms: Option<u64>,

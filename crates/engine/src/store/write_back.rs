@@ -1,16 +1,17 @@
 //! Writes back the value that a get computed from many operands, so that later gets stop at it.
 //! Flushes and compactions fold the operands that they read. If an operator cannot join two
-//! operands into one, the operands stay until they meet their base, and each get applies them all.
+//! operands into one, the operands stay until a compaction combines them with their base value, and
+//! each get applies them all.
 //!
 //! 1. The value becomes a put of the key, if nobody has written to the key since the get saw it.
 //!    The put has its own sequence number: snapshots see the operands until they are released, and
 //!    the next flush or compaction that finds both drops the operands.
-//! 2. A later get does it instead if this one would have to wait, if somebody has locked the key,
-//!    or if a snapshot sees the newest operand: that snapshot may belong to a transaction, which
-//!    would mistake the put for a conflict. A transaction that begins after this check may still
-//!    conflict, as with any write.
+//! 2. The put is left to a later get if this one would have to wait, if somebody has locked the
+//!    key, or if a snapshot sees the newest operand: that snapshot may belong to a transaction,
+//!    which would mistake the put for a conflict. A transaction that begins after this check may
+//!    still conflict, as with any write.
 //! 3. A value whose base will expire is not written: once the base has expired the operands apply
-//!    to nothing, and no single entry can say that.
+//!    to nothing, and no single entry can express that.
 //!
 //! Rejected: compacting the range of the keys first. That rewrites tables for one key, and is a
 //! full compaction under policies whose runs must stay whole. A write of the value works under any
