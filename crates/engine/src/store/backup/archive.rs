@@ -3,10 +3,10 @@
 //!
 //! 1. An archive begins with a backup. From there on the changes of the store are appended
 //!    (`archived`), and are durable when [`Archiver::advance`] returns.
-//! 2. It continues where it ended, as long as the log of the store reaches back so far. A lease
+//! 2. It continues where it ended, as long as the log of the store reaches back that far. A lease
 //!    keeps the log while the archiver runs, and `keep_log_bytes` while it does not.
-//! 3. If the log does not reach back so far, the archive begins again with a backup, and says which
-//!    sequence numbers are missing.
+//! 3. If the log does not reach back that far, the archive begins again with a backup, and reports
+//!    which sequence numbers are missing.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -72,13 +72,13 @@ pub struct Archiver {
     begun_history: u64,
     /// Whether a round failed: changes that the reader returned since `whole` must be read again.
     is_cut_short: bool,
-    /// Whether changes came after the last time that was noted.
+    /// Whether changes followed the last time that was noted.
     lacks_time: bool,
     /// A backup with which the archive began, if it was not reported yet.
     based: Option<Based>,
     /// The time of this backup, until it is durable in the archive.
     begun_ms: Option<u64>,
-    /// Whose archiver it is: the file belongs to the process that holds the lock.
+    /// The process that made the archiver: the file belongs to the process that holds the lock.
     process: Process,
     _lock: Box<dyn StorageLock>,
 }
@@ -187,8 +187,8 @@ impl Archiver {
         Ok(archiver)
     }
 
-    /// Begins after a backup. Should the disk have no room for that, a later round does it, or the
-    /// next archiver begins with another backup.
+    /// Begins the archive after a backup. If the disk has no room for that, a later round does it,
+    /// or the next archiver begins with another backup.
     fn begin_at(&mut self, based: Based) -> Result<()> {
         self.position = self.changes.position();
         (self.whole, self.whole_file, self.is_cut_short) = (self.position, None, false);
@@ -196,8 +196,8 @@ impl Archiver {
         self.note_begun()
     }
 
-    /// Begins a file after a backup. Even without a change, the file says that the archive has this
-    /// moment.
+    /// Begins a file after a backup. Even without a change, the file shows that the archive has
+    /// this moment.
     fn note_begun(&mut self) -> Result<()> {
         if let Some(ms) = self.begun_ms {
             self.put(&Archived::Note(self.position, Note::Time(ms)))?;
@@ -207,9 +207,9 @@ impl Archiver {
         Ok(())
     }
 
-    /// Appends the changes that were committed since, and waits at most this long for a change.
-    /// They are durable when this returns. It returns after about 16 MiB even if there are more
-    /// changes, because beside a busy writer there always are. O(changes).
+    /// Appends the changes that were committed since the last round, and waits at most this long
+    /// for a change. They are durable when this returns. It returns after about 16 MiB even if
+    /// there are more changes, because a busy writer always adds more. O(changes).
     ///
     /// # Errors
     /// Those of [`Changes::next`] and [`Backups::create`]; a full disk. The archive stays whole,
@@ -222,7 +222,7 @@ impl Archiver {
         let mut outcome = self.append_changes(most);
         if outcome.as_ref().is_err_and(ends_history) {
             self.cut_short();
-            // A revoked lease says nothing about the log: the log may still reach back so far.
+            // A revoked lease says nothing about the log: the log may still reach back that far.
             outcome = match self.append_changes(Duration::ZERO) {
                 Err(error) if ends_history(&error) => self.begin_again(),
                 outcome => outcome,
@@ -242,8 +242,8 @@ impl Archiver {
 
     /// Begins again with a backup.
     fn begin_again(&mut self) -> Result<Archiving> {
-        // A backup that was not reported yet, or from which the archive did not go on yet, is
-        // passed over: what it lacked is lacked still.
+        // A backup that was not reported yet, or after which the archive has not continued yet, is
+        // skipped: the archive still lacks what it lacked then.
         let earlier = self.based.as_ref().and_then(|based| based.lacks).map(|(from, _)| from);
         let lacked = earlier.or(self.begun_ms.is_none().then(|| self.whole.seq()));
         let (changes, based) = base(&self.backups, &self.store, &self.leases, lacked)?;
@@ -259,7 +259,8 @@ impl Archiver {
             archived::cut(&*self.backups.storage, number, bytes)?;
         }
         archived::make_whole(&*self.backups.storage)?;
-        // Done: should the rest fail, there may be no such file any more when this is tried again.
+        // Cleared at once: if the rest fails, the file may no longer exist when this is tried
+        // again.
         self.whole_file = None;
         let store = Arc::clone(&self.store);
         self.changes = Changes::begin(store, &self.leases, ChangesFrom::After(self.whole))?;
@@ -290,7 +291,7 @@ impl Archiver {
         }
         done.is_drained = true;
         if self.lacks_time {
-            // Everything up to here had been committed by then, and later changes had not.
+            // Everything up to here had been committed by this time, and later changes had not.
             done.bytes += self.put(&Archived::Note(self.position, Note::Time(asked_ms)))?;
             self.sync()?;
             self.lacks_time = false;
@@ -299,7 +300,7 @@ impl Archiver {
         Ok(done)
     }
 
-    /// Appends a change. Returns how many bytes it took.
+    /// Appends a change. Returns its size in bytes.
     fn append(&mut self, position: Position, change: Change) -> Result<u64> {
         if let Some(note) = note_of(position, &change) {
             return self.put(&Archived::Note(position, note));
@@ -355,7 +356,7 @@ impl Archiver {
         Ok(())
     }
 
-    /// The position up to which the archive has everything.
+    /// The position up to which the archive has all changes.
     pub fn position(&self) -> Position {
         self.position
     }

@@ -12,8 +12,8 @@
 //! place     := history u64 | seq varint: the position after it
 //! ```
 //!
-//! A file ends with its records: bytes that a crash left after the last whole change do not count.
-//! The next file continues there.
+//! A file ends with its last whole change: bytes that a crash left after it do not count. The next
+//! file continues after that change.
 
 use std::collections::BTreeMap;
 
@@ -49,7 +49,7 @@ pub(super) enum Archived {
 }
 
 impl Archived {
-    /// Its bytes in two parts. The second one may be long, and is not copied.
+    /// The bytes of the record in two parts. The second one may be long, and is not copied.
     pub(super) fn encode(&self) -> (Vec<u8>, &[u8]) {
         let (mut out, mut rest) = (Vec::new(), &[][..]);
         match self {
@@ -167,9 +167,9 @@ pub(super) fn change_of(note: Note) -> Option<Change> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ChainFile {
     pub(super) number: u64,
-    /// It continues after this sequence number.
+    /// The file continues after this sequence number.
     from: SeqNo,
-    /// This many times of the chain come before the file.
+    /// The number of the chain's times before the file.
     pub(super) times_before: usize,
 }
 
@@ -180,18 +180,18 @@ pub(super) struct Chain {
     pub(super) from: SeqNo,
     /// The end of the last change.
     pub(super) through: Position,
-    /// The history of its end.
+    /// The history at the end of the chain.
     history: u64,
-    /// The last sequence number that each history shares with that one.
+    /// The last sequence number that each history shares with `history`.
     common: BTreeMap<u64, SeqNo>,
     files: Vec<ChainFile>,
-    /// The times in it, in order of the records, with the sequence number before each.
+    /// The times in the chain, in order of the records, with the sequence number before each.
     pub(super) times: Vec<(SeqNo, u64)>,
     pub(super) bytes: u64,
 }
 
 impl Chain {
-    /// Its description for users.
+    /// The description of the chain for users.
     pub(super) fn info(&self) -> ArchiveInfo {
         ArchiveInfo {
             from_seq: self.from,
@@ -228,7 +228,7 @@ impl Chain {
     }
 
     /// The files that a backup with this last sequence number needs. A file that ends at this
-    /// number may have notes which came after the backup.
+    /// number may have notes from after the backup.
     pub(super) fn files_after(&self, seq: SeqNo) -> impl Iterator<Item = ChainFile> {
         let earlier = self.files.partition_point(|file| file.from < seq);
         self.files[earlier.saturating_sub(1)..].iter().copied()
@@ -242,7 +242,7 @@ impl Chain {
         self.history = id;
     }
 
-    /// Takes in what a history says about earlier ones.
+    /// Adds what a history says about earlier ones.
     fn know(&mut self, history: &History) {
         for (earlier, _) in &history.forks {
             let common = history.last_common(*earlier).unwrap_or(0);
@@ -250,7 +250,7 @@ impl Chain {
         }
     }
 
-    /// Takes in another file, if it continues where this chain ends.
+    /// Adds another file, if it continues where this chain ends.
     fn goes_on(&mut self, number: u64, history: &History, from: SeqNo) -> bool {
         let common = history.last_common(self.through.history());
         let goes_on = from == self.through.seq() && common.is_some_and(|common| from <= common);
@@ -270,7 +270,7 @@ impl Chain {
 
 /// A file of an archive, and its begin record.
 struct Opened {
-    /// A reader of the rest.
+    /// A reader of the other records.
     reader: LogReader,
     history: History,
     from: SeqNo,
@@ -287,7 +287,7 @@ fn open(storage: &dyn Storage, number: u64, is_last: bool) -> Result<Option<Open
     if bytes >= HEADER_BYTES {
         file.read_at(0, &mut head)?;
     }
-    // The begin is durable before anything follows it.
+    // The begin record is durable before anything follows it.
     let is_last = is_last && bytes < FRAME_BYTES;
     let header = match LogHeader::decode(&head, LogKind::Archive) {
         Err(BadHeader::Invalid) if is_last => return Ok(None),
@@ -304,7 +304,7 @@ fn open(storage: &dyn Storage, number: u64, is_last: bool) -> Result<Option<Open
     }
 }
 
-/// Shows the records of a file, until `see` returns `false`.
+/// Passes the records of a file to `see`, until it returns `false`.
 pub(super) fn each(
     storage: &dyn Storage,
     number: u64,
@@ -326,7 +326,7 @@ fn each_of(
         let record = Archived::decode(&bytes).map_err(|_| {
             Error::corruption(archive_name(number), offset, "a record does not decode")
         })?;
-        // A batch may have 256 MiB.
+        // Freed early, because a batch may have 256 MiB.
         drop(bytes);
         if !see(record)? {
             break;
@@ -358,7 +358,7 @@ pub(super) fn first_needed(
         };
         let Some(file) = file else { continue };
         let common = file.history.last_common(history.id);
-        // A file that ends at the number of the backup may have notes that came after the backup.
+        // A file that ends at the number of the backup may have notes from after the backup.
         if file.from < seq && common.is_some_and(|common| seq <= common) {
             needed = Some(*number);
         }
@@ -405,9 +405,9 @@ fn verify_file(storage: &dyn Storage, number: u64, is_last: bool) -> Result<Opti
 }
 
 /// Completes the archive that another archiver left. The last file is removed if a crash or a full
-/// disk left it without its begin record, which would look damaged before a later file, or without
-/// another one: a part that has nothing yet would hide what the archive lacks before it. Bytes
-/// written to it are made durable before anything continues after it.
+/// disk left it without its begin record, because it would look damaged once another file follows.
+/// It is also removed if it has only its begin record: an empty part would hide what the archive
+/// lacks before it. Bytes written to it are made durable before anything continues after it.
 pub(super) fn make_whole(storage: &dyn Storage) -> Result<()> {
     let Some(last) = archives(storage)?.pop() else { return Ok(()) };
     let begun = open(storage, last, true)?.map(|opened| has_records(opened.reader)).transpose()?;
@@ -420,7 +420,7 @@ pub(super) fn make_whole(storage: &dyn Storage) -> Result<()> {
     }
 }
 
-/// Whether there are records after the begin record, even behind damage.
+/// Whether there are records after the begin record, even after damage.
 fn has_records(mut reader: LogReader) -> Result<bool> {
     let Next::End { offset } = reader.next()? else { return Ok(true) };
     let mut later = 0;
@@ -429,7 +429,7 @@ fn has_records(mut reader: LogReader) -> Result<bool> {
 }
 
 /// Cuts a file to the part that is known to be durable; removes it if there is no such part. A file
-/// that is not there any more was removed by an earlier attempt.
+/// that no longer exists was removed by an earlier attempt.
 pub(super) fn cut(storage: &dyn Storage, number: u64, bytes: u64) -> Result<()> {
     let name = archive_name(number);
     let outcome = match bytes {
@@ -511,7 +511,7 @@ fn read_into(reader: LogReader, number: u64, chain: &mut Chain) -> Result<()> {
         };
         if let Some(position) = position {
             if position.history() != chain.history {
-                // It is not known what the two share after this sequence number.
+                // It is not known what the two histories share after this sequence number.
                 chain.fork(position.history(), chain.through.seq());
             }
             chain.through = position;

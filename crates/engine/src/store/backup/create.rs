@@ -17,7 +17,7 @@ use crate::table::{FOOTER_BYTES, table_name};
 use crate::values::file::values_name;
 use crate::wal::segments::segment_name;
 
-/// A file that is there while the directory changes. The marker of a new directory is made
+/// A file that exists while the directory changes. The marker of a new directory is made
 /// under the same name, before any change.
 pub(super) const CHANGING: &str = "BACKUPS.part";
 /// How many bytes at the end of a segment must equal those of an earlier copy.
@@ -50,7 +50,7 @@ impl Backups {
     ) -> Result<BackupInfo> {
         let _lock = self.lock()?;
         let cut = Cut::take(store, leases)?;
-        // The copy may take hours, and shows this moment.
+        // The copy may take hours, but shows this moment.
         let time_ms = now_ms();
         let files = self.storage.list()?;
         self.mark(cut.state.uid)?;
@@ -72,14 +72,15 @@ impl Backups {
                 drop(self.end_change());
             }
         })?;
-        // Files of interrupted backups that this backup does not need either.
+        // Interrupted backups may have left files that this backup does not need either.
         if !was_cut_short || self.remove_unneeded()? {
             self.end_change()?;
         }
         Ok(BackupInfo { copied_again: added.again, ..made.info() })
     }
 
-    /// Says that files may be left which no backup needs, if this change is cut short.
+    /// Makes a file which shows that an interrupted change may have left files that no backup
+    /// needs.
     pub(super) fn begin_change(&self) -> Result<()> {
         match self.storage.open(CHANGING, Category::Other) {
             Err(error) if error.is_not_found() => {
@@ -90,15 +91,16 @@ impl Backups {
         Ok(self.storage.sync_dir()?)
     }
 
-    /// The change has left no such files.
+    /// Removes that file, because the change has left no unneeded files.
     pub(super) fn end_change(&self) -> Result<()> {
         self.remove_part(CHANGING)
     }
 
-    /// What earlier backups have that this one may need. Of a store with one history, that is what
-    /// the newest backup has: a file that left the store does not come back. Where histories have
-    /// forked, it is what the backups have back to one from before the forks. Older backups are
-    /// read only for tables that lie in the directory and that none of these names.
+    /// The files of earlier backups that this one may need. If the store has one history, these are
+    /// the files of the newest backup: a file that the store has removed does not return. If
+    /// histories have forked, they are the files of the backups back to one from before the forks.
+    /// Older backups are read only for tables that are in the directory and that none of these
+    /// backups names.
     fn earlier(&self, cut: &Cut, files: &[FileInfo]) -> Result<Earlier> {
         let there: BTreeSet<u64> = numbers(files, "table").into_iter().collect();
         let mut unknown: BTreeSet<u64> =
@@ -161,9 +163,9 @@ impl Backups {
     /// Uses the copy that earlier backups have of a table. If that copy is missing or damaged, it
     /// copies the table again, which makes those backups whole as well.
     ///
-    /// Refuses a table that differs from the one that an earlier backup has: a store may have used
-    /// its number again after a power loss, and a copy of the store that was made by hand uses it
-    /// too.
+    /// Refuses a table that differs from an earlier backup's table of the same number: a store may
+    /// have used the number again after a power loss, and a copy of the store that was made by hand
+    /// uses it too.
     fn use_table(&self, cut: &Cut, table: &TableFile, added: &mut Added) -> Result<TableFile> {
         let name = table_name(table.id);
         let from = cut.storage.open(&name, Category::Table)?;
@@ -256,7 +258,7 @@ impl Backups {
         }
     }
 
-    /// Removes what a change that was cut short left incomplete.
+    /// Removes the incomplete files of an interrupted change.
     fn remove_parts(&self, files: &[FileInfo]) -> Result<()> {
         for file in files.iter().filter(|file| file.name.ends_with(".part")) {
             if file.name != CHANGING {
@@ -282,8 +284,9 @@ impl Backups {
         Ok(hash.digest())
     }
 
-    /// Copies a table. If an interrupted backup left the table, it is whole, and is only read. It
-    /// may be another table: a restored store uses file numbers again that no backup has.
+    /// Copies a table. If an interrupted backup left a table of this name, that table is whole, and
+    /// is only read. But it may be another table: a restored store reuses file numbers that no
+    /// backup has.
     fn add_table(&self, cut: &Cut, id: u64, bytes: u64, added: &mut Added) -> Result<TableFile> {
         let name = table_name(id);
         let from = cut.storage.open(&name, Category::Table)?;
@@ -339,7 +342,7 @@ struct Pack<'a> {
 impl<'a> Pack<'a> {
     fn create(backups: &'a Backups, number: u64) -> Result<Pack<'a>> {
         let name = pack_name(number);
-        // A backup that was cut short may have left one.
+        // An interrupted backup may have left a pack of this name.
         backups.remove_part(&name)?;
         let file = backups.storage.create(&name, Category::Other)?;
         Ok(Pack { backups, number, file, end: 0 })
@@ -389,7 +392,7 @@ fn add_segments(
 /// the same segment if they end with the same bytes. Otherwise two stores may have continued from
 /// the same state, and may have made segments that differ only in the middle: those are read as a
 /// whole. A backup that ends with the last number in common may be of either store, because flushes
-/// and collections make segments without a number.
+/// and collections make segments without using a sequence number.
 fn shares_history(cut: &Cut, earlier: &Description) -> bool {
     let common = cut.state.history.last_common(earlier.state.history.id);
     common.is_some_and(|common| earlier.last_seq < common)

@@ -30,7 +30,7 @@ pub struct DeepReport {
     pub report: VerifyReport,
     /// Entries that readers see and whose values were read.
     pub read: u64,
-    /// Entries that need a merge operator which only a program registers. These were not folded.
+    /// Entries that were not folded, because only a program can register their merge operator.
     pub unfolded: u64,
     /// Changes of the archive that were applied.
     pub changes: u64,

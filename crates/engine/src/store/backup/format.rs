@@ -76,7 +76,7 @@ impl SegmentName {
         SegmentName { file: piece.file, offset: piece.offset, ..SegmentName::default() }
     }
 
-    /// Whether an earlier copy may replace it.
+    /// Whether an earlier copy may be used instead.
     pub(super) fn is_named(&self) -> bool {
         self.generation > 0
     }

@@ -11,23 +11,23 @@
 //! 1. A backup takes a cut of the store's files (`follow/cut.rs`): no flush, and no lock that a
 //!    writer could wait for.
 //! 2. It copies the tables that the directory lacks, each under another name first, so that a name
-//!    that ends in `.table` stands for a whole and durable file.
+//!    that ends in `.table` always belongs to a whole and durable file.
 //! 3. It writes a pack: the log, and the segments of values that no earlier pack has.
 //! 4. The file that describes it is written last, and renamed: a backup exists if and only if that
 //!    file does. A crash leaves earlier backups as they were, and the next backup uses the files
-//!    that it finds.
+//!    that the crash left.
 //!
-//! A change of the directory begins with a file `BACKUPS.part` and ends with its removal. Where it
-//! stays, something was cut short, and the next change looks for files that no backup needs. So a
-//! backup reads the descriptions of earlier ones only as far as it may use their files, however
-//! many there are. A search that meets a damaged description leaves the file there: nobody knows
-//! what that backup needs.
+//! A change of the directory first makes the file `BACKUPS.part`, and removes it at the end. If the
+//! file is still there, a change was interrupted, and the next change looks for files that no
+//! backup needs. So a backup reads only the descriptions of earlier backups whose files it may use,
+//! however many backups there are. If that search finds a damaged description, `BACKUPS.part`
+//! stays: nobody knows which files that backup needs.
 //!
-//! A table is that of an earlier backup if its number and its footer are, because the footer has a
-//! hash of all of it. If they differ, or if asked, the copy is read: where it is not what was
-//! written, the table is copied again. Segments of values grow, and slots are used again: a segment
-//! is the same as an earlier one if its description and its last bytes are equal. Segments of a
-//! backup of another history are compared as a whole.
+//! A table is that of an earlier backup if its number and its footer are equal, because the footer
+//! has a hash of the whole table. If they differ, or on request, the copy is read. If the copy is
+//! damaged, the table is copied again. Segments of values grow, and slots are reused: a segment is
+//! the same as an earlier one if its description and its last bytes are equal. Segments of a backup
+//! of another history are compared as a whole.
 
 pub(crate) mod archive;
 mod archived;
@@ -99,7 +99,7 @@ pub struct Backups {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BackupInfo {
-    /// Its number. Later backups have larger ones.
+    /// Its number. Later backups have larger numbers.
     pub number: u64,
     /// When it was made, in milliseconds since 1970, by the clock of the machine.
     pub time_ms: u64,
@@ -113,8 +113,8 @@ pub struct BackupInfo {
     pub bytes: u64,
     /// Bytes that it added to the directory when it was made.
     pub added_bytes: u64,
-    /// Tables whose earlier copies it found missing or damaged, and copied again; 0 in a list. See
-    /// [`Backups::check_copies`].
+    /// Tables that it copied again because their earlier copies were missing or damaged; 0 in a
+    /// list. See [`Backups::check_copies`].
     pub copied_again: u64,
 }
 
@@ -122,7 +122,7 @@ pub struct BackupInfo {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ArchiveInfo {
-    /// It has every change after this sequence number.
+    /// The part has every change after this sequence number.
     pub from_seq: SeqNo,
     /// Its end.
     pub through: Position,
@@ -135,19 +135,19 @@ pub struct ArchiveInfo {
 }
 
 impl Backups {
-    /// Opens a directory of backups, or makes one of a new or empty directory.
+    /// Opens a directory of backups. A new or empty directory becomes one.
     ///
     /// # Errors
-    /// [`Error::ForeignFiles`] if it holds anything else, such as a store; or a storage error.
+    /// [`Error::ForeignFiles`] if it contains anything else, such as a store; or a storage error.
     pub fn open(path: impl AsRef<Path>) -> Result<Backups> {
         let storage = PosixStorage::open(path.as_ref(), Access::CreateIfMissing)?;
         Backups::open_on(Arc::new(storage))
     }
 
-    /// The same for a directory that must be there.
+    /// Does the same for a directory that must already exist.
     ///
     /// # Errors
-    /// If it is not there, or holds no backups.
+    /// If it does not exist, or contains no backups.
     pub fn open_existing(path: impl AsRef<Path>) -> Result<Backups> {
         let storage = PosixStorage::open(path.as_ref(), Access::MustExist)?;
         let backups = Backups::open_on(Arc::new(storage))?;
@@ -178,7 +178,7 @@ impl Backups {
 
     /// Limits the bytes that are copied and read in a second from now on, by backups, archives,
     /// checks and restores together. If a backup or archive is slower than the changes of the
-    /// store, it holds files of the store meanwhile, up to `follower_keep_bytes` and
+    /// store, it keeps the store from removing files, up to `follower_keep_bytes` and
     /// `follower_keep_seconds`.
     ///
     /// # Errors
@@ -192,18 +192,18 @@ impl Backups {
         Ok(self)
     }
 
-    /// Sets whether [`Backups::create`] reads all of what earlier backups have and the new one
-    /// needs, and copies again what is damaged. This makes earlier backups whole where tables were
-    /// damaged, as long as the store still has these tables. By default, it compares only the ends
-    /// of the copies, which finds a copy that is missing or cut short.
+    /// Sets whether [`Backups::create`] reads the whole of each earlier copy that the new backup
+    /// needs, and copies a table again if its copy is damaged. This repairs the tables of earlier
+    /// backups, as long as the store still has these tables. By default, it compares only the ends
+    /// of the copies, which finds missing and truncated copies.
     #[must_use]
     pub fn check_copies(self, checks_copies: bool) -> Backups {
         Backups { checks_copies, ..self }
     }
 
     /// Sets the options with which [`Backups::restore_to`], [`Backups::verify_deep`] and
-    /// [`Backups::verify_archive_deep`] open a store: what programs registered in it, such as
-    /// prefix extractors and merge operators, and the memory budget.
+    /// [`Backups::verify_archive_deep`] open a store: what programs register, such as prefix
+    /// extractors and merge operators, and the memory budget.
     #[must_use]
     pub fn store(self, store: Options) -> Backups {
         Backups { store, ..self }
@@ -222,8 +222,8 @@ impl Backups {
         Ok(all)
     }
 
-    /// The backups whose description is damaged, which cannot be restored, and what is wrong. While
-    /// there is one, no file is removed for lack of a backup that needs it.
+    /// The backups that cannot be restored because their description is damaged, and what is wrong
+    /// with it. While there is one, no file is removed as unneeded.
     ///
     /// # Errors
     /// A storage error.
@@ -234,7 +234,7 @@ impl Backups {
     /// The parts of the archive without a gap, the oldest first. O(its bytes).
     ///
     /// # Errors
-    /// [`Error::Corruption`] if one is damaged; or a storage error.
+    /// [`Error::Corruption`] if a part is damaged; or a storage error.
     pub fn archives(&self) -> Result<Vec<ArchiveInfo>> {
         Ok(archived::chains(&*self.storage)?.iter().map(archived::Chain::info).collect())
     }
@@ -256,7 +256,7 @@ impl Backups {
         })
     }
 
-    /// The store that the backups are of; `None` in a new directory.
+    /// The uid of the store that the backups are of; `None` in a new directory.
     fn uid(&self) -> Result<Option<u64>> {
         let file = match self.storage.open(MARKER, Category::Other) {
             Err(error) if error.is_not_found() => return Ok(None),
@@ -272,9 +272,10 @@ impl Backups {
         Ok(numbers(&self.storage.list()?, "backup"))
     }
 
-    /// Shows the whole descriptions of these backups, one after another, until `see` returns
-    /// `false`. Returns the damaged descriptions that it met. A description names all tables of a
-    /// store, and there may be 10,000 backups, so memory holds one description at a time.
+    /// Passes the undamaged descriptions of these backups to `see`, one after another, until it
+    /// returns `false`. Returns the damaged descriptions found on the way. A description names all
+    /// tables of a store, and there may be 10,000 backups, so memory holds one description at a
+    /// time.
     fn each(
         &self,
         numbers: impl IntoIterator<Item = u64>,
@@ -288,7 +289,7 @@ impl Backups {
                         break;
                     }
                 }
-                // It was pruned since the directory was listed.
+                // The backup was pruned after the directory was listed.
                 Ok(None) => {}
                 Err(Error::Corruption { what, .. }) => damaged.push((number, what)),
                 Err(error) => return Err(error),

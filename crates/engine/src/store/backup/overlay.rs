@@ -38,7 +38,7 @@ pub(super) struct Part {
 #[derive(Debug, Default)]
 pub(super) struct Overlay {
     files: Mutex<rank::OverlayFiles, BTreeMap<String, Arc<dyn StorageFile>>>,
-    /// Makes files. It names them by a number, because a file that was renamed keeps its name here.
+    /// Makes files. They are named by number, because a renamed file keeps its first name here.
     memory: MemoryStorage,
     made: AtomicU64,
 }
@@ -140,7 +140,7 @@ impl Storage for Overlay {
     }
 }
 
-/// Nobody else has the overlay.
+/// A lock that does nothing, because nobody else has the overlay.
 #[derive(Debug)]
 struct NoLock;
 
@@ -150,7 +150,7 @@ impl StorageLock for NoLock {}
 #[derive(Debug)]
 struct OverlayFile {
     name: String,
-    /// By place.
+    /// In the order of their places.
     parts: Vec<Part>,
     bytes: AtomicU64,
     /// Pages that were written to, by number.
@@ -158,7 +158,7 @@ struct OverlayFile {
 }
 
 impl OverlayFile {
-    /// The pieces of the backup.
+    /// Reads the pieces of the backup.
     fn read_below(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         buf.fill(0);
         let end = offset + buf.len() as u64;
@@ -171,7 +171,7 @@ impl OverlayFile {
         Ok(())
     }
 
-    /// The pages that a range meets, each with the range inside it.
+    /// The pages that a range overlaps, each with the part of the range inside it.
     fn pages_of(offset: u64, bytes: usize) -> impl Iterator<Item = (u64, u64, u64)> {
         let end = offset + bytes as u64;
         (offset / PAGE_BYTES..end.div_ceil(PAGE_BYTES)).map(move |page| {
@@ -226,7 +226,8 @@ impl StorageFile for OverlayFile {
         Ok(self.bytes.load(Relaxed))
     }
 
-    /// Bytes that were cut off are not read again: a file of a backup only grows.
+    /// Truncated bytes need not be cleared: they are not read again, because a file of a backup
+    /// only grows.
     fn set_len(&self, len_bytes: u64) -> Result<()> {
         self.bytes.store(len_bytes, Relaxed);
         Ok(())

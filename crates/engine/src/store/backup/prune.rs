@@ -18,9 +18,9 @@ impl Backups {
         self.prune_by(keep, None)
     }
 
-    /// Removes the backups that are older than `age`, but none of the newest `keep`. Where there is
-    /// an archive, the newest of the older ones stays too: with it the archive reaches every moment
-    /// of that time. Ages are measured by the clock of the machine, so a clock that was set far
+    /// Removes the backups that are older than `age`, but none of the newest `keep`. If there is an
+    /// archive, the newest of the older backups stays too: from it the archive reaches every moment
+    /// within `age`. Ages are measured by the clock of the machine, so a clock that was set far
     /// forward leaves only the newest `keep`.
     ///
     /// # Errors
@@ -49,7 +49,7 @@ impl Backups {
         let damaged = damaged.into_iter().map(|(number, _)| number);
         let damaged = damaged.filter(|number| *number < oldest_kept);
         match self.begin_change() {
-            // A prune is what makes room, and it looks for files that no backup needs anyway.
+            // A prune frees space, and it looks for files that no backup needs anyway.
             Err(error) if error.is_no_space() => {}
             begun => begun?,
         }
@@ -85,7 +85,8 @@ impl Backups {
         Ok(())
     }
 
-    /// Removes files that no backup needs. Returns `false` if that is not known.
+    /// Removes files that no backup needs. Returns `false` if it is not known which files these
+    /// are.
     pub(super) fn remove_unneeded(&self) -> Result<bool> {
         let (mut tables, mut packs) = (BTreeSet::new(), BTreeSet::new());
         let files = self.storage.list()?;
@@ -115,9 +116,9 @@ impl Backups {
 
 /// How many of the oldest backups are removed. Their times are given, the oldest first. With an
 /// age, all backups before the first one that is young enough are removed: after a clock went back,
-/// a later backup may seem old although it is not. A time that has not come yet is wrong, because
-/// the clock was ahead. Such a backup is at least as old as the next one, and stays if there is
-/// none: otherwise nothing would be removed before that time has come.
+/// a later backup may seem old although it is not. A time in the future is wrong, because the clock
+/// was ahead. A backup with such a time is at least as old as the next one, and stays if there is
+/// no next one: otherwise nothing would be removed until that time.
 fn gone(times: &[u64], keep: usize, age: Option<(Duration, u64)>, is_archived: bool) -> usize {
     let beyond = times.len().saturating_sub(keep);
     let Some((age, now_ms)) = age else { return beyond };
@@ -157,7 +158,7 @@ mod tests {
             1
         );
         assert_eq!(gone(&[day(900)], 1, older(0), false), 0, "a time to come is not old");
-        // A backup was made while the clock was far ahead. It is as old as the next one at least.
+        // A backup was made while the clock was far ahead. It is at least as old as the next one.
         let times = [day(1), day(900), day(901), day(2), day(20)];
         assert_eq!(gone(&times, 1, older(30), false), 4);
         assert_eq!(gone(&[day(1), day(900), day(20)], 1, older(30), false), 1);

@@ -26,10 +26,10 @@ pub enum Moment {
     /// After the last batch whose number is at most this.
     Number(SeqNo),
     /// The same, in the history of this position. After a power loss or a restore a store uses
-    /// numbers again, so a number alone may stand for a write of either history.
+    /// numbers again, so a number alone may mean a write of either history.
     Position(Position),
     /// After everything that had been committed by this time, in milliseconds since 1970. The
-    /// archive knows the time of a change to about a second.
+    /// archive records the time of a change to about a second.
     Time(u64),
     /// The end of the archive.
     End,
@@ -51,7 +51,7 @@ pub struct Restored {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct End {
     seq: SeqNo,
-    /// This many times of the chain come before the end.
+    /// The number of the chain's times before the end.
     times: usize,
 }
 
@@ -61,9 +61,9 @@ impl Backups {
     ///
     /// # Errors
     /// If neither a backup nor the archive has the moment; if the clock of the store went back, so
-    /// that there are several moments of that time: the error names their numbers;
-    /// [`Error::Corruption`] if a file is damaged; if the directory is not empty;
-    /// [`Error::InUse`] if somebody else writes to it; a storage error.
+    /// that several moments have that time (the error names their numbers); [`Error::Corruption`]
+    /// if a file is damaged; if the directory is not empty; [`Error::InUse`] if somebody else
+    /// writes to it; a storage error.
     pub fn restore_to(&self, moment: Moment, target: impl AsRef<Path>) -> Result<Restored> {
         let target = PosixStorage::open(target.as_ref(), Access::CreateIfMissing)?;
         self.restore_to_on(moment, &(Arc::new(target) as Arc<dyn Storage>))
@@ -94,7 +94,7 @@ impl Backups {
         act(chain, end, &backup).map_err(|error| self.explain(backup.number, error))
     }
 
-    /// The newest backup that lies in a chain at or before a number.
+    /// The newest backup in a chain at or before a number.
     fn newest_before(&self, chain: &Chain, seq: SeqNo) -> Result<Description> {
         let mut found = None;
         self.each(self.numbers()?.into_iter().rev(), |one| {
@@ -197,7 +197,7 @@ impl Replay {
                     return Ok(false);
                 }
                 self.times += usize::from(is_time);
-                // A note at the sequence number of the backup may have come before or after the
+                // A note at the sequence number of the backup may be older or newer than the
                 // backup: applying it twice has the same result.
                 let is_new = position.seq() >= self.after && !is_time;
                 if let Some(change) = change_of(note).filter(|_| is_new) {
@@ -231,8 +231,8 @@ impl Replay {
     }
 }
 
-/// The part of the archive that has a moment, the newest if there are several, and where the moment
-/// lies in it.
+/// The part of the archive that has a moment, the newest if there are several, and the place of the
+/// moment in it.
 fn find(chains: &[Chain], moment: Moment) -> Result<(&Chain, End)> {
     let all = |chain: &Chain| End { seq: chain.through.seq(), times: usize::MAX };
     let found = match moment {
@@ -269,16 +269,17 @@ fn no_such(chains: &[Chain], moment: Moment) -> Error {
     Error::invalid(what, "choose a moment of the archive, or restore a backup")
 }
 
-/// How a user names a moment of a chain: a number of which only one history knows is enough.
+/// How a user names a moment of a chain: a number is enough if only one history has it.
 fn told(chains: &[Chain], chain: &Chain, seq: SeqNo) -> String {
     let history = chain.through.history();
     let is_only = chains.iter().all(|one| one.through.history() == history);
     if is_only { seq.to_string() } else { Position::new(history, seq).to_string() }
 }
 
-/// 1. The clock passes the time at the end, in any part. It may have been far ahead when a part
-///    began, so the search looks at each part, whatever its first time is.
-/// 2. What follows the end of a part is known only for the last part.
+/// 1. The end is where the clock passes the time, in any part. The clock may have been far ahead
+///    when a part began, so each part is searched, whatever its first time is.
+/// 2. The last time of a part is an end only in the last part: elsewhere it is not known when the
+///    next change was made.
 /// 3. If the clock went back, it passes a time more than once.
 fn find_time(chains: &[Chain], ms: u64) -> Result<Option<(&Chain, End)>> {
     let mut ends: Vec<(usize, usize)> = Vec::new();
@@ -304,7 +305,7 @@ fn find_time(chains: &[Chain], ms: u64) -> Result<Option<(&Chain, End)>> {
         let what = format!("the clock went back: that time was at numbers {numbers}");
         return Err(Error::invalid(what, "restore to one of these numbers"));
     }
-    // A part that has begun by then has also ended.
+    // The clock passes the time in no part, so a part that has begun by then has also ended.
     let has_any = |chain: &Chain| chain.times.iter().any(|(_, told)| *told <= ms);
     let Some(at) = chains.iter().rposition(has_any) else { return Ok(None) };
     let seq = chains[at].times.last().map_or(chains[at].from, |(seq, _)| *seq);
@@ -341,8 +342,8 @@ mod tests {
     fn a_time_is_found_wherever_the_clock_passed_it() {
         // Guards against two bugs. In a part that is not the last one, a time that the clock passed
         // once was refused if the clock went back before the end. A time before the first one of
-        // the archive was refused, too.
-        // The times of a part that began while the clock was far ahead were not looked at.
+        // the archive was refused, too. The times of a part that began while the clock was far
+        // ahead were ignored.
         let cases: [(&[&[u64]], u64, &str); 16] = [
             (&[&[10, 20, 30]], 20, "20"),
             (&[&[10, 20, 30]], 99, "30"),

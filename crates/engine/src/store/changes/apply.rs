@@ -17,10 +17,10 @@ pub(crate) struct Applier {
     /// By their ids in the other store. `None` stands for a keyspace that is left out.
     keyspaces: BTreeMap<KeyspaceId, Option<Keyspace>>,
     /// Keyspaces that this store has dropped already, by their ids in the other store: their drop
-    /// was durable before the changes that precede it, which come again. The value is the
+    /// was durable before the changes that precede it, which are now repeated. The value is the
     /// keyspace's name.
     dropped: BTreeMap<KeyspaceId, String>,
-    /// Keyspaces that have come or gone since [`Applier::take_changed`].
+    /// Keyspaces that were made or dropped since [`Applier::take_changed`].
     changed: BTreeSet<KeyspaceId>,
     /// The name of the keyspace that is left out.
     left_out: Option<&'static str>,
@@ -28,8 +28,8 @@ pub(crate) struct Applier {
 
 impl Applier {
     /// `known` are the keyspaces of the other store, as of the state that this store has. A later
-    /// change must drop those that are missing ([`Applier::check_dropped`]). A keyspace with the
-    /// name `left_out` is left out.
+    /// change must drop the keyspaces that are missing here ([`Applier::check_dropped`]). A
+    /// keyspace with the name `left_out` is left out.
     pub(crate) fn new(
         store: Store,
         known: &[NotedKeyspace],
@@ -79,8 +79,8 @@ impl Applier {
         keyspace.map_or(self.left_out.unwrap_or_default(), Keyspace::name)
     }
 
-    /// The ids of the keyspaces that have come or gone since the last call, with the names of those
-    /// that are there.
+    /// The ids of the keyspaces that were made or dropped since the last call, with the names of
+    /// those that exist.
     pub(crate) fn take_changed(&mut self) -> Vec<(KeyspaceId, Option<String>)> {
         let changed = std::mem::take(&mut self.changed);
         let name_of = |id: &KeyspaceId| match self.keyspaces.get(id) {
@@ -127,7 +127,7 @@ impl Applier {
             self.insert(noted.id, None);
             return Ok(());
         }
-        // There is a keyspace of this name, and no change has dropped it.
+        // A keyspace of this name exists under another id, and no change has dropped it.
         let is_stale = |(id, one): &(&KeyspaceId, &Option<Keyspace>)| {
             **id != noted.id && one.as_ref().is_some_and(|one| one.name() == noted.name)
         };
@@ -142,9 +142,9 @@ impl Applier {
         }
         let options = KeyspaceOptions::from_toml(&noted.options)?;
         let keyspace = match self.store.open_keyspace(&noted.name, Some(options)) {
-            // Notes at the sequence number after which the changes continue come again. They may
-            // have older options than the keyspace has, and not all options can be taken back. The
-            // later options come again, too.
+            // Notes at the sequence number after which the changes continue are repeated. They may
+            // have older options than the keyspace has, and not all options can be changed back.
+            // The later options are repeated, too.
             Err(refused @ Error::InvalidArgument { .. }) if is_known => {
                 tracing::warn!(keyspace = noted.name, %refused, "options are passed over");
                 return Ok(());
@@ -171,7 +171,8 @@ impl Applier {
                 Err(error) => return Err(error),
             }
         }
-        // Only now: a drop that failed is tried again, and may have been done all the same.
+        // Forgotten only now: a drop that failed is tried again, and may have been done all the
+        // same.
         let (here, dropped) = (self.keyspaces.remove(&id), self.dropped.remove(&id));
         if here.is_some() || dropped.is_some() {
             self.changed.insert(id);

@@ -27,7 +27,7 @@ pub struct Load {
     tables: Vec<Arc<Table>>,
     storage: Arc<dyn Storage>,
     store_uid: u64,
-    /// Whose lease keeps the tables.
+    /// The process whose lease keeps the tables.
     process: Process,
     _part: Option<Arc<LeasePart>>,
 }
@@ -53,8 +53,8 @@ impl Load {
         self.tables.iter().map(|table| table.bytes).sum()
     }
 
-    /// Returns its entries in order of keys, in batches of about 1 MiB. Together they are one
-    /// change.
+    /// Passes its entries to `see` in the order of their keys, in batches of about 1 MiB. Together
+    /// they are one change.
     ///
     /// # Errors
     /// [`Error::Corruption`], a storage error, or one of `see`; [`Error::OtherProcess`] in a fork.

@@ -3,16 +3,16 @@
 //! 1. The log is read as it grows, in the process that writes to it or in another one. A lease
 //!    keeps its segments, and the values to which it points (`lease`).
 //! 2. A position is a sequence number with its history ([`crate::tree::history`]). After a power
-//!    loss the same number may stand for another write.
-//! 3. A change that is returned is durable, unless the caller also asks for others: the reader
-//!    itself syncs the segments that it has read. So no crash takes back a change that others have
-//!    applied already.
+//!    loss the same number may belong to another write.
+//! 3. A change that is returned is durable, unless the caller requests unsynced ones too: the
+//!    reader itself syncs the segments that it has read. So no crash undoes a change that others
+//!    have applied already.
 //! 4. Values that a collection moved are left out, and so are writes that an open logged again.
 //! 5. A load has no writes in the log. Its entries are read from the tables that it made, which the
 //!    lease keeps too.
-//! 6. If the log does not reach back so far, a caller can get the state instead (`state`). A new
-//!    consumer begins with all of it, because the log of a store does not reach back to its first
-//!    write.
+//! 6. If the log does not reach back that far, a caller can get the state instead (`state`). A new
+//!    consumer begins with the whole state, because the log of a store does not reach back to its
+//!    first write.
 
 pub(crate) mod apply;
 mod load;
@@ -44,10 +44,10 @@ use state::StateReader;
 /// How often a waiting reader looks for further changes.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// A call that applies changes returns after about this many bytes. Beside a busy writer there are
-/// always more.
+/// A call that applies changes returns after about this many bytes, because a busy writer always
+/// adds more.
 pub(crate) const ROUND_BYTES: u64 = 16 << 20;
-/// The most memory for a reader of the state, beside the store that it reads.
+/// The largest memory budget of a reader of the state, in addition to that of the store.
 const STATE_BUDGET_BYTES: u64 = 64 << 20;
 
 /// Where changes begin.
@@ -55,12 +55,12 @@ const STATE_BUDGET_BYTES: u64 = 64 << 20;
 #[non_exhaustive]
 pub enum ChangesFrom {
     /// The state of all keys, and then every change after it: for a consumer that has nothing yet.
-    /// The state comes as [`Change::Gap`] says, from a gap after 0, and it has no deletes. In the
-    /// state the position is [`Position::START`]: whoever is interrupted there gets the whole state
-    /// again.
+    /// The state is returned as described at [`Change::Gap`], with a gap after 0, and it has no
+    /// deletes. Until it ends, the position is [`Position::START`]: a consumer that is interrupted
+    /// there gets the whole state again.
     Everything,
     /// The oldest change that the log has. Without `keep_log_bytes` that is the first one after the
-    /// last flush: what was written before is in none of the changes.
+    /// last flush: earlier writes are in none of the changes.
     Oldest,
     /// The first change after now.
     Now,
@@ -87,8 +87,8 @@ pub enum OnGap {
     /// Fail with [`crate::Error::HistoryGone`], which names the first position that the log still
     /// has.
     Fail,
-    /// Return the state of the keys that were written since, as [`Change::Gap`] says, and then the
-    /// changes. The options are those of [`Store::follow`]: they name merge operators.
+    /// Return the state of the keys that were written since, as described at [`Change::Gap`], and
+    /// then the changes. The options are those of [`Store::follow`]: they name merge operators.
     State(Box<Options>),
 }
 
@@ -103,8 +103,8 @@ pub enum Change {
     Keyspace(NotedKeyspace),
     /// A keyspace was dropped.
     Dropped(KeyspaceId),
-    /// All keyspaces, after a crash: the crash may have come between the change of a keyspace and
-    /// its record.
+    /// All keyspaces, after a crash: the crash may have happened between the change of a keyspace
+    /// and its record.
     Keyspaces(Vec<NotedKeyspace>),
     /// A load into a keyspace.
     Loaded(Load),
@@ -112,12 +112,12 @@ pub enum Change {
     /// it had been committed by then. The clock may go back.
     Time(u64),
     /// The log does not have the next changes: [`Change::State`] follows until the position is past
-    /// the gap. Values that were overwritten in between are left out. Operands come as the value
-    /// that they make, and keyspaces are those that the store has now. Deletes of single keys are
-    /// returned as long as tables hold them. A compaction drops a delete together with the entries
-    /// that it hid, so the consumer may never learn that a key was deleted. A later operand would
-    /// then apply to the value that the consumer still has. If [`Gap::after`] is 0, the state is
-    /// that of all keys: a consumer that first forgets what it has misses nothing.
+    /// the gap. Values that were overwritten in between are left out. Operands are returned as the
+    /// value that they make, and the keyspaces are those that the store has now. Deletes of single
+    /// keys are returned as long as tables contain them. A compaction drops a delete together with
+    /// the entries that it hid, so the consumer may never learn that a key was deleted. A later
+    /// operand would then apply to the value that the consumer still has. If [`Gap::after`] is 0,
+    /// the state is that of all keys: a consumer that first discards its data misses nothing.
     Gap(Gap),
     /// The values of keys as of the end of the gap: a put or a delete for each key, after range
     /// deletes.
@@ -127,7 +127,7 @@ pub enum Change {
 }
 
 impl Change {
-    /// About how much there is to apply.
+    /// About how many bytes there are to apply.
     pub(crate) fn bytes(&self) -> u64 {
         match self {
             Change::Writes(batch) | Change::State(batch) => batch.encoded().len() as u64,
@@ -140,8 +140,8 @@ impl Change {
 /// A change with its position.
 #[derive(Clone, Debug)]
 pub struct Changed {
-    /// The position after it. A reader that begins there gets no write twice. A change that takes
-    /// no sequence number may come again; applying it again has the same result.
+    /// The position after it. A reader that begins there gets no write twice. A change without a
+    /// sequence number may be returned again; applying it again has the same result.
     pub position: Position,
     /// The change.
     pub change: Change,
@@ -172,7 +172,7 @@ pub struct Changed {
 pub struct Changes {
     reader: HistoryReader,
     position: Position,
-    /// The state that comes before the log.
+    /// The state that is returned before the changes of the log.
     state: Option<StateReader>,
     /// How to continue if the log does not reach back far enough.
     bridge: Option<Bridge>,
@@ -190,12 +190,12 @@ impl Bridge {
     /// Continues after a position with the state, and then with the log.
     fn begin(self, before: Position) -> Result<Changes> {
         let (storage, leases) = (Arc::clone(&self.storage), &self.leases);
-        // Taken before the view, so that the log after the view stays.
+        // Begun before the view is taken, so that the log after the view stays.
         let mut changes = Changes::begin(storage, leases, ChangesFrom::Now)?;
         let options = Options::clone(&self.options);
         let follower = Follower::begin(Arc::clone(&self.storage), leases, options)?;
         let through = follower.store().inner.visibility.now();
-        // Whatever is returned is durable.
+        // This also syncs the log, because whatever is returned must be durable.
         changes.pass_through(through)?;
         let after = changes.common_with(before)?.unwrap_or(0);
         let state = Some(StateReader::new(follower, Gap { after, through }, before)?);
@@ -226,13 +226,13 @@ impl Store {
 
 impl Changes {
     /// Reads what is committed to the store in a directory, whether or not a process writes to it.
-    /// [`ChangesFrom::Everything`] reads the state with default options: [`Changes::resume`] takes
-    /// others, with merge operators.
+    /// [`ChangesFrom::Everything`] reads the state with default options: [`Changes::resume`]
+    /// accepts other options, with merge operators.
     ///
     /// # Errors
-    /// [`crate::Error::HistoryForked`] if the store has lost the end that the position is in;
-    /// [`crate::Error::HistoryGone`] if the log is not kept that long (`keep_log_bytes`); those of
-    /// [`Store::follow`].
+    /// [`crate::Error::HistoryForked`] if the store has lost the end of the history that the
+    /// position is in; [`crate::Error::HistoryGone`] if the log is not kept that long
+    /// (`keep_log_bytes`); those of [`Store::follow`].
     pub fn open(path: impl AsRef<Path>, from: ChangesFrom) -> Result<Changes> {
         let (storage, leases) = cut::open(path.as_ref())?;
         Changes::open_with(storage, &leases, from, Options::default())
@@ -247,7 +247,7 @@ impl Changes {
         Changes::open_with(storage, &leases, from, Options::default())
     }
 
-    /// Begins with the state of all keys, if that is asked for. A later gap is an error.
+    /// Begins with the state of all keys, if that is requested. A later gap is an error.
     fn open_with(
         storage: Arc<dyn Storage>,
         leases: &Arc<dyn Storage>,
@@ -261,7 +261,7 @@ impl Changes {
         Ok(Changes { bridge: None, ..bridge.begin(Position::START)? })
     }
 
-    /// Reads the log alone.
+    /// Reads only the log.
     pub(crate) fn begin(
         storage: Arc<dyn Storage>,
         leases: &Arc<dyn Storage>,
@@ -272,8 +272,8 @@ impl Changes {
         Ok(Changes { reader, position, state: None, bridge: None })
     }
 
-    /// Continues after a position, or begins elsewhere. If the log does not reach back so far, now
-    /// or later, it does what the caller says. [`ChangesFrom::Everything`] takes the options of
+    /// Continues after a position, or begins elsewhere. `on_gap` says what to do if the log does
+    /// not reach back that far, now or later. [`ChangesFrom::Everything`] uses the options of
     /// [`OnGap::State`] for the state with which it begins.
     ///
     /// # Errors
@@ -334,7 +334,7 @@ impl Changes {
         }
     }
 
-    /// The next part of the state that comes before the log.
+    /// The next part of the state that is returned before the changes of the log.
     fn next_state(&mut self) -> Result<Option<Changed>> {
         let Some(state) = &mut self.state else { return Ok(None) };
         let before = state.before();
@@ -354,7 +354,7 @@ impl Changes {
         self
     }
 
-    /// The next change; `None` if there is no more for now. O(its size); a sync now and then.
+    /// The next change; `None` if there is no more for now. O(its size), and a sync now and then.
     ///
     /// # Errors
     /// [`crate::Error::LeaseRevoked`], [`crate::Error::HistoryForked`],

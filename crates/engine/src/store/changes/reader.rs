@@ -30,7 +30,7 @@ use crate::wal::tail::{Flow, LogRecord, LogTail, Says};
 
 /// About how many bytes of changes are read ahead.
 const AHEAD_BYTES: usize = 1 << 20;
-/// How many times one read looks at the manifest, without reading more of the log, until the two
+/// How many times one read may read the manifest, without reading more of the log, until the two
 /// agree.
 const MOST_ROUNDS: usize = 16;
 
@@ -39,7 +39,7 @@ const MOST_ROUNDS: usize = 16;
 pub(super) struct HistoryReader {
     /// For reading.
     storage: Arc<dyn Storage>,
-    /// The same, for leases and syncs.
+    /// The same storage, for leases and syncs.
     own: Arc<dyn Storage>,
     process: Process,
     lease: Option<Arc<Lease>>,
@@ -72,7 +72,7 @@ struct Ahead {
     own_seq: SeqNo,
     /// Whether the next record repeats earlier ones.
     repeats: bool,
-    /// Whether the manifest is to be read before the next record.
+    /// Whether the manifest must be read before the next record.
     is_behind: bool,
     /// The last load that was reported.
     load: SeqNo,
@@ -132,19 +132,20 @@ impl HistoryReader {
             has_failed: false,
         };
         let begun = match from {
-            // The state of everything that came before is read apart.
+            // Earlier changes are not read here: `Everything` gets them as state.
             ChangesFrom::Now | ChangesFrom::Everything => reader.pass_all(),
             ChangesFrom::Oldest => reader.begin_oldest(),
             ChangesFrom::After(position) => reader.pass(position),
         };
         begun.map_err(|error| reader.explain(error))?;
-        // A reader at the end of the log may wait long for its first read, while a copy is made.
+        // A reader at the end of the log may wait a long time for its first read, while a copy is
+        // made.
         reader.free_read()?;
         Ok(reader)
     }
 
-    /// Goes to the end of the log, or to a load that has not ended: a copy of the store has neither
-    /// this load nor the writes after it.
+    /// Moves to the end of the log, or to a load that has not ended: a copy of the store has
+    /// neither this load nor the writes after it.
     fn pass_all(&mut self) -> Result<()> {
         let mut ended = self.manifest.state.last_seq;
         loop {
@@ -165,7 +166,7 @@ impl HistoryReader {
         self.read_manifest()
     }
 
-    /// Goes to the beginning of the remaining log.
+    /// Moves to the beginning of the remaining log.
     fn begin_oldest(&mut self) -> Result<()> {
         let start = log_start(&self.manifest.state);
         let oldest = LogTail::oldest(&self.storage, start)?;
@@ -176,7 +177,7 @@ impl HistoryReader {
         Ok(())
     }
 
-    /// Goes to a position.
+    /// Moves to a position.
     fn pass(&mut self, position: Position) -> Result<()> {
         let common = self.history.last_common(position.history());
         let common = common.ok_or_else(|| self.gone(Gone::History))?;
@@ -240,11 +241,11 @@ impl HistoryReader {
     }
 
     /// Skips everything up to a sequence number, and syncs it: the caller has a copy of it and
-    /// continues from there, so a power loss must not take it back.
+    /// continues from there, so a power loss must not undo it.
     pub(super) fn pass_through(&mut self, seq: SeqNo) -> Result<()> {
         debug_assert!(self.read.changes.is_empty(), "changes that were read are passed over");
-        // The copy may be newer than the log read so far: it may have other value files, and belong
-        // to a history that began since.
+        // The copy may be newer than the log read so far: it may have other value files, and may
+        // belong to a history that began since.
         self.read_manifest()?;
         let HistoryReader { log, read, .. } = self;
         log.read(|record| {
@@ -257,7 +258,8 @@ impl HistoryReader {
         // Tables may have writes that are no longer in the log.
         self.log.pass_to(seq);
         self.read.own_seq = self.read.own_seq.max(self.log.last_seq());
-        // Nobody checked which value files have values to which only the log points.
+        // It is not known which value files have values to which only the log points, so all are
+        // synced.
         let layouts = self.manifest.state.keyspaces.values().flat_map(|one| &one.values);
         self.read.value_files = layouts.map(|layout| layout.number).collect();
         self.sync_read()
@@ -334,7 +336,7 @@ impl HistoryReader {
         }
     }
 
-    /// Reads ahead. At the end everything read is durable, if the caller asked for that.
+    /// Reads ahead. At the end everything read is durable, if the caller requested that.
     fn fill(&mut self) -> Result<()> {
         self.read.bytes = 0;
         let mut rounds = 0;
@@ -343,12 +345,12 @@ impl HistoryReader {
             match self.read_records()? {
                 Asked::Load(seq) if !self.has_ended(seq)? => break,
                 Asked::Load(seq) => {
-                    // The edit came before the end of the load was logged.
+                    // The edit was written before the end of the load was logged.
                     self.read_manifest()?;
                     self.take_load(seq)?;
                 }
-                // This also happens at the end: the lease then keeps less, and it becomes visible
-                // that the store was opened again.
+                // The manifest is also read at the end: the lease then keeps less, and the reader
+                // notices if the store was opened again.
                 asked => {
                     self.read_manifest()?;
                     let is_missing = self.manifest.state.log_start_seq > self.log.last_seq() + 1;
@@ -368,14 +370,14 @@ impl HistoryReader {
         self.free_read()
     }
 
-    /// Takes in a load that has ended.
+    /// Adds a load that has ended.
     fn take_load(&mut self, seq: SeqNo) -> Result<()> {
         let Logged { keyspace, tables: logged } = std::mem::take(&mut self.read.logged);
         let tables = self.manifest.loaded(seq);
         if seq <= self.watched_from {
             // A compaction may have rewritten some tables of the load, or dropped some of its
             // entries and left the rest under its sequence number. Tables that no compaction
-            // touched have their ids. It is not known whether the load failed.
+            // touched keep their ids. It is not known whether the load failed.
             let mut left: Vec<u64> = tables.iter().map(|table| table.id).collect();
             left.sort_unstable();
             if left.is_empty() || left != logged {
@@ -413,7 +415,7 @@ impl HistoryReader {
             None => self.log.look_ahead()?,
         };
         let Some(mut ahead) = ahead else {
-            // The segment of the load is gone, below the floor of the log.
+            // The segment of the load is below the floor of the log, and was removed.
             return Ok(self.manifest.state.log_start_seq > load);
         };
         let mut has_ended = false;
@@ -423,7 +425,7 @@ impl HistoryReader {
                 || matches!(record.note()?, Some(Note::Opened { .. } | Note::Repeats(_)));
             Ok(if has_ended { Flow::Hold } else { Flow::Next })
         })?;
-        // A load may take a long time, and callers ask often.
+        // A load may take a long time, and callers check often.
         self.sought = (!has_ended).then_some((load, ahead));
         Ok(has_ended)
     }
@@ -507,7 +509,7 @@ fn no_position(position: Position, end: SeqNo) -> Error {
     Error::invalid(what, hint)
 }
 
-/// Refuses a store without a log, because nothing holds its writes in order.
+/// Refuses a store without a log, because nothing keeps its writes in order.
 fn check_log(manifest: &ManifestTail) -> Result<()> {
     if !manifest.state.has_no_log {
         return Ok(());
@@ -521,7 +523,7 @@ fn log_start(state: &StoreState) -> LogStart {
 }
 
 impl Ahead {
-    /// Takes in a record, or says what is needed first.
+    /// Processes a record, or returns what is needed first.
     fn take(
         &mut self,
         record: &LogRecord<'_>,
@@ -546,7 +548,7 @@ impl Ahead {
                 let is_repeated = std::mem::take(&mut self.repeats);
                 self.segments.insert(record.segment());
                 if is_repeated {
-                    // The opening of the store logged the next record.
+                    // The next record was logged when the store was opened.
                     self.is_behind = true;
                     return Ok(Asked::Nothing);
                 }
@@ -613,7 +615,7 @@ impl Ahead {
 #[derive(Debug, Default)]
 struct Logged {
     keyspace: KeyspaceId,
-    /// The ids of its tables, ascending. None if the release that wrote the log did not record
+    /// The ids of its tables, ascending. Empty if the release that wrote the log did not record
     /// them.
     tables: Vec<u64>,
 }

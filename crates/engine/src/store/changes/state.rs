@@ -1,14 +1,14 @@
 //! The state that replaces changes which the log no longer has. If the log does not reach back to a
 //! position, this is the newest value of each key that was written since, and the deletes that
-//! tables still hold.
+//! tables still contain.
 //!
-//! 1. Writes after the position lie in memtables, in tables with larger sequence numbers, and
+//! 1. Writes after the position are in memtables, in tables with larger sequence numbers, and
 //!    nowhere else. Their keys are returned with their present values.
 //! 2. Writes that no longer exist are not returned: values that were overwritten meanwhile, and
 //!    deletes that compactions have dropped together with the entries that they hid.
 //! 3. All of the state belongs to one view, and the log is read from that view on.
 //! 4. For a consumer that has nothing, the state is each key of the view with its value. Deletes
-//!    would be of keys that it does not have.
+//!    are left out, because the consumer does not have their keys.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -49,11 +49,12 @@ pub struct Gap {
 pub(super) struct StateReader {
     /// Keeps the files of the view.
     _follower: Follower,
-    /// The state is of keys that were written after this number; `None` for all of the view.
+    /// Only the state of keys that were written after this number is returned; `None` for all keys
+    /// of the view.
     since: Option<SeqNo>,
     /// The position before the gap: a caller that is interrupted begins there again.
     before: Position,
-    /// What comes before the keys.
+    /// The changes that are returned before the keys.
     first: VecDeque<Change>,
     left: VecDeque<Keyspace>,
     current: Option<KeyspaceReader>,
@@ -104,10 +105,10 @@ impl StateReader {
 struct KeyspaceReader {
     keyspace: Keyspace,
     values: Cursor,
-    /// What names the keys; `None`: the cursor over the values walks all of them.
+    /// Finds the keys to return. If `None`, the cursor over the values walks all keys.
     newer: Option<Newer>,
-    /// Range deletes come first: a key that was written after a range delete follows with its
-    /// present value.
+    /// Range deletes are returned first: a key that was written after a range delete follows with
+    /// its present value.
     range_deletes: Batch,
 }
 
@@ -180,7 +181,7 @@ fn push_state(batch: &mut Batch, id: u32, values: &mut Cursor, key: &[u8]) -> Re
     push_value(batch, id, values)
 }
 
-/// Adds the key at which the cursor stands, with its value.
+/// Adds the current key of the cursor, with its value.
 fn push_value(batch: &mut Batch, id: u32, values: &Cursor) -> Result<()> {
     match values.expiry()?.at_ms()? {
         Some(at_ms) => batch.push_expiring(id, values.key(), values.value(), at_ms),

@@ -30,7 +30,7 @@ use crate::wal::segments::segment_name;
 /// Memory for reading; a cut keeps no writes.
 const BUDGET_BYTES: u64 = 16 << 20;
 
-/// A store as of one moment, in its files. They stay as long as this value does.
+/// The files of a store as of one moment. They stay as long as this value exists.
 #[derive(Debug)]
 pub(crate) struct Cut {
     pub(crate) storage: Arc<dyn Storage>,
@@ -104,7 +104,8 @@ impl Cut {
         following.into_cut(storage)
     }
 
-    /// Returns the outcome of a copy from the files. It counts only if the files stayed to its end.
+    /// Returns the outcome of a copy from the files. It counts only if the files stayed until the
+    /// copy ended.
     pub(crate) fn judge<T>(&self, copied: Result<T>) -> Result<T> {
         match &self.lease {
             Some(lease) => lease.judge(copied),
@@ -144,7 +145,7 @@ pub(crate) fn noted(state: &StoreState) -> Vec<NotedKeyspace> {
     state.keyspaces.iter().map(describe).collect()
 }
 
-/// Where a segment of values lies in its file.
+/// Where a segment of values is in its file.
 pub(crate) fn piece_of(layout: &Layout, segment: &Segment) -> Piece {
     let offset = FIRST_SLOT + u64::from(segment.slot) * u64::from(layout.slot_bytes);
     Piece { file: layout.number, offset, bytes: segment.stored_bytes() }
@@ -155,7 +156,7 @@ impl Following {
         let lease = self.lease_part()?;
         let mut state = self.manifest.state;
         let last_seq = self.log.last_seq();
-        // The manifest was read later.
+        // The manifest was read after the log.
         state.log_synced_seq = state.log_synced_seq.min(last_seq);
         let layouts = state.keyspaces.values().flat_map(|keyspace| &keyspace.values);
         let slot_bytes: BTreeMap<u64, u64> =
@@ -272,8 +273,8 @@ pub(crate) fn write_manifest(
     last_seq: SeqNo,
 ) -> Result<()> {
     state.history.fork_copy(last_seq);
-    // The log may name manifests, and say how much of each was durable. The new manifest comes
-    // after all of them.
+    // The log may name manifests, and say how much of each was durable. The new manifest gets a
+    // larger number than all of them.
     let number = state.next_file;
     state.next_file += 1;
     let id = mix64(state.uid ^ number.rotate_left(32));

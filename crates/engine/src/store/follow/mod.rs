@@ -2,8 +2,8 @@
 //!
 //! 1. Take a lease, so that the files stay while they are read (`lease`).
 //! 2. Read the manifest, and then the log from its floor on. Each refresh reads more of both. It
-//!    reads the log first and then the manifest, because a record may need an edit that came before
-//!    it: a collection logs pointers to values that its edit has named.
+//!    reads the log first and then the manifest, because a record may need an edit that was written
+//!    before it: a collection logs pointers to values that its edit has named.
 //! 3. A view is published only at a number at or above that of every table and every flush in it,
 //!    and below that of a load whose end is not known. So a view shows the store as of one moment,
 //!    for all keyspaces (P2, P3).
@@ -77,7 +77,7 @@ const MOST_ROUNDS: usize = 16;
 /// ```
 #[derive(Debug)]
 pub struct Follower {
-    /// It is not shared. It is reference-counted so that a fork can leave it to its parent.
+    /// Not shared, but reference-counted, so that a fork can leave it to its parent.
     following: Arc<Mutex<rank::Following, Following>>,
     view: ArcSwap<Store>,
 }
@@ -200,7 +200,7 @@ impl Follower {
     ///
     /// # Errors
     /// [`Error::LeaseRevoked`] if the writer could not wait any longer. [`Error::LeaseRevoked`] or
-    /// [`Error::HistoryGone`] if another copy of the store was put in its place. Also
+    /// [`Error::HistoryGone`] if the store was replaced with another copy of it. Also
     /// [`Error::Corruption`], or a storage error. The view stays as it was.
     pub fn refresh(&self) -> Result<bool> {
         let mut following = self.lock()?;
@@ -350,17 +350,17 @@ impl Following {
         is_new.then(|| self.publish()).transpose()
     }
 
-    /// Reads until log and manifest fit each other.
+    /// Reads until log and manifest agree.
     fn read_until_whole(&mut self) -> Result<()> {
         for round in 0..MOST_ROUNDS {
-            // Some writers drop keyspaces all the time, so the later rounds do not heed drops.
+            // Some writers drop keyspaces all the time, so the later rounds ignore drops.
             if self.read_round(round == 0, round < MOST_ROUNDS / 2)? {
                 return Ok(());
             }
         }
-        // A running writer has logged every write that its tables have. So no writer runs: one died
-        // between the removal of the log and the end of a close, or a power loss took the end of
-        // the log. As at an open, the tables have the rest.
+        // A running writer has logged every write that its tables have. So no writer is running: it
+        // died between the removal of the log and the end of a close, or a power loss removed the
+        // end of the log. As at an open, the tables have the rest.
         let is_durable = self.log.last_seq() >= self.manifest.state.log_synced_seq;
         if is_durable && self.log.last_seq() < self.needed_seq {
             self.log.pass_to(self.needed_seq);
@@ -375,7 +375,7 @@ impl Following {
     }
 
     /// Reads the log, the manifest, and then the log as far as the manifest needs it. Returns
-    /// whether the two agree. The log may hold unread writes to a keyspace that the manifest has
+    /// whether the two agree. The log may have unread writes to a keyspace that the manifest has
     /// dropped, and a reader of the changes after this view would not know that keyspace. With
     /// `heeds_drops`, a drop requires another round.
     fn read_round(&mut self, is_first: bool, heeds_drops: bool) -> Result<bool> {
@@ -385,7 +385,7 @@ impl Following {
         self.log.forget_below(self.manifest.state.log_floor);
         // A collection syncs the pointers that it moved before an edit frees the old places.
         self.needed_seq = self.needed_seq.max(self.manifest.state.log_synced_seq);
-        // A record that asks for a newer edit was logged after that edit. So in later rounds it was
+        // A record that needs a newer edit was logged after that edit. So in later rounds it was
         // logged after the refresh began, and the view may end before it.
         let mut is_whole = asked == Round::Done || (asked == Round::Manifest && !is_first);
         if self.log.last_seq() < self.needed_seq {
@@ -407,21 +407,21 @@ impl Following {
     }
 
     /// Reads more of the manifest. The log begins again at its floor if some of it was flushed
-    /// unseen, or if another history has begun. Returns whether another history has begun: then
-    /// nobody knows how much of its log was there when the refresh began.
+    /// unseen, or if another history has begun. Returns whether another history has begun: then it
+    /// is not known how much of its log existed when the refresh began.
     fn read_manifest(&mut self) -> Result<bool> {
         let history = self.manifest.state.history.id;
         match self.manifest.advance()? {
             Some(changed) => changed.into_iter().for_each(|id| self.note_changed(id)),
             None => {
-                // A writer that opened the store again may give a segment of values the generation
-                // of a removed segment, and footers are cached by generation.
+                // A writer that opened the store again may reuse the generation of a removed
+                // segment of values, and footers are cached by generation.
                 let cache = Arc::new(self.parts.new_cache());
                 let tables = TableContext::new(Arc::clone(&self.env.storage), cache, self.uid());
                 self.tables = Arc::new(TableContext { lease: self.lease.clone(), ..tables });
                 if self.is_other_history(history) {
                     self.needed_seq = 0;
-                    // The other history may give ids of keyspaces and tables again.
+                    // The other history may reuse ids of keyspaces and tables.
                     self.keyspaces = Keyspaces::default();
                 }
                 self.flushed = Flushed::default();
@@ -431,9 +431,9 @@ impl Following {
                 self.has_dropped = true;
             }
         }
-        // The last records that were read from the log may belong to the end of the history before.
-        // Or the next writer may have logged them before the manifest was read. No number tells
-        // which.
+        // The last records that were read from the log may belong to the end of the previous
+        // history. Or the next writer may have logged them before the manifest was read. No number
+        // shows which.
         let is_other = self.is_other_history(history);
         if is_other || self.manifest.state.log_start_seq > self.log.last_seq() + 1 {
             self.begin_log();
@@ -463,7 +463,7 @@ impl Following {
         all.into_iter().for_each(|id| self.note_changed(id));
     }
 
-    /// Takes in the present state of a keyspace from the manifest.
+    /// Applies the present state of a keyspace from the manifest.
     fn note_changed(&mut self, id: KeyspaceId) {
         self.changed.insert(id);
         match self.manifest.state.keyspaces.get(&id) {
@@ -560,7 +560,7 @@ impl Following {
         }
     }
 
-    /// The part of the lease that a view or a copy holds.
+    /// A part of the lease, for a view or a copy.
     fn lease_part(&self) -> Result<Option<LeasePart>> {
         let Current { number, least_bytes, .. } = self.manifest.place();
         let place = EditPlace { manifest: number, bytes: least_bytes };

@@ -33,10 +33,10 @@ pub(super) struct Recent {
     early: BTreeMap<KeyspaceId, EarlyWrites>,
 }
 
-/// The writes of a keyspace to whose values only the log points.
+/// The writes of a keyspace whose values only the log points to.
 #[derive(Debug, Default)]
 struct EarlyWrites {
-    /// Those of which the open value files know.
+    /// The writes that the open value files know of.
     shown: Vec<EarlyWrite>,
     hidden: Vec<EarlyWrite>,
 }
@@ -47,12 +47,12 @@ struct EarlyWrite {
     key: Vec<u8>,
     pointer: Pointer,
     place: EarlyPlace,
-    /// Whether its value was read. It stays where it is as long as only the log points to it.
+    /// Whether the value was read. It does not move as long as only the log points to it.
     is_checked: bool,
 }
 
 impl EarlyWrite {
-    /// Tells the value file of it. Returns whether the value is there.
+    /// Tells the value file of the value. Returns whether the file contains it.
     fn show(&mut self, files: &ValueFiles) -> Result<bool> {
         let EarlyWrite { seq, key, pointer, place, is_checked } = self;
         let Some(file) = files.file(pointer.store) else { return Ok(false) };
@@ -104,7 +104,8 @@ impl Recent {
         Ok(())
     }
 
-    /// Tells the value files of values to which only the log points, except those that they know.
+    /// Tells the value files which of their values only the log points to, except those that they
+    /// already know of.
     pub(super) fn show_early(&mut self, id: KeyspaceId, files: &ValueFiles) -> Result<()> {
         let Some(early) = self.early.get_mut(&id) else { return Ok(()) };
         let mut failed = None;
@@ -119,7 +120,8 @@ impl Recent {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Notes that the value files of a keyspace were opened again. They know of no such value.
+    /// Notes that the value files of a keyspace were opened again. The files then know of no such
+    /// values.
     pub(super) fn hide_early(&mut self, id: KeyspaceId) {
         if let Some(EarlyWrites { shown, hidden }) = self.early.get_mut(&id) {
             shown.append(hidden);
@@ -127,7 +129,7 @@ impl Recent {
         }
     }
 
-    /// Notes that nobody knows whether such values still are where they were read.
+    /// Notes that such values may no longer be where they were read.
     pub(super) fn doubt_early(&mut self) {
         let all =
             self.early.values_mut().flat_map(|one| one.shown.iter_mut().chain(&mut one.hidden));
@@ -191,7 +193,7 @@ impl Recent {
 fn rest_of(memtable: &Arc<Memtable>, above: SeqNo, pool: &Arc<ChunkPool>) -> Arc<Memtable> {
     let rest = Memtable::new(pool, MEMTABLE_BYTES);
     let segment = memtable.first_segment().unwrap_or(0);
-    // A memtable takes entries by their numbers.
+    // Entries must be inserted in the order of their numbers.
     let mut entries: Vec<(SeqNo, Kind, Vec<u8>, Vec<u8>)> = Vec::new();
     let mut iter = MemtableIter::new(Arc::clone(memtable));
     iter.seek_to_first();

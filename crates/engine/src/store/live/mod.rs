@@ -1,5 +1,5 @@
-//! What an open store reports to other processes and no other file holds: its counters, sizes and
-//! back-pressure. And the changes that these processes request.
+//! What an open store reports to other processes beyond its other files: its counters, sizes and
+//! back-pressure. Also the changes that these processes request.
 //!
 //! While a reader holds a lease, the writer writes the file `metrics` once a second: it makes
 //! `metrics.new` and renames it, so a reader always sees a whole file. Nothing is synced. The file
@@ -11,7 +11,8 @@
 //! ```
 //!
 //! - [`publish`]: the writer's side. [`watch`]: the reader's side.
-//! - [`settings`]: what can be changed in an open store. [`request`]: how others ask for it.
+//! - [`settings`]: what can be changed in an open store. [`request`]: how others request such
+//!   changes.
 //! - A close removes the file, and so does the next open after a crash. Until then its age shows
 //!   that nobody writes it any more.
 //! - A store whose jobs are run by hand has no housekeeping, and so reports nothing.
@@ -28,7 +29,7 @@ use runstone_storage::{Category, Storage};
 use crate::error::Result;
 use crate::metrics::{KeyspaceHeat, MetricsSnapshot};
 
-/// The file.
+/// The file with the report.
 pub(crate) const METRICS: &str = "metrics";
 /// The name of this file before it is whole.
 const METRICS_NEW: &str = "metrics.new";
@@ -37,7 +38,7 @@ pub(crate) const SCRUBBED: &str = "scrubbed";
 pub(crate) const SCRUBBED_NEW: &str = "scrubbed.new";
 /// How often the writer reports.
 const EVERY: Duration = Duration::from_secs(1);
-/// A longer file is not the writer's. A keyspace takes about 400 bytes.
+/// A longer file was not written by a store. A keyspace needs about 400 bytes.
 const MOST_BYTES: u64 = 256 << 20;
 
 /// Whether an open store leaves a file of this name for other processes.
@@ -71,13 +72,13 @@ pub struct LiveState {
 }
 
 impl LiveState {
-    /// Whether the report is from the last seconds. If not, the writer ended, hangs, or does not
-    /// report.
+    /// Whether the report is from the last seconds. If not, the writer has ended, hangs, or does
+    /// not report.
     pub fn is_current(&self) -> bool {
         self.age <= self.every * 2 + Duration::from_secs(3)
     }
 
-    /// The report in the text, read at `now`; `None` if the text is incomplete.
+    /// Parses a report that was read at `now`; `None` if the text is incomplete.
     fn parse(bytes: &[u8], now: SystemTime) -> Option<LiveState> {
         let mut told: serde_json::Value = serde_json::from_slice(bytes).ok()?;
         if told["runstone_metrics"] != 1 {

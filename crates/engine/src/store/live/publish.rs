@@ -1,11 +1,11 @@
-//! The writer's side: writes the measurements of the store while somebody asks for them.
+//! The writer's side: writes the measurements of the store while somebody reads them.
 //!
 //! 1. A thread of the store calls this twice a second. Once a second it looks for leases: in a
 //!    store that nobody watches, this costs one failed open.
 //! 2. If there is a lease, it writes the file. If that fails, the store does not fail: on a full
 //!    disk the reader sees an old file, whose age says so.
 //! 3. A snapshot takes O(keyspaces). The next one waits a hundred times as long as the last took,
-//!    so that this never takes more than a hundredth of a core.
+//!    so that snapshots never use more than a hundredth of a core.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant, SystemTime};
@@ -23,7 +23,7 @@ use crate::sync::{Mutex, rank};
 
 /// How often latencies are read.
 const LOOK: Duration = Duration::from_millis(450);
-/// A snapshot may take one part in this many of the time.
+/// Snapshots may take one part in this many of the time.
 const PART_OF_TIME: u32 = 100;
 
 /// The state of the reports. The lock is held while a report is written.
@@ -50,7 +50,7 @@ impl Default for Publishing {
 }
 
 impl Publishing {
-    /// Ends the reports, and removes the file, by which watchers learn that the store is closed.
+    /// Ends the reports, and removes the file, which tells watchers that the store is closed.
     pub(crate) fn close(&self, storage: &dyn Storage) {
         let mut state = self.state.lock();
         state.is_closed = true;
@@ -102,7 +102,7 @@ impl Engine {
         self.env.io_rate.follow(Seen { p99, is_busy, is_pressing }, now);
     }
 
-    /// Writes a report, if it is time and somebody asks.
+    /// Writes a report, if one is due and somebody reads the reports.
     fn publish_if_asked(&self, now: Instant) {
         // Another thread may be doing this.
         let Some(mut state) = self.publishing.state.try_lock() else { return };
@@ -122,7 +122,7 @@ impl Engine {
         }
     }
 
-    /// The text of the file, and how long it took.
+    /// How long it took to make the text of the file, and the text.
     fn told(&self, number: u64) -> (Duration, String) {
         let began = Instant::now();
         // These are only numbers and texts, so this cannot fail.
@@ -140,7 +140,7 @@ impl Engine {
     }
 }
 
-/// Replaces the last text.
+/// Replaces the file with a new text.
 fn write(storage: &dyn Storage, text: &[u8]) -> Result<()> {
     forget(storage, METRICS_NEW);
     storage.create(METRICS_NEW, Category::Other)?.write_at(0, text)?;

@@ -4,16 +4,17 @@
 //! file := "RunSet01" | bytes of the text u64 | text (JSON) | xxh3 of all before u64
 //! ```
 //!
-//! 1. The asking process holds the lock `set.lock`, so only one asks at a time. It writes the
-//!    request under another name, and renames it to `set.request`.
+//! 1. The requesting process holds the lock `set.lock`, so there is one request at a time. It
+//!    writes the request under another name, and renames it to `set.request`.
 //! 2. The writer looks for a request twice a second, and takes it by removing the file. So a
-//!    request is either carried out once or withdrawn. A request whose asker died is removed and
+//!    request is either carried out once or withdrawn. A request whose sender died is removed and
 //!    not carried out: nobody would learn of the result, and the request may be old. A request that
 //!    does not verify is refused.
 //! 3. A separate thread carries out the request, because a change of options waits for compactions,
 //!    and flushes must not wait meanwhile. It writes `set.answer`, with the number of the request.
-//! 4. The asking process removes the answer. If no answer comes in time, it withdraws the request
-//!    by removing the file. If the file is gone, the writer is working on the request.
+//! 4. The requesting process removes the answer. If no answer arrives in time, it withdraws the
+//!    request by removing the file. If the file is already gone, the writer is working on the
+//!    request.
 //!
 //! Nothing is synced: after a power loss nobody waits for an answer. A changed option is as durable
 //! as after [`Store::open_keyspace`].
@@ -44,13 +45,13 @@ use crate::tree::manifest::read_current;
 pub(super) const LOCK: &str = "set.lock";
 pub(super) const REQUEST: &str = "set.request";
 pub(super) const ANSWER: &str = "set.answer";
-/// A request or an answer that is not whole yet. Each has one writer at a time.
+/// A request or an answer that is not complete yet. Each has one writer at a time.
 pub(super) const REQUEST_NEW: &str = "set.request.new";
 pub(super) const ANSWER_NEW: &str = "set.answer.new";
 const MAGIC: &[u8; 8] = b"RunSet01";
 /// A longer file is not a request.
 const MOST_BYTES: u64 = 1 << 20;
-/// How often the asking process looks for the answer.
+/// How often the requesting process looks for the answer.
 const LOOK: Duration = Duration::from_millis(20);
 /// The number of an answer to a request that cannot be read.
 const UNREADABLE: u64 = 0;
@@ -117,7 +118,7 @@ impl LiveRequest {
     ///
     /// # Errors
     /// [`Error::NotAStore`]; if another request takes too long; if nobody answers in time; the
-    /// reason for which the process refused; or a storage error.
+    /// reason, if the process refuses; or a storage error.
     pub fn send(self, path: impl AsRef<Path>, patience: Duration) -> Result<Vec<LiveChange>> {
         let not_a_store = || Error::NotAStore { path: path.as_ref().display().to_string() };
         let opened = PosixStorage::open(path.as_ref(), Access::MustExist);
@@ -136,7 +137,7 @@ impl LiveRequest {
         if read_current(storage)?.is_none() {
             return Err(Error::NotAStore { path: storage.location() });
         }
-        // Without an end if the patience reaches beyond the clock.
+        // There is no end if the patience exceeds the range of the clock.
         let end = Instant::now().checked_add(patience);
         let is_over = || end.is_some_and(|end| Instant::now() >= end);
         let _lock = loop {
@@ -150,7 +151,7 @@ impl LiveRequest {
             thread::sleep(LOOK);
         };
         self.number = Random::from_entropy().draw().max(UNREADABLE + 1);
-        // Left by an asker that died.
+        // Left by a sender that died.
         forget(storage, ANSWER);
         put(storage, (REQUEST_NEW, REQUEST), &self)?;
         while !is_over() {
@@ -175,7 +176,7 @@ impl LiveRequest {
         Ok(Some(Ok(answer.changes.into_iter().map(change).collect())))
     }
 
-    /// Takes the request back, because no answer came in time.
+    /// Withdraws the request, because no answer arrived in time.
     fn withdraw(&self, storage: &dyn Storage) -> Result<Vec<LiveChange>> {
         let who = match storage.lock_holder(LOCK_NAME) {
             Some(process) => format!("process {process}"),
@@ -209,7 +210,7 @@ pub(crate) struct Requests {
 struct IsClosed(bool);
 
 impl Requests {
-    /// Stops answering, and waits for an answer under way.
+    /// Stops answering, and waits for an answer that is being made.
     pub(crate) fn close(&self) {
         self.answering.lock().0 = true;
     }
@@ -243,7 +244,7 @@ pub(super) fn look(engine: &Arc<Engine>, parts: &Weak<Parts>) {
     let (asked, parts) = (Arc::clone(engine), Weak::clone(parts));
     let started = thread::Builder::new().name("runstone-set".into()).spawn(move || {
         let mut closed = asked.requests.answering.lock();
-        // If they are gone, the store is being closed.
+        // If the parts are gone, the store is being closed.
         let Some(parts) = parts.upgrade() else { return };
         if let Err(error) = answer(&asked, &parts, &mut closed) {
             tracing::warn!(%error, "a request of another process is not answered");
@@ -257,12 +258,12 @@ pub(super) fn look(engine: &Arc<Engine>, parts: &Weak<Parts>) {
     }
 }
 
-/// Removes files of askers that died. Called at open.
+/// Removes files of senders that died. Called at open.
 pub(crate) fn clear(storage: &dyn Storage, name: &str) {
     if ![REQUEST, ANSWER, REQUEST_NEW, ANSWER_NEW].contains(&name) {
         return;
     }
-    // A process that asks now will ask the store that is being opened.
+    // A process that holds the lock now sends its request to the store that is being opened.
     if matches!(storage.lock(LOCK, LockMode::Shared), Ok(Some(_))) {
         forget(storage, name);
     }
@@ -312,7 +313,8 @@ impl Open<'_> {
             };
             wanted.insert(name, so_far.with_toml(text)?);
         }
-        // All of them first: a keyspace that refuses must not leave those before it changed.
+        // All options are checked first: if a keyspace refuses, those before it must not be
+        // changed.
         for (name, options) in &wanted {
             self.engine.check_options(name, options)?;
         }
@@ -335,7 +337,7 @@ impl Open<'_> {
     }
 }
 
-/// The options that differ, each by its name below its section.
+/// The options that differ, each named with its section.
 fn differences(old: &str, new: &str) -> Vec<LiveChange> {
     let flat = |text: &str| {
         let mut all = BTreeMap::new();

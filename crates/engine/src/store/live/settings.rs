@@ -1,5 +1,5 @@
 //! The settings of a store that can be changed while it is open, besides the options of its
-//! keyspaces. Each is one entry of [`SETTINGS`]. Nothing here is kept in the store; the next open
+//! keyspaces. Each is one entry of [`SETTINGS`]. Changes are not stored in the store; the next open
 //! begins with its options.
 //!
 //! Stores that share [`crate::Resources`] share the budget, the threads and the rate: a change acts
@@ -26,8 +26,7 @@ struct Setting {
     name: &'static str,
     doc: &'static str,
     get: fn(&Open<'_>) -> String,
-    /// Returns what is wrong with a value. Otherwise the value is set, unless the third argument is
-    /// false.
+    /// Refuses a wrong value. Otherwise the value is set, unless the third argument is false.
     set: fn(&Open<'_>, &str, bool) -> Result<()>,
 }
 
@@ -221,7 +220,8 @@ fn size(name: &str, value: &str) -> Result<u64> {
     })
 }
 
-/// The log was laid out for the first budget, so a new budget must hold twice the mapped log.
+/// The log was laid out for the first budget, so a new budget must be at least twice the mapped
+/// log.
 fn set_budget(open: &Open<'_>, value: &str, acts: bool) -> Result<()> {
     let name = "memory_budget_bytes";
     let bytes = size(name, value)?;

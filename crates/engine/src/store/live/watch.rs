@@ -1,4 +1,4 @@
-//! The reader's side: asks a store that another process has open for its measurements.
+//! The reader's side: requests the measurements of a store that another process has open.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::tree::tail::ManifestTail;
 
 /// Gets the measurements of a store from the process that writes to it, without reading its data.
 /// The writer reports once a second, in its own threads, as long as this value or a [`Follower`]
-/// exists. It keeps no file for this value.
+/// exists. The writer keeps no files for this value.
 ///
 /// ```
 /// # fn main() -> runstone::Result<()> {
@@ -46,7 +46,7 @@ use crate::tree::tail::ManifestTail;
 pub struct Watch {
     /// For reading, and for leases.
     storages: (Arc<dyn Storage>, Arc<dyn Storage>),
-    /// Whose lease it is.
+    /// The process that took the lease.
     process: Process,
     lease: Mutex<rank::Watching, Option<(Arc<Lease>, LeasePart)>>,
 }
@@ -79,8 +79,9 @@ impl Watch {
         Ok(watch)
     }
 
-    /// Asks the writer for reports, unless it is asked already. The writer may have revoked the
-    /// lease, because followers held too much. On a read-only file system nobody can ask.
+    /// Requests reports from the writer, unless that was done already. The writer may have revoked
+    /// the lease, because followers kept too much. On a read-only file system nobody can request
+    /// reports.
     fn ask(&self) -> Result<()> {
         let mut asked = self.lease.lock();
         if asked.as_ref().is_some_and(|(lease, _)| !lease.is_revoked()) {
@@ -97,7 +98,7 @@ impl Watch {
     }
 
     /// The last report of the writer. `None` if there is none: less than a second has passed since
-    /// the beginning, nobody has the store open for writing, or its jobs are run by hand. An old
+    /// the watch began, nobody has the store open for writing, or its jobs are run by hand. An old
     /// report comes from a process that has ended or that hangs: see [`LiveState::is_current`].
     ///
     /// # Errors
