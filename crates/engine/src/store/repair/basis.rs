@@ -1,8 +1,8 @@
 //! What the manifests say about the store: its keyspaces, its tables, where the log begins.
 //!
 //! The levels do not matter to a repair that merges all versions by their numbers. So the state is
-//! flat, and an edit after a damaged one can be applied too: what it removes is obsolete for
-//! certain, and what it places is in force, whatever the lost edit did.
+//! flat, and an edit after a damaged one can be applied too: what it removes is certainly obsolete,
+//! and what it places is in force, whatever the lost edit did.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -45,9 +45,9 @@ pub(super) struct Basis {
     pub(super) uid: Option<u64>,
     pub(super) keyspaces: BTreeMap<KeyspaceId, KnownKeyspace>,
     pub(super) tables: BTreeMap<u64, KnownTable>,
-    /// The ids of the same tables by keyspace: there may be 100,000 of both.
+    /// The ids of `tables` by keyspace: there may be 100,000 of both.
     own: BTreeMap<KeyspaceId, BTreeSet<u64>>,
-    /// Tables that have left the tree.
+    /// Tables that were removed from the tree.
     pub(super) gone: BTreeSet<u64>,
     /// Every keyspace that was ever made has a smaller id; 0 if that is not known.
     pub(super) next_keyspace: KeyspaceId,
@@ -68,10 +68,10 @@ pub(super) struct Basis {
 }
 
 impl Basis {
-    /// Reads what the directory holds of manifests.
+    /// Reads the manifests of the directory, as far as they can be read.
     ///
     /// # Errors
-    /// If the files are another database's, or of a newer release.
+    /// If the files belong to another database, or to a newer release.
     pub(super) fn read(storage: &dyn Storage) -> Result<Basis> {
         let mut lost = Vec::new();
         let current = noted(read_current(storage), &mut lost)?.flatten();
@@ -82,7 +82,7 @@ impl Basis {
             storage.list()?.iter().filter_map(|file| number_in(&file.name, "manifest")).collect();
         numbers.sort_unstable_by_key(|number| std::cmp::Reverse(*number));
         if let Some(current) = current {
-            // A newer one may have been made, but is not in force.
+            // A newer manifest may have been made, but is not in force.
             numbers.retain(|number| *number < current.number);
             numbers.insert(0, current.number);
         }
@@ -98,8 +98,8 @@ impl Basis {
             }
             let is_whole = is_whole && !is_short && tries == 0;
             // The end of the manifest may be missing all the same: then it does not know the newest
-            // tables, and those that they replaced are gone. If there is a `CURRENT`, unknown
-            // tables alone are not a sign: a crash leaves such tables too.
+            // tables, and the tables that these replaced are gone. If there is a `CURRENT`, unknown
+            // tables alone are no evidence of that: a crash leaves such tables too.
             let (knows_all, has_all) = basis.compare(storage)?;
             basis.knows_all = knows_all;
             let is_whole = is_whole && (knows_all || has_all && current.is_some());
@@ -113,8 +113,8 @@ impl Basis {
         Ok(Basis { lost, ..Basis::default() })
     }
 
-    /// Whether the manifest knows every table of the directory, and whether that has every table in
-    /// force.
+    /// Whether the manifest knows every table of the directory, and whether the directory has every
+    /// table in force.
     fn compare(&self, storage: &dyn Storage) -> Result<(bool, bool)> {
         let files = storage.list()?;
         let tables: BTreeSet<u64> =
@@ -123,8 +123,8 @@ impl Basis {
         Ok((tables.iter().all(is_known), self.tables.keys().all(|id| tables.contains(id))))
     }
 
-    /// Reads one manifest, and whether nothing in it is missing. A torn last edit was never
-    /// acknowledged, so it is not missing.
+    /// Reads one manifest. Returns it, and whether nothing in it is missing. A torn last edit was
+    /// never acknowledged, so it is not missing.
     fn read_one(storage: &dyn Storage, number: u64) -> Result<(Basis, bool)> {
         let name = manifest_name(number);
         let mut reader = open_manifest(storage, number)?;
@@ -165,7 +165,7 @@ impl Basis {
         let changes = reader.take(reader.remaining()).ok().map(record::decode);
         match (synced, changes) {
             (Ok(_), Some(Ok(changes))) => {
-                // The others are of use even if one does not fit.
+                // The other changes are useful even if one does not fit.
                 changes.iter().filter(|change| !self.apply(change)).count() == 0
             }
             _ => false,
@@ -184,7 +184,7 @@ impl Basis {
                 self.last_seq = self.last_seq.max(*last_seq);
                 (self.log_floor, self.log_start_seq) = (*log_floor, *log_start_seq);
             }
-            // What is made of the parts begins a history of its own.
+            // The repaired store begins a history of its own.
             Change::History(_) | Change::NoLog => {}
             Change::Log { synced_seq, next_keyspace } => {
                 self.synced_seq = self.synced_seq.max(*synced_seq);
@@ -218,7 +218,8 @@ impl Basis {
             Change::Values { id, edit } => {
                 let values = &mut self.keyspace(*id).values;
                 let known = values.iter_mut().find(|layout| layout.number == edit.store);
-                // What does not fit is left as it was: the records themselves are checked.
+                // A layout that the edit does not fit is left as it was: the records themselves are
+                // checked.
                 return known.is_some_and(|layout| layout.apply(edit).is_ok());
             }
             Change::ValueFileGone { id, number } => {
@@ -228,8 +229,8 @@ impl Basis {
         true
     }
 
-    /// Trims come before removals, and those before placements: a table that moves is removed and
-    /// placed.
+    /// Trims are applied before removals, and removals before placements: a table that moves is
+    /// removed and placed.
     fn apply_edit(&mut self, keyspace: KeyspaceId, edit: &Edit) {
         for (id, key) in &edit.trim {
             if let Some(known) = self.tables.get_mut(id) {
@@ -269,7 +270,7 @@ impl Basis {
     }
 }
 
-/// The outcome, or a note of the damage that it met.
+/// Returns the outcome, or `None` after noting the damage.
 fn noted<T>(outcome: Result<T>, lost: &mut Vec<(String, String)>) -> Result<Option<T>> {
     match outcome {
         Ok(found) => Ok(Some(found)),

@@ -1,14 +1,15 @@
 //! Carries the tables of a keyspace over to the new store, each at its place in the tree.
 //!
-//! 1. A whole table is linked, or copied where the storage cannot link. No store writes to a table
+//! 1. A whole table is linked, or copied if the storage cannot link. No store writes to a table
 //!    once it is finished: a compaction that replaces it removes its name, and the other store
-//!    keeps the file. Its checksums hold the store's uid and its number, so both stay.
-//! 2. A damaged table is read past its damage into a table at the same place. The copy has no entry
-//!    that the damaged one lacks, so the order of age (I1) and the bounds within a run stay as they
-//!    were.
-//! 3. Entries that only the log holds become a new run on top, with deletes, which hide older
+//!    keeps the file. The checksums of a table contain the store's uid and the table's number, so
+//!    both stay.
+//! 2. The readable entries of a damaged table are written to a new table at the same place. The
+//!    copy has no entry that the damaged one lacks, so the order of age (I1) and the bounds within
+//!    a run stay as they were.
+//! 3. Entries that are only in the log become a new run on top, with deletes, which hide older
 //!    entries. Keyspaces with separated values are an exception, see `decide`.
-//! 4. Value files are copied, not linked: their slots are used again in place.
+//! 4. Value files are copied, not linked: their slots are reused in place.
 //!
 //! `decide` says when this can be done.
 
@@ -37,7 +38,8 @@ use crate::table::table_name;
 use crate::tree::manifest::{KeyspaceState, StoreState, read_manifest};
 use crate::values::layout::Layout;
 
-/// No store gets this far with its file numbers. No store made a file with a larger one.
+/// File numbers of a store never become this large, so a file with a larger number is not a
+/// store's.
 const MOST_FILES: u64 = 1 << 62;
 
 /// The state of the store, if all edits of the manifest apply one after another.
@@ -67,8 +69,8 @@ pub(super) struct Carried {
 }
 
 impl Repairing {
-    /// Reads what has to be known about a keyspace, and decides. `verified` are tables that are
-    /// known to be whole.
+    /// Reads the facts about a keyspace, and decides whether it is carried over. `verified` are
+    /// tables that are known to be whole.
     pub(super) fn decide(
         &mut self,
         (source, verified): (&dyn Storage, &BTreeSet<TableId>),
@@ -95,8 +97,8 @@ impl Repairing {
         let (Some(state), Ok(()), Some(uid)) = (state, decide(&facts), basis.uid) else {
             return Ok(Err(decide(&facts).err().unwrap_or(Why::TreeNotKnown)));
         };
-        // What could not be opened is reported as lost, and what it hides is not known. So it is
-        // not carried over, even if it can be read by now.
+        // A table that could not be opened is reported as lost, and it is not known what the table
+        // hides. So it is not carried over, even if it can be read by now.
         let opened: BTreeSet<_> = tables.inputs.iter().filter_map(|input| input.table).collect();
         let of_tree = state.shape.tables().map(|(_, table)| table.id);
         let mut unlike: BTreeSet<_> = of_tree.filter(|id| !opened.contains(id)).collect();
@@ -129,7 +131,7 @@ impl Repairing {
         Ok(!merge.misses)
     }
 
-    /// Brings the tables and value files of a keyspace into the new store.
+    /// Adds the tables and value files of a keyspace to the new store.
     pub(super) fn carry(
         &mut self,
         source: &dyn Storage,
@@ -146,8 +148,8 @@ impl Repairing {
         }
         for (_, table) in whole() {
             self.report.carried_tables += 1;
-            // The table may have been copied here, and the bytes that were read from it may be only
-            // in memory.
+            // The table may be a copy, whose bytes may be only in memory even though they can be
+            // read.
             storage.open(&table_name(table.id), Category::Table)?.sync()?;
         }
         for layout in &state.values {
@@ -179,7 +181,7 @@ impl Repairing {
         Ok(state)
     }
 
-    /// Writes what can be read of a damaged table to a new one. `None` if that is nothing.
+    /// Writes the readable entries of a damaged table to a new one. `None` if there are none.
     fn salvage(
         &mut self,
         keyspace: &str,
@@ -217,7 +219,7 @@ impl Repairing {
         Ok(output.finish()?.pop())
     }
 
-    /// Writes what the log holds to tables of one run.
+    /// Writes the entries of the log to tables of one run.
     fn write_log(
         &mut self,
         keyspace: &str,
@@ -248,7 +250,7 @@ fn is_tree_known(state: &KeyspaceState, basis: &Basis, id: KeyspaceId) -> bool {
     of_basis == of_tree && layouts == state.values.iter().collect::<Vec<_>>()
 }
 
-/// The edit that takes some tables out of a tree, and puts others in their places.
+/// The edit that replaces some tables of a tree with others in the same places.
 fn replace(
     shape: &Shape,
     leaving: &BTreeSet<TableId>,

@@ -14,18 +14,19 @@ use crate::store::verify::verify_entries;
 use crate::table::handle::file_uid;
 use crate::table::reader::TableReader;
 
-/// Memory for partitions: those of a table stay until the table was read.
+/// Memory for partitions: the partitions of a table stay until the table was read.
 const CACHE_BYTES: u64 = 32 << 20;
 
-/// The tables of a tree that are missing or do not verify. What was read of them is not used. Those
-/// in `verified` are not read again.
+/// The tables of a tree that are missing or do not verify. Their entries are not used. Tables in
+/// `verified` are not read again.
 pub(super) fn unlike_tables(
     storage: &dyn Storage,
     store_uid: u64,
     shape: &Shape,
     verified: &BTreeSet<TableId>,
 ) -> BTreeSet<TableId> {
-    // All of a file is carried over, so all of it is read, whatever the tree shows of it.
+    // The whole file is carried over, so the whole file is read, even if the tree shows only a part
+    // of it.
     let whole = |table: &Arc<Table>| match shape.trims.get(&table.id) {
         Some(min_key) => Arc::new(Table { min_key: min_key.clone(), ..Table::clone(table) }),
         None => Arc::clone(table),
@@ -50,7 +51,7 @@ pub(super) fn unlike_tables(
     };
     std::thread::scope(|scope| {
         let builder = std::thread::Builder::new().name("runstone-check".into());
-        // Without a second thread, the first reads all.
+        // Without a second thread, the first one reads all tables.
         let second = match tables.len() {
             0 | 1 => None,
             _ => builder.spawn_scoped(scope, check_all).ok(),

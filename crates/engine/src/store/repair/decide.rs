@@ -1,9 +1,10 @@
-//! Decides for each keyspace how its tables come into the new store. Pure: no file, no clock.
+//! Decides for each keyspace how its tables get into the new store. Pure: no file, no clock.
 //!
-//! Carried over: each whole table is linked or copied to its place in the tree, a damaged one is
-//! read past its damage into a table at the same place, and what the log holds is a new run on top.
-//! Merged: all versions of all tables are written again ([`super::merge`]). Merging assumes nothing
-//! about levels, value files and log, so it is what remains when one of them is in doubt.
+//! Carried over: each whole table is linked or copied to its place in the tree, the readable
+//! entries of a damaged table are written to a table at the same place, and the entries of the log
+//! become a new run on top. Merged: all versions of all tables are written again
+//! ([`super::merge`]). Merging assumes nothing about levels, value files and log, so it is used
+//! when one of them is in doubt.
 
 use super::report::RepairBasis;
 use crate::keys::SeqNo;
@@ -28,7 +29,7 @@ pub(super) struct Facts {
     pub(super) basis: RepairBasis,
     /// Whether all edits of the manifest apply one after another, with these tables and layouts.
     pub(super) is_tree_known: bool,
-    /// Whether writes of a log that was kept aside are to come back.
+    /// Whether writes of a log that was kept aside are to be restored.
     pub(super) has_aside: bool,
     /// The smallest number in the log that is not in tables.
     pub(super) first_logged: Option<SeqNo>,
@@ -44,30 +45,31 @@ pub(super) struct Facts {
 /// Why the tables of a keyspace are merged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Why {
-    /// A table that is not in force would have to be distinguished from its inputs, which share
-    /// numbers with it. Only a merge counts them once.
+    /// A table and the tables that it was compacted from share sequence numbers, and it is not
+    /// known which are in force. Only a merge counts each of their versions once.
     NotAllOfTheManifest,
-    /// An edit is in the manifest but does not fit the tree before it. The order of age between
-    /// runs is not known then.
+    /// An edit is in the manifest but does not fit the tree before it. Then the order of age
+    /// between runs is not known.
     TreeNotKnown,
     /// Writes of a log that was kept aside count only for keys that were not written since, and
     /// only a merge of all versions shows which keys those are.
     LogKeptAside,
     /// A run on top must be newer than the tree (I1).
     LogNotNewer,
-    /// A collection of a hash group may see from the group alone which record of a key is the
-    /// newest. So a flush leaves a record or a marker there for each write. A run that a repair
-    /// makes of the log would not, and an older value would come back. Pointers in the log lead to
-    /// records that only a merge checks one by one.
+    /// A collection of a hash group may decide from the group alone which record of a key is the
+    /// newest. So a flush writes a record or a marker to the group for each write. If a repair made
+    /// a run of the log, it would not do so, and an older value would come back. Also, pointers in
+    /// the log lead to records that only a merge checks one by one.
     LogOverValues,
-    /// Pointers would lead nowhere. A merge leaves out what cannot be read, and says so.
+    /// Pointers would lead nowhere. A merge leaves out the values that cannot be read, and reports
+    /// them.
     ValuesDamaged,
     /// The records that only a damaged table points to would never be counted as dead.
     TablesOfValuesDamaged,
 }
 
-/// Whether the tables of a keyspace are carried over, or why not. What was not read yet counts as
-/// whole, so a caller can ask before it reads, and again after.
+/// Whether the tables of a keyspace are carried over, or why not. Files that were not read yet
+/// count as whole, so a caller can call this before it reads them, and again afterwards.
 pub(super) fn decide(facts: &Facts) -> Result<(), Why> {
     let logged_early = facts.first_logged.is_some_and(|first| first <= facts.newest_in_tables);
     let has_values = facts.values != ValueFiles::None || facts.has_logged_pointers;

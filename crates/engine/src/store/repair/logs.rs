@@ -1,13 +1,14 @@
-//! Reads all of the log that verifies, before and after what does not.
+//! Reads all records of the log that verify, before and after damage.
 //!
 //! 1. Segments are read in the order of their numbers, from the floor on if that is known. After a
 //!    damaged record, the next valid one is searched for.
-//! 2. Each record states its first number. A number that is skipped belongs to a write that is
-//!    lost: a gap. The manifest says where the log must begin and how far it was synced; what is
-//!    missing there is a gap too.
-//! 3. Writes that are in tables, by what the manifest says, are skipped.
+//! 2. Each record states its first number. A skipped number belongs to a lost write: a gap. The
+//!    manifest says where the log must begin and how far it was synced; numbers that are missing
+//!    there are gaps too.
+//! 3. Writes that are in tables according to the manifest are skipped.
 //!
-//! `lost-NNNNNN.wal` are read apart, because an earlier recovery has given their numbers out again.
+//! Files named `lost-NNNNNN.wal` are read separately, because an earlier recovery has assigned
+//! their numbers again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -31,7 +32,7 @@ use crate::wal::segments::{lost_name, lost_number, segment_name};
 pub(super) struct FoundLog {
     pub(super) records: u64,
     pub(super) last_seq: SeqNo,
-    /// Numbers of writes that are missing, first and last.
+    /// The ranges of numbers of missing writes, first and last.
     pub(super) gaps: Vec<(SeqNo, SeqNo)>,
     /// The newest manifest that a record names, and how many of its bytes were durable.
     pub(super) manifest: Current,
@@ -42,9 +43,9 @@ pub(super) struct FoundLog {
     pub(super) with_pointers: BTreeSet<KeyspaceId>,
     /// Whether there are writes to a keyspace that the manifest does not know.
     pub(super) has_new_keyspace: bool,
-    /// Whether the first record comes later than the manifest says.
+    /// Whether the log begins later than the manifest says.
     pub(super) begins_late: bool,
-    /// Keyspaces that occur.
+    /// Keyspaces that occur in the log.
     pub(super) keyspaces: BTreeSet<KeyspaceId>,
     /// Damage by file.
     pub(super) lost: Vec<(String, String)>,
@@ -85,7 +86,7 @@ impl<'a> LogScan<'a> {
         for number in numbers {
             self.read_file(&segment_name(number), number)?;
         }
-        // What the manifest says was durable must be there.
+        // Everything that was durable according to the manifest must be in the log.
         let synced = self.basis.synced_seq;
         if let Some(next) = self.expected.filter(|next| *next <= synced) {
             self.found.gaps.push((next, synced));
@@ -109,7 +110,7 @@ impl<'a> LogScan<'a> {
         Ok(self.found)
     }
 
-    /// Reads a segment to its end, past what is damaged.
+    /// Reads a segment to its end, past any damage.
     fn read_file(&mut self, name: &str, number: u64) -> Result<()> {
         let mut reader = match self.open(name, number) {
             Ok(Some(reader)) => reader,
@@ -143,7 +144,7 @@ impl<'a> LogScan<'a> {
         }
     }
 
-    /// `None` if the segment holds no records: it was prepared for future records.
+    /// `None` if the segment has no records: it was prepared for future records.
     fn open(&self, name: &str, number: u64) -> Result<Option<LogReader>> {
         let file = self.storage.open(name, Category::Wal)?;
         let bytes = file.read_vec(0, file.len()?.min(HEADER_BYTES) as usize)?;
@@ -183,7 +184,7 @@ impl<'a> LogScan<'a> {
         Ok(())
     }
 
-    /// Finds what is missing before a record.
+    /// Finds the numbers that are missing before a record.
     fn note_numbers(&mut self, head: &Head) {
         if self.found.records == 0 {
             self.found.from_seq = head.durable_seq + 1;
@@ -209,7 +210,7 @@ impl<'a> LogScan<'a> {
             Some(_) => {}
             // A write to a keyspace that was dropped.
             None if keyspace < self.basis.next_keyspace => return Ok(()),
-            // A write to one that was made by an edit that the manifest lacks.
+            // A write to a keyspace that was made by an edit that the manifest lacks.
             None => self.found.has_new_keyspace = true,
         }
         self.found.keyspaces.insert(keyspace);

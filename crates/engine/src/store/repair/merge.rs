@@ -1,18 +1,18 @@
-//! Merges all versions of a keyspace by their numbers, and judges which of them the repaired store
+//! Merges all versions of a keyspace by their numbers, and decides which of them the repaired store
 //! gets.
 //!
 //! 1. The sources are the store's tables, and tables made of the log's entries. Each is opened when
 //!    the merge reaches its first key, and closed after its last one: there may be ten thousand.
-//! 2. The versions of a key come newest first. What a range delete hides is skipped. A put ends the
-//!    key, and so does a delete, which is not written: nothing lies below. Operands above are
-//!    written as they are.
-//! 3. If two versions have one number, one is of a table that the other was compacted into. Folding
-//!    makes puts of operands and expiry makes deletes of puts, never the reverse, so the smaller
-//!    kind is the newer.
+//! 2. The versions of a key are read newest first. Those that a range delete hides are skipped. A
+//!    put ends the key. A delete ends it too, but is not written, because nothing is below it.
+//!    Operands above are written as they are.
+//! 3. If two versions have the same number, the table of one was compacted into the table of the
+//!    other. Folding makes puts of operands and expiry makes deletes of puts, never the reverse, so
+//!    the smaller kind is the newer.
 //! 4. A version from a log that was kept aside counts only if the key has no later version.
 //!
-//! The same walk serves a keyspace whose tables are carried over: to write what the log holds,
-//! with deletes, and to find out whether each visible pointer leads to a value.
+//! The same walk serves a keyspace whose tables are carried over: it writes the entries of the log,
+//! with deletes, and finds out whether each visible pointer leads to a value.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -34,33 +34,33 @@ use crate::ranges::RangeDeletes;
 
 /// A table to merge.
 pub(super) struct Input {
-    /// The table of the damaged store. `None` if this one holds entries of the log.
+    /// The table of the damaged store. `None` if the input has entries of the log.
     pub(super) table: Option<TableId>,
-    /// What the report calls it.
+    /// The name of the input in the report.
     pub(super) name: String,
     /// All range deletes of a table of the damaged store.
     pub(super) range_deletes: Vec<RangeDelete>,
     pub(super) min_key: Vec<u8>,
-    /// The numbers of its entries.
+    /// The smallest and largest number of its entries.
     pub(super) numbers: (SeqNo, SeqNo),
-    /// Opens it.
+    /// Opens the table.
     pub(super) open: Box<dyn Fn() -> Result<Salvage>>,
-    /// Whether it holds writes of a log that was kept aside.
+    /// Whether it has writes of a log that was kept aside.
     pub(super) is_aside: bool,
 }
 
 /// What a merge is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// To write all that a keyspace holds.
+    /// To write all entries of a keyspace.
     All,
-    /// To write what lies on top of tables that are carried over.
+    /// To write the entries on top of tables that are carried over.
     Top,
-    /// To see whether values are there.
+    /// To check whether values exist.
     Probe,
 }
 
-/// Writes of a log that was kept aside come before this number.
+/// The value of [`Merge::aside_from`] if no log was kept aside.
 pub(super) const NO_ASIDE: SeqNo = SeqNo::MAX;
 
 /// The position of a source.
@@ -96,7 +96,7 @@ impl Eq for At {}
 #[derive(Default)]
 struct Judged {
     key: Vec<u8>,
-    /// Whether what follows is hidden.
+    /// Whether the following versions are hidden.
     is_done: bool,
     /// Versions to write, newest first.
     kept: Vec<(u64, Vec<u8>)>,
@@ -104,7 +104,7 @@ struct Judged {
     waiting: Option<(u64, Vec<u8>)>,
     /// Why the value cannot be read.
     lost: Option<String>,
-    /// Whether a version from a log that was kept aside is among those kept.
+    /// Whether `kept` has a version from a log that was kept aside.
     has_aside: bool,
     /// The newest version from such a log, until the key's own versions are known.
     aside: Vec<(u64, Vec<u8>)>,
@@ -122,7 +122,7 @@ pub(super) struct Merge<'a> {
     purpose: Purpose,
     pub(super) duplicates: u64,
     pub(super) has_operands: bool,
-    /// Whether a value is not there, or an entry could not be read. Only a probe sets it.
+    /// Whether a value is missing, or an entry could not be read. Only a probe sets it.
     pub(super) misses: bool,
     /// The reason for the last doubt, if it is about a key and may be joined with the next doubt.
     joined: Option<DoubtReason>,
@@ -148,7 +148,7 @@ impl<'a> Merge<'a> {
         }
     }
 
-    /// Writes what counts, key by key.
+    /// Writes the versions that count, key by key.
     pub(super) fn run(
         &mut self,
         repairing: &mut Repairing,
@@ -221,7 +221,7 @@ impl<'a> Merge<'a> {
         let is_same = |last: &(u64, Vec<u8>)| seq_of(last.0) == seq_of(trailer);
         if judged.waiting.as_ref().is_some_and(is_same) {
             self.duplicates += 1;
-            // The order is by kind, the largest first.
+            // Versions with the same number are in the order of their kinds, the largest first.
             judged.waiting = Some((trailer, value.to_vec()));
             return;
         }
@@ -295,7 +295,7 @@ impl<'a> Merge<'a> {
         Ok(())
     }
 
-    /// Puts the versions of a log that was kept aside on top, if the key's own are all older.
+    /// Adds the versions of a log that was kept aside on top, if the key's own are all older.
     fn settle_aside(&mut self, repairing: &mut Repairing, judged: &mut Judged) {
         if judged.aside.is_empty() {
             return;
@@ -303,7 +303,7 @@ impl<'a> Merge<'a> {
         let over = self.ranges.over(&judged.key, MAX_SEQ);
         let aside = std::mem::take(&mut judged.aside);
         if judged.newest >= self.aside_from || over >= self.aside_from {
-            // Which of them is newer is not known where the recovery gave the numbers out again.
+            // It is not known which version is newer if the recovery assigned the numbers again.
             judged.has_aside = true;
             return;
         }
@@ -319,7 +319,7 @@ impl<'a> Merge<'a> {
         }
     }
 
-    /// Notes a doubt about a key. Neighbours with the same doubt are one range.
+    /// Notes a doubt about a key. Neighbouring keys with the same doubt are one range.
     fn doubt(&mut self, repairing: &mut Repairing, key: &[u8], reason: DoubtReason, what: String) {
         if self.joined == Some(reason)
             && let Some(last) = repairing.report.doubts.last_mut()
@@ -348,7 +348,7 @@ impl<'a> Merge<'a> {
 }
 
 impl Repairing {
-    /// Notes what cannot be read of a table.
+    /// Notes a part of a table that cannot be read.
     pub(super) fn note_hole(&mut self, keyspace: &str, input: &Input, hole: Hole) {
         if seeded!(RepairPassesHoles) {
             return;

@@ -1,19 +1,19 @@
-//! Makes a new store out of what a damaged one holds. The damaged one is only read.
+//! Makes a new store out of the contents of a damaged one. The damaged store is only read.
 //!
 //! 1. If the store opens, and all of it verifies, there is nothing to do.
 //! 2. `basis`: what manifests say. They decide which tables are in force, as far as they can be
 //!    read.
-//! 3. `logs`: what the log holds, before and after what is damaged, goes to tables of its own
+//! 3. `logs`: the records of the log, before and after damage, are written to tables of their own
 //!    (`scratch`).
-//! 4. `tables`: which tables are used, for which keyspace; `salvage` reads one past its damage.
+//! 4. `tables`: which tables are used, for which keyspace; `salvage` reads a table past its damage.
 //! 5. `decide`: whether the tables of a keyspace are carried over as they are (`check`, `carry`).
 //! 6. If not, `merge`: all versions of a key by their numbers; `values`, `slots`: what pointers
 //!    lead to. Values become part of the entries. The new store separates them again as it
 //!    compacts.
-//! 7. `output`: the new tables, then a manifest, then `CURRENT`. A repair that was cut short leaves
-//!    a directory that says so ([`super::unfinished`]).
+//! 7. `output`: the new tables, then a manifest, then `CURRENT`. An interrupted repair leaves a
+//!    directory that is marked as unfinished ([`super::unfinished`]).
 //!
-//! What may be wrong is listed in the [`report`]. `docs/design/repair.md` has the hazards.
+//! The [`report`] lists what may be wrong. `docs/design/repair.md` describes the hazards.
 
 mod basis;
 mod carry;
@@ -65,15 +65,15 @@ use crate::tree::history::History;
 use crate::tree::manifest::{CURRENT, KeyspaceState, Manifest, StoreState};
 use crate::wal::segments::lost_number;
 
-/// What a repair does besides the usual.
+/// The options of a repair.
 #[derive(Clone, Default)]
 #[non_exhaustive]
 pub struct RepairOptions {
     /// The options with which the damaged store is opened to see whether it is healthy: what
     /// programs registered in it, such as merge operators and policies, and the memory budget.
     pub store: Options,
-    /// Whether writes of `lost-NNNNNN.wal` come back, for keys that were not written since. Writes
-    /// before them are missing.
+    /// Whether writes of `lost-NNNNNN.wal` are restored, for keys that were not written since.
+    /// Writes before them are missing.
     pub lost_log: bool,
 }
 
@@ -99,7 +99,7 @@ struct Target<'a> {
 struct Sources {
     id: KeyspaceId,
     tables: FoundTables,
-    /// What the log holds beyond the tables.
+    /// The entries of the log that are not in the tables.
     log: Vec<Input>,
     log_ranges: Vec<RangeDelete>,
     has_logged_pointers: bool,
@@ -108,7 +108,7 @@ struct Sources {
 }
 
 impl Sources {
-    /// Those of each keyspace, by id.
+    /// The sources of each keyspace, by id.
     fn of_all(
         basis: &Basis,
         (log, scratch): (&FoundLog, &Scratch),
@@ -150,13 +150,14 @@ impl Sources {
 struct Repairing {
     values: FoundValues,
     report: RepairReport,
-    /// What the report says is lost, file and reason.
+    /// The losses in the report, each with file and reason.
     told: BTreeSet<(String, String)>,
     last_seq: SeqNo,
 }
 
 impl Repairing {
-    /// Reports damage, unless it was reported before. All of 100,000 tables may be lost.
+    /// Reports damage, unless it was reported before. There may be 100,000 tables, and all may be
+    /// lost.
     fn lose(&mut self, file: &str, what: impl Into<String>) {
         let what = what.into();
         if self.told.insert((file.to_string(), what.clone())) {
@@ -184,7 +185,7 @@ pub(super) fn repair(from: &Path, to: &Path, options: RepairOptions) -> Result<R
     repair_on(&source, target, options)
 }
 
-/// Repairs the store on a storage, into what `target` makes.
+/// Repairs the store on a storage. `target` makes the storage of the new store.
 pub(super) fn repair_on(
     source: &Arc<dyn Storage>,
     target: impl FnOnce() -> Result<Arc<dyn Storage>>,
@@ -219,7 +220,8 @@ pub(super) fn repair_on(
 /// What a verification of the store says, if it opens.
 enum Verified {
     Whole,
-    /// Not all of it is whole, but these tables are, and stay so, because no store changes a table.
+    /// The store is not whole, but these tables are, and they stay whole, because no store changes
+    /// a table.
     Damaged(BTreeSet<TableId>),
 }
 
@@ -263,7 +265,7 @@ fn verify(source: &Arc<dyn Storage>, options: Options) -> Result<Verified> {
     }
 }
 
-/// Whether a file has a name that a store gives.
+/// Whether a store uses such a file name.
 fn is_of_store(name: &str) -> bool {
     let numbered = ["manifest", "table", "wal", "values"];
     name == CURRENT || numbered.iter().any(|extension| number_in(name, extension).is_some())
@@ -420,7 +422,7 @@ impl Repairing {
         tables: &BTreeMap<KeyspaceId, FoundTables>,
     ) {
         let is_whole = basis.kind == RepairBasis::Manifest;
-        // Not sorted again for each gap: there may be many gaps and 100,000 tables.
+        // Sorted only once: there may be many gaps and 100,000 tables.
         let inputs = tables.values().flat_map(|found| &found.inputs).filter(|_| !is_whole);
         let covered = covered(inputs.map(|input| input.numbers).collect());
         for (first, last) in log.gaps.iter().copied() {
@@ -496,7 +498,7 @@ impl Repairing {
         let has_tables = !inputs.is_empty();
         let mut merge = Merge::new(&name, &ranges, inputs, Purpose::All);
         merge.aside_from = if lost.records > 0 { lost.from_seq } else { NO_ASIDE };
-        // The deepest level is the one that lasts.
+        // The tables get the layout of the deepest level, because most entries stay there.
         let layout = TableLayout::of_level(&options, &Shape::default(), Shape::MAX_LEVELS - 1);
         let mut output = Output::new(to.context, to.next_file, layout.in_keyspace(sources.id));
         merge.run(self, |key, trailer, value| output.add(key, trailer, value))?;
@@ -514,7 +516,7 @@ impl Repairing {
 }
 
 impl Repairing {
-    /// Doubts a keyspace of which no manifest says which tables are in force.
+    /// Doubts a keyspace if no manifest says which of its tables are in force.
     fn doubt_tables(&mut self, name: &str, has_operands: bool, duplicates: u64) {
         let what = "no manifest says which tables are in force: one that was compacted already \
                     brings back what was deleted since";
@@ -532,8 +534,8 @@ impl Repairing {
     }
 }
 
-/// Joins the number ranges of tables, first and last, into stretches in order. Ranges that meet are
-/// one stretch.
+/// Joins the number ranges of tables, first and last, into stretches in order. Ranges that touch
+/// are one stretch.
 fn covered(mut numbers: Vec<(SeqNo, SeqNo)>) -> Vec<(SeqNo, SeqNo)> {
     numbers.sort_unstable();
     let mut covered: Vec<(SeqNo, SeqNo)> = Vec::new();

@@ -22,7 +22,7 @@ pub(super) struct Output<'a> {
     next_file: &'a mut u64,
     layout: TableLayout,
     most_bytes: u64,
-    /// Range deletes that the tables get beside the entries, the next one last.
+    /// Range deletes that the tables get in addition to the entries, the next one last.
     range_deletes: Vec<RangeDelete>,
     builder: Option<TableBuilder>,
     last_key: Vec<u8>,
@@ -40,7 +40,7 @@ impl<'a> Output<'a> {
         Output { context, next_file, layout, most_bytes, range_deletes, builder, last_key, tables }
     }
 
-    /// Never cuts, so there is one table at the most.
+    /// Never cuts, so there is at most one table.
     pub(super) fn in_one_table(self) -> Output<'a> {
         Output { most_bytes: u64::MAX, ..self }
     }
@@ -97,7 +97,7 @@ impl<'a> Output<'a> {
         Ok(())
     }
 
-    /// The tables, which are durable except for their names.
+    /// Returns the tables, which are durable except for their names.
     pub(super) fn finish(mut self) -> Result<Vec<Arc<Table>>> {
         while let Some(range) = self.range_deletes.pop() {
             self.put_range(&range)?;
@@ -107,8 +107,8 @@ impl<'a> Output<'a> {
     }
 }
 
-/// The tree of tables that hold all of a keyspace: they lie where a bulk load into an empty
-/// keyspace would put them.
+/// The tree for tables that contain a whole keyspace: they are placed where a bulk load into an
+/// empty keyspace would put them.
 pub(super) fn tree_of(tables: &[Arc<Table>], options: &KeyspaceOptions) -> Result<Shape> {
     let shape = Shape::default();
     let edit = load_edit(&shape, options.compaction_policy()?, &options.shape, tables);

@@ -1,7 +1,7 @@
 //! What a repair did, and what it cannot vouch for.
 //!
 //! The rule above all: an entry of the repaired store is right, or a [`Doubt`] covers its key. The
-//! same holds for a key that the repaired store lacks.
+//! same applies to a key that the repaired store lacks.
 
 use serde::Serialize;
 
@@ -15,7 +15,8 @@ use crate::store::verify::Damage;
 pub enum RepairBasis {
     /// A manifest that is whole. It names the tables in force, so no other table was used.
     Manifest,
-    /// What can be read of a manifest, or an older one. Tables that it does not name were used too.
+    /// The readable part of a manifest, or an older manifest. Tables that it does not name were
+    /// used too.
     PartOfManifest,
     /// No manifest. All tables were used.
     #[default]
@@ -60,7 +61,7 @@ pub struct Doubt {
 }
 
 impl Doubt {
-    /// Whether it covers a key.
+    /// Whether the doubt covers a key.
     pub fn covers(&self, keyspace: &str, key: &[u8]) -> bool {
         self.keyspace.as_deref().is_none_or(|own| own == keyspace)
             && *self.from <= *key
@@ -78,25 +79,25 @@ pub struct RepairReport {
     pub basis: RepairBasis,
     /// The names of the keyspaces of the repaired store.
     pub keyspaces: Vec<String>,
-    /// Tables read, those with damage included.
+    /// Tables read, including damaged ones.
     pub tables: u64,
-    /// Tables among them that the repaired store has as they are, because the manifest is whole and
-    /// so are they. A link shares the file with the damaged store.
+    /// Tables among them that the repaired store has unchanged, because the manifest and the tables
+    /// are whole. A link shares the file with the damaged store.
     pub carried_tables: u64,
     /// Records of the log that were used.
     pub log_records: u64,
-    /// Entries of the tables of the repaired store: keys, and operands that are not folded. Where
-    /// tables were carried over, also deletes and older versions that they hold.
+    /// Entries of the tables of the repaired store: keys, and operands that are not folded. If
+    /// tables were carried over, also the deletes and older versions in them.
     pub entries: u64,
     /// Bytes of its tables.
     pub bytes: u64,
-    /// The largest sequence number found. Later writes, if there were any, are not there.
+    /// The largest sequence number found. Later writes, if there were any, are lost.
     pub last_seq: SeqNo,
-    /// What is damaged or missing, as far as it could be told.
+    /// What is damaged or missing, as far as it is known.
     pub lost: Vec<Damage>,
     /// Keys that may be wrong.
     pub doubts: Vec<Doubt>,
-    /// What else to know: options that were lost, files that were not used.
+    /// Other facts: options that were lost, files that were not used.
     pub notes: Vec<String>,
 }
 

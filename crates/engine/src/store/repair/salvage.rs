@@ -1,11 +1,11 @@
-//! Walks a table from its first entry to its last, past what is damaged.
+//! Walks a table from its first entry to its last, past any damage.
 //!
-//! 1. A block that cannot be read, or whose entries do not ascend, is skipped. Its keys lie between
+//! 1. A block that cannot be read, or whose entries do not ascend, is skipped. Its keys are between
 //!    the separators before and after it. The walk notes that range.
-//! 2. The same with a partition, after two attempts: its blocks cannot be found, so all of them are
-//!    skipped.
+//! 2. A partition that two attempts could not read is skipped in the same way: its blocks cannot be
+//!    found.
 //! 3. Blocks are read in large pieces. If a piece cannot be read, its blocks are tried one by one:
-//!    a bad sector should cost a block.
+//!    a bad sector should cost only one block.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub(super) struct Salvage {
     table: Arc<TableReader>,
     /// Keys below this one are not shown.
     floor: Box<[u8]>,
-    /// The next partition, and the partition and the next block of it.
+    /// The number of the next partition. Then the current partition, and its next block.
     next_part: usize,
     partition: Option<Arc<Partition>>,
     next_block: usize,
@@ -53,7 +53,7 @@ pub(super) struct Salvage {
 }
 
 impl Salvage {
-    /// On no entry; call `next` first.
+    /// Begins before the first entry; call `next` first.
     pub(super) fn new(table: Arc<TableReader>, floor: &[u8]) -> Salvage {
         let behind = table.properties().min_key.clone();
         Salvage {
@@ -73,7 +73,7 @@ impl Salvage {
         }
     }
 
-    /// The entry: key, trailer, value. `None` before the first and after the last.
+    /// The current entry: key, trailer, value. `None` before the first and after the last.
     pub(super) fn entry(&self) -> Option<(&[u8], u64, &[u8])> {
         let cursor = self.cursor.as_ref().filter(|cursor| cursor.valid())?;
         Some((cursor.key(), cursor.trailer(), cursor.value()))
@@ -105,7 +105,7 @@ impl Salvage {
         }
     }
 
-    /// Whether the entry may be shown: it ascends, and lies above the floor.
+    /// Whether the entry may be shown: it ascends, and is not below the floor.
     fn accept(&mut self) -> bool {
         let Some((key, trailer, _)) = self.entry() else { return false };
         let ascends = self.last.as_ref().is_none_or(|(last, last_trailer)| {
@@ -139,7 +139,7 @@ impl Salvage {
             return;
         }
         match self.holes.last_mut() {
-            // What is damaged in a row is one hole.
+            // Damaged blocks in a row are one hole.
             Some(last) if last.to >= from => last.to = to.max(std::mem::take(&mut last.to)),
             _ => self.holes.push(Hole { from, to, what }),
         }

@@ -1,5 +1,5 @@
 //! Entries of the log in order: gathered in memory, sorted, and written to tables in the new
-//! directory, which is removed when the repair ends. So a log of any size takes a bounded amount of
+//! directory, which is removed when the repair ends. So a log of any size needs a bounded amount of
 //! memory.
 
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use crate::table::table_name;
 
 /// Bytes of entries that are sorted together.
 const MOST_BYTES: usize = 32 << 20;
-/// About how much an entry takes besides its key and value.
+/// About how much memory an entry needs besides its key and value.
 const ENTRY_BYTES: usize = 64;
 
 /// Key, trailer, value.
@@ -57,7 +57,7 @@ impl Scratch {
         if self.bytes >= MOST_BYTES { self.finish() } else { Ok(()) }
     }
 
-    /// Writes what waits.
+    /// Writes the waiting entries.
     pub(super) fn finish(&mut self) -> Result<()> {
         self.bytes = 0;
         for (keyspace, mut entries) in std::mem::take(&mut self.waiting) {

@@ -1,18 +1,18 @@
 //! Reads a value file without its layout, slot by slot.
 //!
 //! The checksum of a record needs the generation of its slot, which only a manifest states. But
-//! generations are counted, so the one under which the first record of a slot verifies is found by
-//! trying. It verifies all other records of the slot too.
+//! generations are small numbers, so the one under which the first record of a slot verifies is
+//! found by trying. All other records of the slot verify under it too.
 //!
-//! 1. Each slot is read once, when a value is first asked for. The generations are tried on its
-//!    first record, those near the previous slot's first.
+//! 1. Each slot is read once, when a value is first requested. The generations are tried on its
+//!    first record, beginning with those near the generation of the previous slot.
 //! 2. Each record is noted by key and number. Both are in the record, so it is known to be the
-//!    value of that version, whatever the life of its slot: a slot that was freed holds its old
-//!    records until it is used again.
+//!    value of that version, whatever happened to its slot: a slot that was freed keeps its old
+//!    records until it is reused.
 //! 3. A record that was appended before its version had a number, or that a collection moved, does
-//!    not have the number of its version. Such records lie where the stream offset of their pointer
-//!    says, because slots begin at multiples of their size in the stream. Such a record counts only
-//!    if it is the only one there.
+//!    not have the number of its version. Such a record is found by the stream offset of its
+//!    pointer, because slots begin at multiples of their size in the stream. It counts only if it
+//!    is the only one there.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ const MOST_GENERATIONS: u64 = 1 << 20;
 /// Generations near the previous slot's, which are tried first.
 const NEAR: u64 = 64;
 
-/// Where a record lies.
+/// The place of a record.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     seq: SeqNo,
@@ -55,7 +55,8 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    /// Opens a value file. Its header says uid and bytes of a slot, if no manifest does.
+    /// Opens a value file. Its header has the uid and the size of a slot, which are used if no
+    /// manifest has them.
     pub(super) fn open(
         storage: &dyn Storage,
         number: u64,
@@ -105,7 +106,7 @@ impl Slots {
             Some(own) => own,
             None => {
                 let first = other.next()?;
-                // The same record may lie in the old place as well.
+                // The same record may be in the old place as well.
                 let is_sole = first.seq != UNNUMBERED_SEQ || other.clone().next().is_none();
                 (is_sole && other.all(|place| place.seq == first.seq)).then_some(first)?
             }
@@ -139,7 +140,7 @@ impl Slots {
         let left = file_bytes - u64::from(slot) * self.slot_bytes;
         let Some(mut bytes) = self.read(slot, 0, left.min(self.slot_bytes)) else { return 1 };
         let Some(first_bytes) = first_record(&bytes).filter(|len| *len <= left) else { return 1 };
-        // A record that is larger than a slot has several in a row for itself.
+        // A record that is larger than a slot has several slots in a row for itself.
         let slots = first_bytes.div_ceil(self.slot_bytes) as u32;
         if slots > 1 {
             let Some(all) = self.read(slot, 0, first_bytes) else { return 1 };
@@ -179,7 +180,7 @@ fn read_header(file: &dyn StorageFile, number: u64) -> Result<(u64, u32)> {
     Ok((u64_at(&bytes, 16).ok_or_else(bad)?, u32_at(&bytes, 12).ok_or_else(bad)?))
 }
 
-/// The bytes of the record that may begin here, by its own head.
+/// The size of the record that may begin here, according to its own head.
 fn first_record(bytes: &[u8]) -> Option<u64> {
     let word = u64_at(bytes, 4)?;
     let key_bytes = bytes.get(12..14).map(|pair| u16::from_le_bytes([pair[0], pair[1]]))?;

@@ -36,7 +36,7 @@ pub(super) struct FoundTables {
     pub(super) has_pointers: bool,
 }
 
-/// A table that could be opened, and what it says of itself. It is closed again: there may be more
+/// A table that could be opened, with its properties. It is closed again, because there may be more
 /// tables than files that can be open.
 struct Opened {
     keyspace: KeyspaceId,
@@ -54,7 +54,8 @@ struct Said {
     range_deletes: Result<Vec<RangeDelete>>,
 }
 
-/// Tries twice: a table that cannot be opened is lost, and the next read may succeed.
+/// Reads the properties of a table. Tries twice: a table that cannot be opened is lost, and the
+/// second read may succeed.
 fn ask(storage: &dyn Storage, cache: &Arc<Cache>, id: u64) -> Result<Said> {
     let open = || TableReader::inspect(storage, id, Arc::clone(cache));
     let reader = open().or_else(|_| open())?;
@@ -144,7 +145,7 @@ fn lose_known(
     let name = table_name(meta.id);
     let is_missing = matches!(error, Error::Storage(error) if error.is_not_found());
     let what = match is_missing && basis.kind != RepairBasis::Manifest {
-        // An edit that cannot be read may have removed it.
+        // An edit that cannot be read may have removed the table.
         true => format!("{name} is not there: it is lost, or was compacted"),
         false => {
             repairing.lose(&name, error.to_string());
@@ -154,7 +155,7 @@ fn lose_known(
     repairing.report.doubts.push(Doubt {
         keyspace: Some(basis.name_of(keyspace)),
         from: meta.min_key.to_vec(),
-        // What a range delete hides lies anywhere after its first key.
+        // A range delete may hide any key after its first one.
         to: (meta.range_deletes == 0).then(|| meta.max_key.to_vec()),
         numbers: Some((meta.min_seq, meta.max_seq)),
         reason: DoubtReason::MayBeOld,
@@ -212,7 +213,7 @@ fn open_unknown(
     Ok(opened)
 }
 
-/// Notes what the properties of a table do not say.
+/// Notes the doubts about facts that the properties of a table do not contain.
 fn doubt_unknown(repairing: &mut Repairing, basis: &Basis, table: &Opened, has_home: bool) {
     let name = table_name(table.id);
     let found = &table.said.properties;

@@ -1,7 +1,7 @@
 //! Finds the values that tables and the log point to.
 //!
 //! With a layout from a manifest, a pointer leads to its record as in an open store. Every record
-//! is checked: by its checksum, and by the key and the sequence number that it holds.
+//! is checked: by its checksum, and by the key and the sequence number in it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,12 +30,12 @@ const CACHE_BYTES: u64 = 64 << 20;
 pub(super) struct FoundValues {
     /// The files that a manifest describes, by number.
     pub(super) files: BTreeMap<u64, ValueFile>,
-    /// What lies in the slots of each file. Used where a layout is missing, or does not lead to a
+    /// The records in the slots of each file. Used if a layout is missing, or does not lead to a
     /// record.
     slots: BTreeMap<u64, Slots>,
     /// Whether the layouts are those in force.
     pub(super) is_exact: bool,
-    /// Files that are not as the manifest describes them, and how.
+    /// Files that differ from their description in the manifest, and how.
     pub(super) unlike_layout: Vec<(String, String)>,
     /// Files that cannot be used, and why.
     pub(super) lost: Vec<(String, String)>,
@@ -92,7 +92,7 @@ impl FoundValues {
                 Err(error) => why = error.to_string(),
             }
         }
-        // A layout in force says where each record is. What lies elsewhere is older.
+        // A layout in force says where each record is. Records elsewhere are older.
         if self.is_exact && self.files.contains_key(&pointer.store) {
             return Err(why);
         }

@@ -14,13 +14,13 @@ use crate::table::handle::TableHandle;
 use crate::table::reader::ProbeStats;
 use crate::tree::version::Version;
 
-/// A block that is at least this many times as large as the mean is looked at.
+/// A block that is at least this many times as large as the mean is read.
 const LARGE: u64 = 2;
 
 /// The tables of a version, and how much may still be read.
 pub(super) struct Frame {
     tables: Vec<Arc<TableHandle>>,
-    /// By table and partition, the stored lengths of blocks.
+    /// The stored lengths of blocks, by table and partition.
     lengths: BTreeMap<(usize, usize), Vec<u64>>,
     done: BTreeSet<BlockAt>,
     opened: BTreeSet<usize>,
@@ -38,7 +38,7 @@ pub(super) struct Look<'a> {
     pub(super) value: &'a [u8],
     /// Bytes of keys and values in its block.
     pub(super) block_bytes: u64,
-    /// How many bytes of tables the block stands for, and how many it takes; `None` if it was
+    /// How many bytes of tables the block represents, and how many it has itself; `None` if it was
     /// chosen for its size.
     pub(super) stands_for: Option<(u64, u64)>,
 }
@@ -60,7 +60,7 @@ impl Frame {
         }
     }
 
-    /// The number of reads, at most: some blocks may have been in memory.
+    /// The largest possible number of reads: some blocks may have been in memory.
     pub(super) fn reads(&self) -> u64 {
         self.reads
     }
@@ -72,7 +72,7 @@ impl Frame {
         is_allowed
     }
 
-    /// Shows entries of blocks that were chosen evenly, and of large ones.
+    /// Passes entries of blocks that were chosen evenly, and of large ones, to `see`.
     pub(super) fn look(&mut self, random: &mut Random, see: &mut See<'_>) -> Result<()> {
         match self.all_blocks()? {
             Some(all) => {
@@ -181,8 +181,8 @@ impl Frame {
         Ok(())
     }
 
-    /// Shows the entries of a block, which represents this many bytes. A place whose block was read
-    /// for another place costs nothing more.
+    /// Passes the entries of a block, which represents this many bytes, to `see`. A place whose
+    /// block was read for another place costs no further read.
     fn see_block(&mut self, at: BlockAt, bytes: Option<u64>, see: &mut See<'_>) -> Result<()> {
         if !self.done.contains(&at) && !self.may_read(1) {
             return Ok(());

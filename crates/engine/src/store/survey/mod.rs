@@ -1,11 +1,11 @@
-//! Estimates which keys are big, and what a keyspace holds, from a bounded number of reads.
+//! Estimates which keys are big, and what a keyspace contains, from a bounded number of reads.
 //!
 //! 1. Places are spread evenly over the bytes of all tables, from a random start, and the block at
 //!    each place is read. So each byte is as likely to be looked at as any other, and a block
-//!    represents as many bytes as lie between two places. If there are fewer blocks than places,
-//!    all blocks are read.
+//!    represents as many bytes as there are between two places. If there are fewer blocks than
+//!    places, all blocks are read.
 //! 2. Memtables are walked, which reads nothing.
-//! 3. For separated values, the tree holds pointers with the lengths of the values, so no value is
+//! 3. For separated values, the tree has pointers with the lengths of the values, so no value is
 //!    read. The sum of these lengths is scaled to the size of the value files.
 //! 4. A large inline value makes a large block. Each index partition has the lengths of some
 //!    hundred blocks. The partitions that were loaded for step 1, and some more, show which blocks
@@ -14,7 +14,7 @@
 //!    manifest names. Its key is read from there and looked up in the tree, so that replaced values
 //!    are not shown.
 //!
-//! The result includes replaced and deleted entries, because they take space until a compaction.
+//! The result includes replaced and deleted entries, because they use space until a compaction.
 
 mod frame;
 
@@ -39,13 +39,13 @@ use crate::table::reader::ProbeStats;
 const PLACES: u64 = 48;
 /// The most reads of tables and value files together.
 const MOST_READS: u64 = 400;
-/// A table that nobody has opened takes this many reads: footer, properties, root.
+/// A table that nobody has opened needs this many reads: footer, properties, root.
 const READS_TO_OPEN: u64 = 3;
 /// Partitions that are loaded only for the lengths of their blocks.
 const MORE_PARTITIONS: u64 = 48;
 /// The most blocks that are read because they are large.
 const LARGE_BLOCKS: usize = 32;
-/// The most segments of single values that are looked at.
+/// The most segments of single values that are read.
 const LARGE_SEGMENTS: usize = 32;
 /// Places in a memtable.
 const MEMTABLE_PLACES: u64 = 256;
@@ -82,7 +82,7 @@ pub struct SurveyedKey {
     pub key: Vec<u8>,
     /// Bytes of its key and its value, before compression.
     pub bytes: u64,
-    /// Whether the value lies in a value file.
+    /// Whether the value is in a value file.
     pub is_separated: bool,
     /// Whether it deletes the key.
     pub is_delete: bool,
@@ -101,7 +101,7 @@ pub struct PrefixBytes {
 }
 
 impl Keyspace {
-    /// Estimates which keys and prefixes are big, without a scan: it takes at most 400 reads,
+    /// Estimates which keys and prefixes are big, without a scan: it needs at most 400 reads,
     /// however large the keyspace is. At most `limit` of each kind are listed. Values are not read,
     /// and no block enters the cache. O(tables), and a walk over the memtables.
     ///
@@ -214,7 +214,7 @@ impl Survey {
         self.large.push(entry);
     }
 
-    /// An entry of a table. `part` is the fraction of the block's bytes that it takes.
+    /// Adds an entry of a table. `part` is its fraction of the block's bytes.
     fn see(&mut self, look: Look<'_>) {
         let entry = surveyed(look.key, look.trailer, look.value);
         let separated = separated_bytes(look.trailer, look.value);
@@ -263,7 +263,8 @@ impl Survey {
         self.large.extend(large.into_values());
     }
 
-    /// The separated values seen were a sample; the files have the total size.
+    /// Scales the sizes of the separated values seen, which are a sample, to the total size of the
+    /// files.
     fn scale_values(&mut self, in_files: u64) {
         let seen: u128 = self.seen.iter().map(|one| u128::from(one.values)).sum();
         for one in &mut self.seen {
@@ -320,7 +321,7 @@ fn surveyed(key: &[u8], trailer: u64, value: &[u8]) -> SurveyedKey {
     }
 }
 
-/// The weighted entries that lie at places spread evenly over all weights.
+/// The weighted entries at places spread evenly over all weights.
 fn drawn(weighted: &[(&[u8], u64)], count: u64, random: &mut Random) -> Vec<usize> {
     let sum: u128 = weighted.iter().map(|(_, weight)| u128::from(*weight)).sum();
     if sum == 0 || count == 0 {
