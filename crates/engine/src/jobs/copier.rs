@@ -1,16 +1,16 @@
-//! Copies blocks of one input that no other input of a compaction overlaps. They go into the output
-//! as they are stored, without being rebuilt and compressed again. This file decides which blocks;
-//! `table/copy.rs` copies one.
+//! Copies blocks of one input that no other input of a compaction overlaps. They are written to the
+//! output as they are stored, without being rebuilt and compressed again. This file decides which
+//! blocks; `table/copy.rs` copies one.
 //!
 //! A block is copied if
 //!
-//! 1. the compaction is on its first entry, and no version of that entry's key came before;
+//! 1. the compaction is on its first entry, and no version of that entry's key preceded it;
 //! 2. every other input continues above its last key, and so does the next cut between tables;
 //! 3. each of its keys has one version, and none is a tombstone. With 1 and 2, that is the only
 //!    version of the key in the compaction so far, and it stays whatever the snapshots are (I4). An
 //!    older version of its last key in the next block finds the state that it would have found in
 //!    any case;
-//! 4. the layout would build the same block ([`WholeBlock::fits`]), and asks for no prefixes;
+//! 4. the layout would build the same block ([`WholeBlock::fits`]), and needs no prefixes;
 //! 5. the open output block is empty or nearly full, or enough blocks in a row can be copied to
 //!    make one short block cheap;
 //! 6. no range delete hides an entry of the block: the caller checks this.

@@ -1,5 +1,5 @@
-//! Finds tables that a range delete covers. Nobody sees any of their entries, so they leave the
-//! tree without being read. Pure.
+//! Finds tables that a range delete covers. Nobody sees any of their entries, so they are dropped
+//! without being read. Pure.
 
 use std::sync::Arc;
 
@@ -36,8 +36,8 @@ pub(super) fn covered_tables<'a>(
     (!drops.is_empty()).then(|| Plan { drops, why, ..Plan::default() })
 }
 
-/// Whether the first reader that sees any of a table sees all of it deleted. Then every later
-/// reader does too.
+/// Whether the first reader that sees any entry of a table sees the whole table deleted. Then every
+/// later reader does too.
 fn is_covered(table: &Table, ranges: &RangeDeletes, points: &[SeqNo]) -> bool {
     let first = match seeded!(CoveredTablesDroppedUnderSnapshots) {
         true => points.last(),

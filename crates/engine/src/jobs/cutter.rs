@@ -51,9 +51,9 @@ impl Cutter {
         Cutter { rule: Rule::Cells(cuts), cell }
     }
 
-    /// Whether a table may take all keys up to `bound` at once without comparing them, because no
-    /// cut lies in between. If tables are cut by prefix, a cut may lie anywhere. If by size, the
-    /// table ends at the next key.
+    /// Whether a table may take all keys up to `bound` at once without comparing them, because
+    /// there is no cut in between. If tables are cut by prefix, a cut may be anywhere. If they are
+    /// cut by size, the table ends at the next key.
     pub(crate) fn allows_up_to(&self, bound: &[u8]) -> bool {
         match &self.rule {
             Rule::Size(_) => true,

@@ -118,7 +118,7 @@ impl Runner {
     }
 
     /// Compacts each of the keyspaces into a single run, and collects the garbage in their value
-    /// files. Some collections write pointers. The tree then holds the new and the old pointers, so
+    /// files. Some collections write pointers. The tree then has the new and the old pointers, so
     /// it is compacted again.
     pub(crate) fn compact_whole(&self, keyspaces: &[Arc<KeyspaceCore>]) -> Result<()> {
         keyspaces.iter().try_for_each(|keyspace| self.compact(keyspace, None))?;
@@ -132,12 +132,12 @@ impl Runner {
             self.flush_all()?;
         }
         written.into_iter().try_for_each(|keyspace| self.compact(keyspace, None))?;
-        // A caller that compacts wants the space.
+        // A caller that compacts wants the space back.
         self.committer.trim_log();
         Ok(())
     }
 
-    /// Collects as long as that frees something, then returns free slots to the file system.
+    /// Collects as long as collections free something, then returns free slots to the file system.
     pub(crate) fn collect_all_values(&self, keyspace: &Arc<KeyspaceCore>) -> Result<()> {
         loop {
             let collected = self.collect_exclusively(keyspace, |store| {

@@ -24,7 +24,7 @@ pub(crate) struct Filter {
     level: u32,
     /// Finds entries with no operand above them; `None` if the keyspace has no operands.
     newest: Option<Newest>,
-    /// Whether it panicked before: that is reported once.
+    /// Whether the filter has panicked before: a panic is reported once.
     has_failed: bool,
     pub(crate) removed: u64,
     pub(crate) changed: u64,
@@ -53,8 +53,8 @@ impl Filter {
         self.newest.as_mut().is_none_or(|newest| newest.is(key, seq))
     }
 
-    /// Decides what happens to an entry with a value. If its record is gone the entry stays,
-    /// because a newer version hides it.
+    /// Decides what happens to an entry with a value. If the record of the value is gone, the entry
+    /// stays, because a newer version hides it.
     pub(super) fn decide(
         &mut self,
         env: &Env,

@@ -7,8 +7,8 @@
 //! 2. Write and sync the tables. They leave out versions that no reader can see, and keep
 //!    tombstones.
 //! 3. If other memtables have writes up to the last sequence number, sync the log up to there.
-//!    Otherwise a power loss could take an earlier write, usually of another keyspace, and leave
-//!    what this flush made durable (P2). Without a log there are no such writes
+//!    Otherwise a power loss could undo an earlier write, usually of another keyspace, but not what
+//!    this flush made durable (P2). Without a log there are no such writes
 //!    (`write/generations.rs`).
 //! 4. Append one manifest edit: the tables, the flushed sequence numbers, the new log floor.
 //! 5. Replace the views; recycle log segments below the floor.
@@ -55,7 +55,7 @@ pub(crate) struct Flusher {
 }
 
 /// Writes a memtable to the tables of a level-0 run, and the values that it separates to the value
-/// file. There is no table if no reader can see any of it.
+/// file. There is no table if no reader can see any of its entries.
 pub(crate) fn write_memtable(
     catalog: &Catalog,
     visibility: &Visibility,
@@ -93,7 +93,8 @@ pub(crate) fn write_memtable(
 impl Flusher {
     /// Flushes the oldest waiting memtable of each keyspace, with one edit for all. Returns `false`
     /// if none waits. If one cannot be written, those written before it are installed. Without a
-    /// log these are all keyspaces of the oldest generation, and all of it is installed or nothing.
+    /// log, `keyspaces` are all those of the oldest generation, which is installed as a whole or
+    /// not at all.
     pub(crate) fn flush_oldest(&self, keyspaces: &[Arc<KeyspaceCore>]) -> Result<bool> {
         let moment = match self.env.options.has_log() {
             true => None,
@@ -109,8 +110,8 @@ impl Flusher {
         let mut waiting: Vec<_> =
             keyspaces.iter().filter_map(|keyspace| Some((keyspace, oldest(keyspace)?))).collect();
         for (keyspace, memtable) in &waiting {
-            // Without a log, a load or the drop of a keyspace may wait for this flush, and hold all
-            // writers up. Then the value file grows instead.
+            // Without a log, a load or the drop of a keyspace may wait for this flush, and block
+            // all writers. Then the value file grows instead.
             let waits =
                 moment.is_some() && (self.committer.is_loading() || keyspace.dropped.load(Acquire));
             if !waits {
@@ -129,8 +130,8 @@ impl Flusher {
     }
 
     /// Flushes the oldest waiting memtable of a keyspace in which no job runs, if it is older than
-    /// `seq`. Returns `false` if it is not older, or none waits. It makes no room for values,
-    /// because that could take sequence numbers; their file grows instead.
+    /// `seq`. Returns `false` if it is not older, or none waits. The flush makes no room for
+    /// values, because that could use sequence numbers; their file grows instead.
     pub(crate) fn flush_frozen(&self, keyspace: &Arc<KeyspaceCore>, seq: SeqNo) -> Result<bool> {
         let oldest = keyspace.view.load().immutable.last().cloned();
         let oldest = oldest.filter(|memtable| memtable.first_seq() < seq);

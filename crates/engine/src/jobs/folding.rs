@@ -1,16 +1,16 @@
-//! Folds operands of a merge operator in flushes and compactions. The operands of a stripe, the
-//! versions between which no reader looks, become
+//! Folds operands of a merge operator in flushes and compactions. A stripe is a row of versions
+//! between which no reader looks. Its operands become
 //!
 //! 1. a value, if their base is among the inputs, or if there is no base anywhere. A base that only
 //!    older readers see stays for them. Then the value would be a second copy. It is made only if
-//!    one operand cannot replace the operands, and once these take as much memory as the base;
-//! 2. one operand, if the base lies elsewhere and the operator can express them as one operand;
+//!    one operand cannot replace the operands, and once these use as much memory as the base;
+//! 2. one operand, if the base is elsewhere and the operator can express them as one operand;
 //! 3. the same operands otherwise, and whenever the operator fails or is not registered: nothing is
 //!    lost.
 //!
-//! The operator gets all operands at once, so they are held until their base is found. What is held
-//! has a limit. Operands beyond it become one operand before their base is found, if that makes
-//! them small. Otherwise they pass as they are.
+//! The operator gets all operands at once, so they are held in memory until their base is found.
+//! This memory has a limit. Operands beyond it become one operand before their base is found, if
+//! that makes them small. Otherwise they pass as they are.
 
 use std::sync::Arc;
 
@@ -28,12 +28,12 @@ pub(crate) struct Folding {
     pub(crate) keyspace: Arc<str>,
     pub(crate) merging: Arc<Merging>,
     pub(crate) values: Arc<ValueFiles>,
-    /// The memory that the operands of a chain may take.
+    /// The memory that the operands of a chain may use.
     pub(crate) limit_bytes: u64,
 }
 
-/// The largest memory that one chain may hold, and the part of the memory budget that it may take.
-/// A job holds one chain in each of its threads.
+/// The most memory that one chain may use, in bytes and as a fraction of the memory budget. A job
+/// has one chain in each of its threads.
 const MOST_HELD_BYTES: u64 = 64 << 20;
 const HELD_FRACTION: u64 = 8;
 
@@ -46,9 +46,9 @@ pub(super) struct Chain {
     pub(super) key: Vec<u8>,
     pub(super) operands: Vec<Version>,
     /// Whether there were too many operands to hold. Then none is held, and later ones pass as they
-    /// come.
+    /// arrive.
     pub(super) passes: bool,
-    /// The memory that `operands` take.
+    /// The memory that `operands` use.
     bytes: u64,
     /// The memory of the operands of newer stripes directly above, which wait for this chain to
     /// become a value.
@@ -65,31 +65,32 @@ impl Chain {
         Chain { above_bytes: self.above_bytes + self.bytes, ..Chain::new(&self.key) }
     }
 
-    /// Whether a value of its own is worth a copy of a base that older readers keep.
+    /// Whether the chain should become a value, which is a second copy of a base that older readers
+    /// keep.
     pub(super) fn is_worth(&self, base_bytes: u64) -> bool {
         !self.passes && self.bytes + self.above_bytes >= base_bytes
     }
 
-    /// Holds the next older operand.
+    /// Adds the next older operand.
     pub(super) fn push(&mut self, trailer: u64, operand: &[u8]) {
         self.operands.push((trailer, operand.to_vec()));
         self.bytes += bytes_of(operand.len());
     }
 }
 
-/// The memory that an operand takes.
+/// The memory that an operand uses.
 fn bytes_of(operand_bytes: usize) -> u64 {
     (operand_bytes + size_of::<Version>()) as u64
 }
 
-/// What lies below a chain.
+/// What is below a chain.
 #[derive(Debug)]
 pub(super) enum Below {
     /// A put or a pointer of the same stripe.
     Base(Version),
     /// A delete of the same stripe.
     Delete(Version),
-    /// A put, a pointer or a delete of an older stripe. It is written by itself.
+    /// A put, a pointer or a delete of an older stripe. It is written separately.
     Beneath(Version),
     /// Nothing that any reader sees.
     Nothing,
@@ -97,12 +98,12 @@ pub(super) enum Below {
     Unknown,
 }
 
-/// The result of a chain: versions, newest first, and a pointer that no version shows any more.
+/// The result of a chain: versions, newest first, and a pointer that no version has any more.
 #[derive(Debug, Default)]
 pub(super) struct Folded {
     pub(super) versions: Vec<Version>,
     pub(super) dead: Option<Vec<u8>>,
-    /// Why the operator could not fold the operands, which stay.
+    /// Why the operator could not fold the operands, which then stay as they are.
     pub(super) failed: Option<Error>,
 }
 
@@ -119,7 +120,7 @@ impl Folding {
     }
 
     /// Makes room in a chain that exceeds its limit, and returns the operands that must pass
-    /// unfolded. One operand replaces all of them, if it takes at most half of the room. So the
+    /// unfolded. One operand replaces all of them, if it needs at most half of the room. So the
     /// operator gets each byte of the operands at most twice. Afterwards the chain is within its
     /// limit.
     pub(super) fn relieve(&self, chain: &mut Chain) -> Vec<Version> {

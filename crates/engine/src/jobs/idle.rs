@@ -81,7 +81,7 @@ impl Runner {
     }
 
     /// A job for a keyspace that is not tidy. If there is none, the keyspace is tidy, unless
-    /// snapshots hold what a job could remove.
+    /// snapshots keep what a job could remove.
     fn idle_job_of(
         &self,
         claims: &mut Claims,
@@ -132,7 +132,7 @@ impl Runner {
         None
     }
 
-    /// Whether a hash group holds garbage that an idle store collects, and the last collection for
+    /// Whether a hash group has garbage that an idle store collects, and the last collection for
     /// that reason changed something. Collections of the other placements write to the tree, and an
     /// idle store does not do that.
     fn is_worth_collecting(

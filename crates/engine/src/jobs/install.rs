@@ -33,8 +33,8 @@ pub(crate) struct Installer {
     pub(crate) visibility: Arc<Visibility>,
 }
 
-/// A memtable whose tables were written, if any reader can see any of it, with the values that it
-/// separated.
+/// A memtable that was written to tables, with the values that were separated. There are no tables
+/// if no reader can see any of its entries.
 #[derive(Debug)]
 pub(crate) struct FlushedMemtable {
     pub(crate) keyspace: Arc<KeyspaceCore>,
@@ -196,7 +196,7 @@ impl Installer {
         let values = self.catalog.append_with_values(&mut manifest, changes, log_start, values)?;
         manifest.log_start = log_start;
         if let Some(moment) = moment {
-            // Before the lock is released: whoever makes the next edit continues from both.
+            // Done before the lock is released: the next edit continues from both numbers.
             self.catalog.durable_seq.fetch_max(moment, AcqRel);
         }
         for ((one, values), next) in flushed.iter().zip(values).zip(versions) {
@@ -221,7 +221,8 @@ impl Installer {
         }
     }
 
-    /// What a flush makes durable must not survive what came before it in other keyspaces (P3).
+    /// Checks that what a flush makes durable cannot survive earlier writes in other keyspaces
+    /// (P3).
     fn check_log(&self, flushed: &[FlushedMemtable]) {
         let memtables: Vec<_> = flushed.iter().map(|one| Arc::clone(&one.memtable)).collect();
         let last_seq = memtables.iter().map(|memtable| memtable.max_seq()).max().unwrap_or(0);
@@ -258,9 +259,9 @@ impl Installer {
         Ok(())
     }
 
-    /// Releases what cursors hold of earlier trees. Runs without the manifest's lock, because
-    /// cursors may be the last to hold a file. When a store closes, cursors keep what they hold,
-    /// because afterwards they could not load anything else.
+    /// Releases the files of earlier trees that cursors hold. Runs without the manifest's lock,
+    /// because cursors may be the last to hold a file. When a store closes, cursors keep what they
+    /// hold, because afterwards they could not load anything else.
     fn park_cursors(&self) {
         if self.schedule.check_open().is_ok() {
             self.visibility.cursors.park();

@@ -27,7 +27,7 @@ pub(crate) struct Liveness {
     range_guard: Option<RangeGuard>,
     /// The range deletes that are known to be durable once the outputs are.
     range_deletes: Option<Arc<RangeDeletes>>,
-    /// Says whether two versions are neighbours; `None` if nothing outside lies between any.
+    /// Says whether two versions are neighbours; `None` if nothing outside is between any two.
     neighbours: Option<Neighbours>,
     /// Decides which expired entries nobody sees.
     past: Past,
@@ -48,8 +48,8 @@ pub(crate) struct Liveness {
 /// Decides which expired entries nobody sees any more: those that have expired and that no snapshot
 /// sees, and those that expired before any snapshot was taken. Reads at a snapshot hide an expired
 /// entry, but a cursor there may have begun before the entry expired, and it keeps what it saw.
-/// Cursors come and go all the time. So an entry that expired before all of them began must be
-/// dropped although they see its sequence number.
+/// Cursors are opened and closed all the time. So an entry that expired before all of them began
+/// must be dropped although they see its sequence number.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Past {
     /// Milliseconds since 1970.
@@ -91,10 +91,11 @@ pub(crate) struct Fate {
     pub(crate) stays: bool,
     /// Whether it has expired, and no snapshot sees it. If it stays, it stays as a tombstone.
     pub(crate) has_expired: bool,
-    /// What it means for the operands above it, if there are any without a base, and if it is known
-    /// to be the next version below them (I7).
+    /// What the version means for the operands above it that have no base yet, if there are any and
+    /// it is known to be the next version below them (I7).
     pub(crate) link: Option<Link>,
-    /// Whether operands lie above it whose base was not found yet. They may be of a newer stripe.
+    /// Whether there are operands above it whose base was not found yet. They may be of a newer
+    /// stripe.
     pub(crate) is_below_operands: bool,
 }
 
@@ -133,7 +134,7 @@ impl Liveness {
         }
     }
 
-    /// Compares some of the tombstones that go with the tables around the compaction.
+    /// Compares some of the dropped tombstones with the tables around the compaction.
     pub(crate) fn compared_with(self, outside: Option<Outside>) -> Liveness {
         Liveness { outside, ..self }
     }
@@ -188,7 +189,7 @@ impl Liveness {
         debug_assert!(fate.stays, "the only version of a key is kept");
     }
 
-    /// Whether nothing outside holds an older version of a key.
+    /// Whether nothing outside has an older version of a key.
     pub(crate) fn is_lowest(&mut self, key: &[u8], seq: SeqNo) -> bool {
         may_drop(&mut self.guard, &mut self.outside, key, seq)
     }
@@ -207,7 +208,7 @@ impl Liveness {
         let is_below_operands = self.is_open;
         let is_below = self.is_open && (is_same || seeded!(OperandsFoldedAcrossSnapshots));
         let is_next = self.is_open && self.is_next(seq);
-        // If another version may lie between the operands and this version, that one may be an
+        // If another version may be between the operands and this version, that one may be an
         // operand whose base is this version.
         let is_shadowed = is_same && has_stripe && (!is_below || is_next);
         self.stripe = Some(stripe);
@@ -308,7 +309,7 @@ impl Liveness {
         stripe != 0 || !self.range_guard.as_ref().is_some_and(may_go)
     }
 
-    /// Whether a range delete hides an entry whose key lies between the two and whose sequence
+    /// Whether a range delete hides an entry whose key is between the two keys and whose sequence
     /// number is at least this one. A block may be copied unread only if this is false.
     pub(crate) fn covers_any(&self, min_key: &[u8], max_key: &[u8], min_seq: SeqNo) -> bool {
         let ranges = self.range_deletes.as_ref().filter(|_| !seeded!(CoveredBlocksCopied));
@@ -316,7 +317,7 @@ impl Liveness {
     }
 }
 
-/// Whether the guard shows that nothing outside holds a version of the key older than `seq`.
+/// Whether the guard shows that nothing outside has a version of the key older than `seq`.
 fn may_drop(
     guard: &mut Option<DropGuard>,
     outside: &mut Option<Outside>,
@@ -337,8 +338,8 @@ fn beneath(kind: Option<Kind>, has_expired: bool, is_hidden: bool) -> Option<Lin
     match kind? {
         _ if has_expired => None,
         Kind::Delete => Some(Link::Beneath),
-        // Versions of these kinds do not end the chain: what applies to the operands above lies
-        // below them, or is not known here.
+        // Versions of these kinds do not end the chain: what applies to the operands above is below
+        // these versions, or is not known here.
         Kind::Merge | Kind::RangeDelete | Kind::Relocate => None,
         _ if is_hidden => Some(Link::Deleted),
         Kind::Put | Kind::ValuePointer => Some(Link::Beneath),

@@ -1,20 +1,20 @@
 //! Bulk loads: sorted entries become tables of the tree without a memtable and without the log.
 //!
 //! 1. The caller's thread writes the tables while writers, flushes and compactions continue. The
-//!    sequence number of the entries is not known yet: the tables hold 0 in its place, and the
+//!    sequence number of the entries is not known yet: the tables contain 0 in its place, and the
 //!    manifest will give them the real one. So even a load of an hour keeps no writer waiting.
 //! 2. Compactions of the keyspace are held back. Its memtables are flushed, and then its flushes
-//!    and collections are held back as well. Writes that came meanwhile are flushed and synced
+//!    and collections are held back as well. Writes that were made meanwhile are flushed and synced
 //!    here, again and again until few are left.
 //! 3. The load takes one sequence number, and a new memtable takes later writes (`write/load.rs`).
 //!    Until that number is published, no later write is visible, so the following steps must be
-//!    short. The earlier memtable, with the writes since step 2, is flushed: older data must not
-//!    lie above the load (I1). The log is synced up to the load's sequence number, because no
+//!    short. The earlier memtable, with the writes since step 2, is flushed: older data must not be
+//!    above the load (I1). The log is synced up to the load's sequence number, because no
 //!    earlier write may be lost when the load is durable (P2), and because recovery continues after
 //!    the largest sequence number of the log. In a store without a log, steps 2 and 3 hold back
 //!    only compactions, and wait until all earlier writes are flushed (`write/generations.rs`).
 //! 4. One manifest edit adds the tables at the deepest level such that neither it nor a level above
-//!    it holds keys of their range ([`load_edit`]).
+//!    it has keys in their range ([`load_edit`]).
 //! 5. The sequence number is published: readers see all of the load or nothing.
 //!
 //! A crash before the edit leaves tables that no manifest names. The next open removes them. After
@@ -52,10 +52,10 @@ use crate::wal::batch::check_sizes;
 /// Entries between two checks whether writers need something.
 const PREPARE_INTERVAL: u64 = 4096;
 
-/// How often a load flushes what was written during the flush before.
+/// How often a load flushes the writes that were made during its previous flush.
 const MOST_ROUNDS: u32 = 16;
 
-/// The entries that may be left to the flush under the load's sequence number.
+/// The number of entries that may be left to the flush under the load's sequence number.
 const FEW_ENTRIES: u64 = 1_000;
 
 /// The tables of a load that is not installed. Dropping it removes them.
@@ -69,7 +69,7 @@ pub(crate) struct Load<'a> {
     last_key: Vec<u8>,
     entries: u64,
     user_bytes: u64,
-    /// A value with its instant.
+    /// The buffer for a value with its instant of expiry.
     expiring: Vec<u8>,
     started: Instant,
     /// Closing the store, changing the options and dropping the keyspace wait for it.
@@ -183,7 +183,7 @@ impl Runner {
 
 impl Runner {
     /// Flushes and syncs the writes to a keyspace in which no job runs, before the load takes its
-    /// sequence number. Writes that come during one round are left to the next, until few are left.
+    /// sequence number. Writes made during one round are left to the next, until few are left.
     fn settle_writes(&self, keyspace: &Arc<KeyspaceCore>) -> Result<()> {
         if seeded!(LoadsOutrunTheLog) {
             return Ok(());
@@ -202,8 +202,8 @@ impl Runner {
 }
 
 impl Runner {
-    /// The same in a store without a log, where all writes before the load must be in tables (P2).
-    /// They become so in whole generations, by the usual flushes.
+    /// Does the same in a store without a log, where all writes before the load must be in tables
+    /// (P2). The usual flushes write them to tables in whole generations.
     fn settle_generations(&self, keyspace: &Arc<KeyspaceCore>) -> Result<()> {
         for _ in 0..MOST_ROUNDS {
             let unflushed = self.catalog.unflushed.all();
@@ -273,8 +273,8 @@ impl Load<'_> {
         Ok(())
     }
 
-    /// When an entry that is added now expires by the keyspace's options. Entries may come slowly,
-    /// so the clock is read for each.
+    /// When an entry that is added now expires by the keyspace's options. Entries may arrive
+    /// slowly, so the clock is read for each.
     fn expiry_ms(&self) -> Option<u64> {
         match self.keyspace.ttl_ms.load(Relaxed) {
             0 => None,
@@ -370,7 +370,7 @@ impl Installer {
         let writes_back = keyspace.values.load().all().any(|store| store.writes_back);
         if writes_back && meets_any(&tables, &view.version.shape) {
             // The groups of such a value file must know every version of their keys, because
-            // collections do not ask the tree.
+            // collections do not look into the tree.
             return Err(Error::invalid(
                 "the keyspace holds keys in the range of the load, and its value file writes \
                  pointers back",

@@ -1,7 +1,7 @@
 //! Background work: flushes, compactions, collections. Policies decide what to do
-//! (`runstone-policy`), and this room does it.
+//! (`runstone-policy`), and this module does it.
 //!
-//! - [`runner`]: which job of a store runs next; [`search`]: what it knows of readers meanwhile;
+//! - [`runner`]: which job of a store runs next; [`search`]: what the choice knows of readers;
 //!   [`workers`]: the threads that run jobs, of one store or of many; [`exclusive`]: jobs that a
 //!   caller runs.
 //! - [`supervisor`]: runs jobs that have a claim, and stops the store if one panics.
@@ -11,10 +11,10 @@
 //! - [`covered`]: tables that a range delete hides, which are dropped without being read.
 //! - [`idle`]: what to do while nobody writes.
 //! - [`load`]: bulk loads, which a caller's thread writes to tables.
-//! - [`prepare`]: prepares what writers will want soon.
+//! - [`prepare`]: prepares what writers will need soon.
 //! - [`output`]: the tables that a flush or a compaction writes; [`liveness`]: which versions stay;
 //!   [`outside`]: what debug builds compare that with; [`neighbours`]: which versions outside the
-//!   compaction lie next to them; [`filtering`]: how compaction filters change them; [`folding`]:
+//!   compaction are next to them; [`filtering`]: how compaction filters change them; [`folding`]:
 //!   operands of merge operators; [`cutter`]: where a table ends; [`copier`]: which blocks are
 //!   copied whole.
 //! - [`install`]: makes a finished job part of the tree, with one manifest edit.

@@ -1,6 +1,6 @@
-//! Finds which versions outside a compaction lie next to the versions inside it. `drop_guard.rs` of
-//! the policies decides by the shape. Where the shape does not decide, the filters of the tables
-//! do.
+//! Finds which versions outside a compaction are next to the versions inside it. `drop_guard.rs` of
+//! the policies decides by the shape of the tree. If the shape is not enough, the filters of the
+//! tables decide.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -33,7 +33,7 @@ impl Neighbours {
         (!outside.is_empty()).then_some(Neighbours { guard, outside })
     }
 
-    /// Whether no table outside holds a version of the key between the two.
+    /// Whether no table outside has a version of the key between the two.
     pub(crate) fn are(&mut self, key: &[u8], newer: SeqNo, older: SeqNo) -> bool {
         let Neighbours { guard, outside } = self;
         guard.may_link(key, newer, older, |table| may_hold(outside, table, key))
@@ -57,7 +57,7 @@ impl Newest {
         Newest { guard, outside, memtables: view.memtables().cloned().collect() }
     }
 
-    /// Whether no memtable and no table outside holds a newer version of the key.
+    /// Whether no memtable and no table outside has a newer version of the key.
     pub(crate) fn is(&mut self, key: &[u8], seq: SeqNo) -> bool {
         let Newest { guard, outside, memtables } = self;
         let is_in_memory = |memtable: &Arc<Memtable>| memtable.get(key, MAX_SEQ).is_some();
@@ -72,7 +72,7 @@ fn opened(version: &Version, tables: &[Arc<Table>]) -> Outside {
     tables.iter().filter_map(handle).collect()
 }
 
-/// Whether a table may hold a key that lies within its bounds. A table that cannot be read may.
+/// Whether a table may contain a key that is within its bounds. `true` if the table cannot be read.
 fn may_hold(outside: &Outside, table: &Table, key: &[u8]) -> bool {
     let reader = outside.get(&table.id).and_then(|handle| handle.reader().ok());
     reader.is_none_or(|reader| reader.may_contain(key, filter::hash(key)).unwrap_or(true))

@@ -38,7 +38,7 @@ pub(crate) struct Output<'a> {
     /// The id of the first cell's table if the cells are known beforehand. Otherwise each table
     /// gets a new id.
     first_id: Option<u64>,
-    /// Separates values and brings them back; `None` if entries stay as they are.
+    /// Separates values or moves them back into tables; `None` if entries stay as they are.
     pub(crate) separation: Option<Separation>,
     /// Shows entries to the keyspace's compaction filter; `None` if it has none.
     pub(crate) filter: Option<Filter>,
@@ -215,7 +215,7 @@ struct Writing<'a> {
     folded: u64,
     /// How often the merge operator failed, and its first error.
     failed: Option<(u64, Error)>,
-    /// The operands that were too many to hold.
+    /// The operands that passed unfolded because there were too many to hold.
     passed: Passed,
     /// The place of the value of the key's previous version, if that version is a pointer.
     last_place: Option<Place>,
@@ -395,7 +395,7 @@ impl Writing<'_> {
         self.output.folding.is_some() && is_operand(trailer)
     }
 
-    /// Handles a version of the chain's key that lies below the chain. Returns whether the version
+    /// Handles a version of the chain's key that is below the chain. Returns whether the version
     /// needs nothing more.
     fn link(&mut self, key: &[u8], trailer: u64, value: &[u8], fate: Fate) -> Result<bool> {
         let version = || (trailer, value.to_vec());
@@ -469,7 +469,7 @@ impl Writing<'_> {
         Ok(())
     }
 
-    /// Tells the listener of operands that were not folded.
+    /// Reports operands that were not folded to the listener.
     fn tell_of_operands(&mut self) {
         let Some(folding) = &self.output.folding else { return };
         let (env, keyspace) = (&self.output.catalog.env, folding.keyspace.to_string());
@@ -575,10 +575,10 @@ fn record_of(key: &[u8], entry: &[u8]) -> Result<(Pointer, u32)> {
 /// rewritten without the segment of the dropped record. The dropped version is never the newest of
 /// its key.
 ///
-/// One of the two may lie in the cold stream, if pointers are written back. Then the group shows
-/// it too: it has a tag of the one and the record of the other, and whole groups are rewritten. To
-/// note a record as dead would be wrong even if both hold the same version: it would say that the
-/// version is dead in all places.
+/// One of the two records may be in the cold stream, if pointers are written back. Then the group
+/// shows it too: it has a tag of the one and the record of the other, and whole groups are
+/// rewritten. Noting a record as dead would be wrong even if both records are of the same version:
+/// the note would mean that the version is dead in all places.
 fn is_behind(newer: Option<Place>, dropped: Option<Place>) -> bool {
     newer.zip(dropped).is_some_and(|(newer, own)| {
         let is_elsewhere = newer.group != own.group && !seeded!(PlacesComparedAcrossStreams);

@@ -1,4 +1,4 @@
-//! What debug builds hold the decisions of a compaction against: rule I4 as it is written, without
+//! Debug builds compare the decisions of a compaction with this: rule I4 as it is written, without
 //! the index that makes [`DropGuard`](runstone_policy::drop_guard::DropGuard) fast.
 
 use std::collections::BTreeSet;
@@ -7,7 +7,7 @@ use runstone_policy::shape::{Level, Shape, Table, TableId};
 
 use crate::keys::SeqNo;
 
-/// Tombstones of a slice that are compared. Each takes a walk over all tables.
+/// Tombstones of a slice that are compared. Each needs a walk over all tables.
 const MOST: usize = 64;
 
 /// The tables around a compaction.
@@ -31,8 +31,8 @@ impl Outside {
         self.compared > MOST || !self.holds_older(key, seq)
     }
 
-    /// Whether a table that is no input covers the key, may hold an older version, and lies in or
-    /// below the layer of an input that meets it. O(tables).
+    /// Whether a table that is no input covers the key, may have an older version, and is in or
+    /// below the layer of an input that overlaps it. O(tables).
     fn holds_older(&self, key: &[u8], seq: SeqNo) -> bool {
         let covers = |table: &Table| *table.min_key <= *key && *key <= *table.max_key;
         let meets = |one: &Table, other: &Table| {

@@ -1,4 +1,4 @@
-//! Prepares what writers will want soon: log segments, and memory for memtables. Running jobs do it
+//! Prepares what writers will need soon: log segments, and memory for memtables. Running jobs do it
 //! at intervals, because on a machine without a core for a third busy thread no other thread would
 //! do it in time.
 
@@ -14,7 +14,7 @@ use crate::schedule::{CORES, Claim, Claims, Schedule};
 use crate::sync::MutexGuard;
 use crate::write::commit::Committer;
 
-/// A thread that waits for the rate checks this often whether the store closes.
+/// A thread that waits for the rate checks this often whether the store is being closed.
 const LONGEST_SLEEP: Duration = Duration::from_millis(20);
 
 /// A thing to prepare.
@@ -49,8 +49,8 @@ impl Preparer {
     /// The next thing to prepare, which a writer would otherwise make in the middle of a write. If
     /// `urgent`, only a kind of thing that writers have run out of.
     pub(crate) fn next(&self, claims: &Claims, urgent: bool) -> Option<Preparation> {
-        // If a preparation failed, its thing is still wanted, and callers ask until nothing is
-        // wanted. Without this check they would never stop.
+        // After a preparation has failed, the same thing is still wanted, and callers repeat this
+        // call until nothing is wanted. Without this check they would never stop.
         if !self.may_start(claims) {
             return None;
         }
@@ -62,8 +62,8 @@ impl Preparer {
         wants_chunk.then_some(Preparation::Chunk)
     }
 
-    /// Whether any job may start. None may just after a job found the disk full, nor in a store
-    /// that closes, because its last flushes have no claims.
+    /// Whether any job may start. No job may start just after a job found the disk full, nor in a
+    /// store that is being closed, because its last flushes have no claims.
     pub(crate) fn may_start(&self, claims: &Claims) -> bool {
         let is_writable = !self.env.is_stopped() && !self.env.options.read_only;
         is_writable
@@ -71,7 +71,7 @@ impl Preparer {
             && claims.retry_at.is_none_or(|at| Instant::now() >= at)
     }
 
-    /// Flushes and compactions call this at intervals: it prepares what writers will want soon.
+    /// Flushes and compactions call this at intervals: it prepares what writers will need soon.
     pub(crate) fn prepare_for_writers(&self) {
         let is_wanted = self.committer.wants_log(false) || self.catalog.pool.wants_spare(false);
         // Jobs that are stepped by hand run one by one.
@@ -125,7 +125,7 @@ impl Preparer {
     /// Compactions call this at intervals, and collections when they begin. It waits while more was
     /// written than the rate allows. It does not wait while writers are slowed down, a flush waits
     /// for compactions, or a caller waits for the jobs of a keyspace whose flushes wait too,
-    /// because then they all wait for this one. Nor does it wait if the work is not `wanted` any
+    /// because then they all wait for this job. Nor does it wait if the work is not `wanted` any
     /// more.
     pub(crate) fn keep_rate(&self, wanted: impl Fn() -> bool) {
         while wanted() {
@@ -143,7 +143,7 @@ impl Preparer {
     }
 
     /// Frees files that only writers need, because nobody has written for a while. When a process
-    /// has many stores, an idle one holds no file that must stay open for a sync.
+    /// has many stores, an idle store then keeps no file that must stay open for a sync.
     pub(crate) fn trim_files(&self) {
         self.committer.trim_log();
         if self.env.is_sharing && !self.env.is_stopped() {

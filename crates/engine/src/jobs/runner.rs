@@ -1,6 +1,7 @@
-//! Chooses the next job. Flushes go first, because they relieve writers; then come preparations for
-//! writers, then compactions. With two threads or more, one is always left for flushes. Without
-//! threads, `run_one_job` runs the same jobs one by one, so that simulations are deterministic.
+//! Chooses the next job. Flushes are first, because they relieve writers. Then follow preparations
+//! for writers, and then compactions. With two threads or more, one is always left for flushes.
+//! Without threads, `run_one_job` runs the same jobs one by one, so that simulations are
+//! deterministic.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -51,7 +52,7 @@ pub(super) enum Job {
     Collect(Arc<KeyspaceCore>),
     Prepare(Preparation),
     Purge,
-    /// A sync of the log for awaited commits, if callers run the jobs. Else a thread does it.
+    /// A sync of the log for awaited commits, if callers run the jobs. Otherwise a thread does it.
     Sync,
 }
 
@@ -109,7 +110,7 @@ impl Runner {
         Some((self.schedule.claim(&mut claims, job.claim()), job))
     }
 
-    /// The same in a store that has been idle, where more is to be done.
+    /// Does the same in a store that has been idle, where more jobs are worth it.
     pub(super) fn claim_idle(&self) -> Option<ClaimedJob> {
         let mut claims = self.schedule.lock();
         let search = self.search();
@@ -196,7 +197,7 @@ impl Runner {
     }
 
     /// The keyspaces of the oldest generation, if it may be flushed. The flush waits for the end of
-    /// the flush before it. It also waits while a keyspace is being dropped, because the drop can
+    /// the previous flush. It also waits while a keyspace is being dropped, because the drop can
     /// fail, and while a change of options holds a keyspace. But the drop and the change wait until
     /// nothing runs in the keyspace. If something runs there, such as a load, it may wait for this
     /// flush, so the flush does not wait.
@@ -230,9 +231,9 @@ impl Runner {
         keyspace.view.load().immutable.last().is_some_and(|oldest| oldest.first_seq() <= limit)
     }
 
-    /// Writes all memtables to tables, and returns when those are durable. Nobody flushes a
-    /// keyspace that is being dropped, and the drop may wait long for a load. So the writes to that
-    /// keyspace are made durable in the log, in case the drop fails.
+    /// Writes all memtables to tables, and returns when the tables are durable. Nobody flushes a
+    /// keyspace that is being dropped, and the drop may wait a long time for a load. So the writes
+    /// to that keyspace are made durable in the log, in case the drop fails.
     pub(crate) fn flush_all(&self) -> Result<()> {
         self.env.check_writable()?;
         let keyspaces = self.catalog.unflushed.all();
@@ -271,8 +272,8 @@ impl Runner {
         )
     }
 
-    /// Whether a collection is worth it. Only one collection of a keyspace runs at a time. If
-    /// nothing but another change can make one worth it, the keyspace is not crowded.
+    /// Whether a collection is worth it. Only one collection of a keyspace runs at a time. If only
+    /// another change can make a collection worth it, the keyspace is not crowded.
     fn collection_is_due(
         &self,
         claims: &mut Claims,
@@ -314,7 +315,7 @@ impl Runner {
         )
     }
 
-    /// A compaction of a keyspace that is not settled. If there is none, it is settled.
+    /// A compaction of a keyspace that is not settled. If there is none, the keyspace is settled.
     fn compaction_by_id(
         &self,
         claims: &mut Claims,
@@ -341,8 +342,8 @@ impl Runner {
         job
     }
 
-    /// On a full disk: a job that drops tables and needs no space for it. It may look at all
-    /// keyspaces that have a memtable or whose tree is not settled. But the search begins after the
+    /// On a full disk: a job that drops tables and needs no space to do so. The search may look at
+    /// all keyspaces that have a memtable or whose tree is not settled. But it begins after the
     /// keyspace of the last such job, so that n keyspaces take O(n) in all.
     fn freeing_job(&self, claims: &mut Claims, search: &Search<'_>) -> Option<Job> {
         if !self.env.is_disk_full() || self.is_paused() {
@@ -398,7 +399,7 @@ impl Runner {
             _ => None,
         });
         let busy = Busy::of(&version.shape, running.clone());
-        // A plan that a crash or a close interrupted comes first.
+        // A plan that a crash or a close interrupted is run first.
         if let Some(pending) = &version.shape.pending {
             let ids: BTreeSet<u64> = pending.table_ids().collect();
             let is_it = |plan: &Plan| plan.table_ids().any(|id| ids.contains(&id));
@@ -422,7 +423,7 @@ impl Runner {
         Some(Job::Compaction(Arc::clone(keyspace), version, plan))
     }
 
-    /// The tables that leave the tree without being read, because nobody sees any of their entries.
+    /// The tables that can be dropped without being read, because nobody sees any of their entries.
     /// Separated values die with their pointers, so tables with such pointers must be read. `newer`
     /// are range deletes of memtables that count too.
     pub(super) fn unread_drops(
@@ -451,7 +452,7 @@ impl Runner {
         }
     }
 
-    /// Releases the versions that the job held before the claim, so that files which became
+    /// Runs a job. The job's versions are released before its claim, so that files which became
     /// obsolete are on the purge list when others look.
     pub(super) fn run_job(&self, (claim, job): ClaimedJob) -> bool {
         self.supervisor.run_claimed(claim, || self.do_job(job))
@@ -459,7 +460,7 @@ impl Runner {
 
     fn do_job(&self, job: Job) -> bool {
         if self.env.is_disk_full() {
-            // A write found no space. This comes before the job, which may free no space, or may
+            // A write found no space. This is done before the job, which may free no space, or may
             // end the state of a full disk.
             self.release_held();
         }
@@ -498,7 +499,7 @@ impl Runner {
     }
 
     /// Drops tables on a full disk. The range deletes that cover them may be only in memtables. So
-    /// the log is synced first: a power loss must not take a range delete and leave its effect. The
+    /// the log is synced first: a power loss must not undo a range delete but keep its effect. The
     /// edit of the manifest may use the reserve.
     fn free(
         &self,
@@ -521,7 +522,7 @@ impl Runner {
         self.catalog.purge_files(!self.schedule.is_closing());
     }
 
-    /// Frees what no follower needs any more. On a full disk, followers that hold anything lose it.
+    /// Frees what no follower needs any more. On a full disk, followers lose what they hold.
     pub(crate) fn release_held(&self) {
         let leases = &self.catalog.tables.leases;
         if self.env.is_disk_full() && leases.usage().bytes > 0 {
@@ -537,7 +538,7 @@ impl Runner {
         self.run_one(true)
     }
 
-    /// The same; a compaction or a collection only if `compacts`.
+    /// Does the same, but runs a compaction or a collection only if `compacts`.
     pub(crate) fn run_one(&self, compacts: bool) -> Result<bool> {
         self.env.check_caller()?;
         let Some(claimed) = self.claim_next(compacts) else { return Ok(false) };
@@ -566,8 +567,8 @@ impl Runner {
         }
     }
 
-    /// The same until `is_done` has held for each keyspace at some time. It takes O(keyspaces) in
-    /// all, not after each job.
+    /// Does the same until `is_done` has held for each keyspace at some time. The checks take
+    /// O(keyspaces) in all, not after each job.
     pub(crate) fn wait_until_all(
         &self,
         keyspaces: &[Arc<KeyspaceCore>],
@@ -619,9 +620,9 @@ impl Runner {
     }
 }
 
-/// What `find` returns for the first keyspace of a set for which it returns anything, from `turn`
-/// on and then from the beginning. `find` may take the keyspace out of the set. The numbers are not
-/// copied: there may be very many, and the first usually has a job.
+/// Calls `find` for the keyspaces of a set, from `turn` on and then from the beginning, and returns
+/// its first result. `find` may remove the keyspace from the set. The set is not copied: it may be
+/// very large, and its first keyspace usually has a job.
 pub(super) fn find_from<T>(
     claims: &mut Claims,
     set: fn(&Claims) -> &BTreeSet<KeyspaceId>,
@@ -640,9 +641,9 @@ pub(super) fn find_from<T>(
     None
 }
 
-/// The options by which the next compaction is picked. A policy may leave a small level 0 alone for
-/// a while. While writers are slowed down it must not: they would wait for that compaction, which
-/// would wait for more of their writes.
+/// The options with which the next compaction is picked. A policy may leave a small level 0 alone
+/// for a while. While writers are slowed down it must not: they would wait for that compaction,
+/// which would wait for more of their writes.
 fn impatient<'a>(shape: &Shape, options: &'a KeyspaceOptions) -> Cow<'a, PolicyOptions> {
     if options.shape.l0_share_percent == 0 || !level_0_slows_writers(shape, options) {
         return Cow::Borrowed(&options.shape);

@@ -8,9 +8,9 @@ use crate::keys::SeqNo;
 use crate::visibility::snapshot::{Readers, Visibility};
 
 /// A search for the next job, which may look at very many keyspaces. The readers and the time are
-/// taken once for all of them, and only if some keyspace needs them, because each takes
-/// O(snapshots). What is decided by them holds although readers come and go meanwhile: those who
-/// come see the present or what is newer, and those who go only allow more.
+/// taken once for all of them, and only if some keyspace needs them, because both take
+/// O(snapshots). Decisions made with them stay right although readers begin and end meanwhile: new
+/// readers see the present or a later state, and readers that end only allow more to be dropped.
 pub(super) struct Search<'a> {
     env: &'a Env,
     visibility: &'a Visibility,

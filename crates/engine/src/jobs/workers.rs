@@ -62,7 +62,8 @@ struct Members {
 
 #[derive(Debug, Default)]
 struct Round {
-    /// The smallest number of a store that has not had its turn. The first store of a process is 0.
+    /// The smallest number of a store that has not had its turn. The first store of a process has
+    /// the number 0.
     next: u64,
     /// Whether somebody wrote to a store since the round began.
     has_writes: bool,
@@ -79,7 +80,7 @@ pub(crate) struct Workers {
 
 #[derive(Debug, Default)]
 struct Threads {
-    /// Those that work, and those that were dismissed and may still have a job.
+    /// The threads that work, and threads that were dismissed and may still have a job.
     handles: Vec<JoinHandle<()>>,
     /// The threads that work, and how many they are.
     crew: Arc<Dismissed>,
@@ -103,7 +104,7 @@ impl Workers {
     /// one cannot be started, those that were started end.
     ///
     /// If there are threads already, the new ones take their place. A running job continues to its
-    /// end. If a thread cannot be started, those that were there stay.
+    /// end. If a thread cannot be started, the old threads stay.
     pub(crate) fn start(&self, count: usize) -> std::io::Result<()> {
         let mut threads = self.threads.lock();
         threads.handles.retain(|thread| !thread.is_finished());
@@ -181,8 +182,8 @@ impl Workers {
 }
 
 impl Drop for Workers {
-    /// Waits for the jobs that run, unless the caller is one of them, because others may wait for
-    /// that one.
+    /// Waits for the running jobs, unless the caller runs one of them, because others may wait for
+    /// that job.
     fn drop(&mut self) {
         let threads = mem::take(&mut self.threads.get_mut().handles);
         if !self.process.is_current() {
@@ -313,7 +314,7 @@ impl Member {
         is_written
     }
 
-    /// A job for a store that has been idle for long.
+    /// A job for a store that has been idle for a long time.
     fn idle_job(&self) -> Option<ClaimedJob> {
         let after = self.runner.env.options.idle_after;
         let lasts = self.rest.lock().idleness.lasts(self.runner.visibility.now(), after);

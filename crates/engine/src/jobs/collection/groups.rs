@@ -1,17 +1,17 @@
-//! Garbage collection of a hash group. It reads the group alone, never the tree (HashKV §3.3).
+//! Garbage collection of a hash group. It reads only the group, never the tree (HashKV §3.3).
 //!
 //! 1. Choose the group that can free most; less than a slot is not worth it, unless nothing in the
 //!    group is live.
 //! 2. Close it: later appends go to new segments after it.
-//! 3. Only then take the sequence numbers at which readers read. A version that is written later
-//!    lies after the closed segments.
+//! 3. Only then take the sequence numbers at which readers read. A version that is written later is
+//!    after the closed segments.
 //! 4. Scan the closed segments. Keep the newest version of each key and, for each snapshot, the
 //!    newest that it sees; drop those that compactions found dead.
 //! 5. Copy the survivors, in order, to fresh slots, each with its stream offset; sync. Segments at
 //!    the front and at the end stay as they are if copying them would free nothing (`keep`).
 //! 6. One manifest edit replaces the segments. The tree is neither read nor written: pointers are
 //!    stream offsets, so a put that happens meanwhile cannot be lost.
-//! 7. The slots become free when the last reader of the old segments has gone.
+//! 7. The slots become free when the last reader of the old segments has ended.
 //!
 //! A damaged record ends the collection and quarantines the group: none of its records is dropped.
 
@@ -44,7 +44,7 @@ const IDLE_GARBAGE_FRACTION: u64 = 4;
 pub(crate) struct ClosedGroup {
     pub(crate) group: u32,
     pub(crate) segments: Arc<Vec<Segment>>,
-    /// The list that they were in, so that their slots are not used again meanwhile.
+    /// The list that the segments were in, so that their slots are not reused meanwhile.
     in_use: Option<Arc<SegmentList>>,
     pub(crate) dead: BTreeMap<u64, u32>,
     /// The stream offsets of records that readers still need, whatever the group says about them.
@@ -53,21 +53,21 @@ pub(crate) struct ClosedGroup {
     open: Option<Segment>,
 }
 
-/// How the space that a value file takes compares with the space that its options allow.
+/// How the space that a value file uses compares with the space that its options allow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Crowding {
-    /// It takes no more, and only a job of its keyspace or a change of options changes that.
+    /// It uses no more, and only a job of its keyspace or a change of options changes that.
     None,
-    /// It takes no more, but the end of a reader or of a write may change what it takes or what is
-    /// allowed.
+    /// It uses no more, but the end of a reader or of a write may change how much it uses or how
+    /// much is allowed.
     Passing,
-    /// It takes more, so a collection is worth it if it can free anything.
+    /// It uses more, so a collection is worth it if it can free anything.
     Full,
 }
 
 impl ValueFile {
-    /// Whether the file takes more space than its options allow. It frees slots whose last reader
-    /// has gone.
+    /// Whether the file uses more space than its options allow. This call frees slots whose last
+    /// reader has ended.
     pub(crate) fn crowding(&self, options: &ValueOptions) -> Crowding {
         if self.retired_at() != 0 {
             return Crowding::None;
@@ -107,17 +107,18 @@ impl ValueFile {
             .then_some(garbage)
     }
 
-    /// Bytes that a collection of a group would free. A group of which compactions found every
-    /// record dead gives all its slots back, however full they are.
+    /// Bytes that a collection of a group would free. If compactions found every record of a group
+    /// dead, all slots of the group are freed, however full they are.
     fn freed_bytes(&self, state: &FileState, i: u32, group: &Group, readers: &Readers) -> u64 {
         let pinned = state.pinned_bytes(i, readers);
-        // Not the estimate of all garbage: it counts a key twice that was deleted and put again.
+        // The estimate of all garbage is not used here: it counts a key twice if the key was
+        // deleted and put again.
         let is_dead = group.bytes() > 0 && group.dead_bytes() >= group.bytes() && pinned == 0;
         let garbage = group.garbage_bytes().saturating_sub(pinned);
         if is_dead { group.slots() * self.slot_bytes } else { garbage }
     }
 
-    /// Slots that these bytes take, less the room in the open segments.
+    /// Slots that these bytes need, less the room in the open segments.
     pub(super) fn planned_slots(&self, state: &FileState, bytes: &BTreeMap<u32, u64>) -> u64 {
         let slots = |(group, bytes): (&u32, &u64)| {
             let open = state.open.get(group);
@@ -240,8 +241,8 @@ impl ValueFile {
     /// went there or tags were dropped. Releases the segments.
     fn edit_of(&self, closed: ClosedGroup, kept: Survivors, copied: &Copied) -> ValueEdit {
         let Copied { leaving, outputs, .. } = copied;
-        // Segments at the end may stay, with the dead records in them. Those are known garbage
-        // already, and must not count as bytes written since.
+        // Segments at the end may stay, with the dead records in them. These records are known
+        // garbage already, and must not count as bytes written since.
         let stream_end =
             closed.segments.get(leaving.end).map_or(u64::MAX, |segment| segment.stream_offset);
         let mut forgotten = closed.dead;
@@ -317,7 +318,7 @@ impl ValueFile {
         }
     }
 
-    /// Bytes of the cold stream after segments have come and gone.
+    /// Bytes of the cold stream after segments were added and removed.
     fn cold_bytes_after(&self, removed: &[Segment], placed: &[Segment]) -> u64 {
         let state = self.state.lock();
         let cold = self.cold.map_or(0, |group| state.layout.groups[group as usize].bytes());
@@ -391,7 +392,7 @@ impl Collector {
         store.shrink(false)
     }
 
-    /// Runs step 6. If the edit is not logged, the copies give their slots back.
+    /// Runs step 6. If the edit is not logged, the slots of the copies are freed.
     fn install_collection(
         &self,
         keyspace: &Arc<KeyspaceCore>,

@@ -1,9 +1,9 @@
 //! Garbage collection of value files.
 //!
-//! - [`groups`]: a hash group, without asking the tree.
-//! - [`vlog`]: the tail of a log, by asking the tree.
+//! - [`groups`]: a hash group, without look-ups in the tree.
+//! - [`vlog`]: the tail of a log, with look-ups in the tree.
 //! - [`write_back`]: a group whose new pointers go into the tree.
-//! - [`relocate`]: the steps that those two share.
+//! - [`relocate`]: the steps that the last two share.
 //! - [`room`]: collections that a flush waits for.
 
 mod groups;

@@ -9,10 +9,10 @@
 //!    sees the old version.
 //! 3. Sync the log of writes, and condemn the old segments. One edit removes them when no snapshot
 //!    is older than the new pointers; slots become free when no reader holds them. The same edit
-//!    notes as dead the records of the cold stream that only tags in those segments named.
+//!    notes records of the cold stream as dead if only tags in those segments named them.
 //!
-//! A record that cools goes to the cold stream, its pointer leads there, and the group gets a tag.
-//! A tag that stays is appended again. It needs no pointer, because the record has not moved.
+//! A record that cools is moved to the cold stream, its pointer leads there, and the group gets a
+//! tag. A tag that stays is appended again. It needs no pointer, because the record has not moved.
 //!
 //! A crash before step 3 leaves both copies of a version, and the tree may point to either. The
 //! list of condemned segments is not stored: after a crash the next collection finds their records
@@ -65,7 +65,7 @@ struct Moved<'a> {
     _charge: Reservation,
     /// Bytes appended.
     written: u64,
-    /// The part of them that went to the cold stream.
+    /// The part of these bytes that went to the cold stream.
     cooled: u64,
 }
 
@@ -108,9 +108,9 @@ impl FileState {
 }
 
 impl ValueFile {
-    /// The edits of a group and of the cold stream that the copies of all live records make, with
-    /// the bytes that went to each. From then on the old segments count as garbage, for the next
-    /// open too.
+    /// The edits of a group and of the cold stream for the copies of all live records, with the
+    /// bytes that were written to each. From then on the old segments count as garbage, for the
+    /// next open too.
     fn groups_collected(
         &self,
         emptied: &Emptied<'_>,

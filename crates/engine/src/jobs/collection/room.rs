@@ -18,7 +18,7 @@ use crate::options::values::{ValueOptions, WhenFull};
 use crate::values::file::ValueFile;
 
 impl Collector {
-    /// Makes room for a flush, collecting as long as that frees something. The keyspace's options
+    /// Makes room for a flush, and collects as long as that frees something. The keyspace's options
     /// decide what happens when nothing can be freed.
     pub(crate) fn make_room(
         &self,
@@ -92,9 +92,9 @@ impl Collector {
         Ok(waits)
     }
 
-    /// Decides what to do with data that exceed the capacity. If live data alone exceed it, the
+    /// Decides what to do with data that exceed the capacity. If the live data alone exceed it, the
     /// file grows: a refused flush would also refuse the deletions that can help. For the flush of
-    /// a checkpoint the file grows too, if no other snapshot holds garbage: the checkpoint releases
+    /// a checkpoint the file grows too, if no other snapshot keeps garbage: the checkpoint releases
     /// its own snapshot as soon as it has its state.
     fn values_full(
         &self,

@@ -2,11 +2,11 @@
 //! and a sound choice for large values that are rarely replaced.
 //!
 //! 1. Take segments from the tail, up to a chunk.
-//! 2. Wait until the tree has the edit that may have brought some of these segments. Look up each
+//! 2. Wait until the tree has the edit that may have added some of these segments. Look up each
 //!    record's key in the tree. A record is live if the newest version points to it.
 //! 3. Relocate the live records (`relocate`): append them at the head, and write their new pointers
 //!    into the tree, each unless its key was written since the look-up. That is checked under the
-//!    commit lock, against the memtables. No flush may take a newer version out of the memtables in
+//!    commit lock, against the memtables. No flush may remove a newer version from the memtables in
 //!    between, so flushes wait (`flushing`).
 
 use std::sync::Arc;
@@ -79,7 +79,7 @@ impl ValueFile {
     }
 }
 
-/// The work of one collection: it frees condemned segments if there are any, otherwise it looks at
+/// The work of one collection: it frees condemned segments if there are any, otherwise it collects
 /// `chunk`.
 struct Tail {
     only_frees: bool,
@@ -152,7 +152,7 @@ impl Collector {
 }
 
 impl FileState {
-    /// Ends a pass. If it found less than a slot of garbage, collection rests until the log has
+    /// Ends a pass. If it found less than a slot of garbage, collections pause until the log has
     /// grown.
     pub(crate) fn end_pass(&mut self, slot_bytes: u64) {
         self.fresh = None;

@@ -7,9 +7,8 @@
 //! 2. Close the group, and note from now on which keys are written to it (`FileState::dirty`).
 //! 3. Scan it. The newest record of each key is live, unless a marker or a compaction says that the
 //!    key has a newer version. Deletions and inline values leave such markers; without them their
-//!    keys would come back (`Appender::mark`).
-//!    A record that a range delete hides is not live. The tree knows that as long as it holds the
-//!    range delete or the pointer.
+//!    keys would come back (`Appender::mark`). A record that a range delete hides is not live. The
+//!    tree knows that as long as it has the range delete or the pointer.
 //! 4. Relocate the live records (`relocate`). A pointer is not written if a user wrote its key
 //!    meanwhile: then the key is in a memtable or among those noted. Flushes need not wait, because
 //!    a flush notes its keys before its memtable leaves the view, and this step loads the view
@@ -18,31 +17,31 @@
 //! The newest record of a group is the newest flushed version of its key for two reasons. Every
 //! version that a flush writes has a record or a marker in its group, with its sequence number. And
 //! a collection drops only whole groups. Sequence numbers decide, not positions: a copy of an older
-//! version may lie after a newer one.
+//! version may be after a newer one.
 //!
 //! With a cold stream (§3.4), a record without another version of its key moves there. Its pointer
 //! leads to the stream, and the group gets a tag: the version's key, number and place. So the
-//! reasons above hold as before, with tags as records: a version that a record or tag stands for is
-//! live until a newer version of its key is in the group. A tag that is live is appended again, and
-//! the tree is not written. The stream itself is collected as under stable pointers: records keep
-//! their places, and those that are known to be dead go. A record of the stream is noted as dead in
-//! two cases:
+//! reasons above hold as before, with tags as records: a version that has a record or a tag is live
+//! until a newer version of its key is in the group. A tag that is live is appended again, and the
+//! tree is not written. The stream itself is collected as under stable pointers: records keep their
+//! places, and those that are known to be dead are removed. A record of the stream is noted as dead
+//! in two cases:
 //!
 //! - A compaction or flush dropped the pointer to it, without a newer pointer of its key that stays
 //!   (`is_behind`). Then no reader needs it, whatever the group says. Its tag may stay behind, but
 //!   nobody follows tags. No other pointer leads there: each move makes a new record.
-//! - No tag in the segments that stay names it, in the edit that removes condemned segments. What
-//!   hides its version is in the tree by then: a newer version that was flushed, or a range delete
-//!   up to which the log was synced. No snapshot is older than that.
+//! - An edit removes condemned segments, and no tag in the remaining segments names it. By then the
+//!   tree has what hides its version: a newer version that was flushed, or a range delete up to
+//!   which the log was synced. No snapshot is older than that.
 //!
 //! So a record is never removed while a reader needs it. It is eventually removed, because each
 //! record of the stream gets its tag in the edit that brings the record, and a newer version or a
 //! range delete removes the tag.
 //!
 //! A tag is trusted without the tree, so none may exist before the groups know everything. There is
-//! none: until then nothing cools, and afterwards older tables never come back.
+//! none: until then nothing cools, and afterwards older tables never return.
 //!
-//! All this fails while the tree has tables that are older than the value file. A compaction brings
+//! All this fails while the tree has tables that are older than the value file. A compaction moves
 //! their values into the groups one level at a time, so an old version may arrive before the
 //! deletion above it. Until those tables are gone, each record is looked up in the tree, and the
 //! newest marker of each key stays, because a record that it hides may still arrive. Compactions
@@ -132,7 +131,7 @@ impl Collector {
         is_settled: bool,
     ) -> Result<()> {
         let scanned = store.scan(&closed.segments, &|| self.installer.check_wanted(keyspace))?;
-        // In a tree that is not settled, only the tags of the result are used, and it has none.
+        // In a tree that is not settled, only the tags of the result are used, and there are none.
         let cools = store.cold.is_some() && keyspace.options.load().values.cold_stream;
         let mut kept = newest(&scanned, &closed.dead, cools);
         if scanned.is_too_large {

@@ -1,6 +1,6 @@
 //! Executes compactions: threads take their slices in key order, merge the inputs and write tables.
-//! The plan decides where tables are cut. The caller gets each slice when it is done, and installs
-//! its tables.
+//! The plan decides where tables are cut. The caller gets each finished slice, and installs its
+//! tables.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -64,16 +64,16 @@ pub(super) struct Execution<'a> {
     pub(super) progress: Progress,
 }
 
-/// How far an execution has come.
+/// The progress of an execution.
 #[derive(Default)]
 pub(super) struct Progress {
     next: AtomicUsize,
-    /// One more than the last slice that is done.
+    /// One more than the index of the last slice that is done.
     furthest: AtomicUsize,
     failed: Mutex<rank::SliceFailed, Option<Error>>,
 }
 
-/// Takes a slice that is done: the index of its compaction, its own, and its tables.
+/// Receives a slice that is done: the index of its compaction, its own index, and its tables.
 pub(super) type Deliver<'a> = dyn Fn(usize, usize, Written) -> Result<()> + Sync + 'a;
 
 /// Runs all slices of compactions on `threads` threads, and delivers each one when it is done. The
@@ -174,7 +174,7 @@ impl Execution<'_> {
         Ok(written)
     }
 
-    /// How much of the inputs is found in memory.
+    /// How much of the inputs is in memory.
     fn warmth(&self, version: &Version) -> Result<Vec<Arc<Warmth>>> {
         let inputs = self.compaction.input_ids().filter_map(|id| version.handle(id));
         inputs.map(|table| Ok(Arc::clone(table.reader()?.warmth()))).collect()
@@ -224,9 +224,9 @@ impl Execution<'_> {
         self.keyspace.check_exists()
     }
 
-    /// Pauses if synced writes come and [`crate::pace`] asks for it. It does not pause while
-    /// writers are slowed down or a flush waits for compactions, because then they all wait for
-    /// this one.
+    /// Pauses if there are synced writes and [`crate::pace`] requires a pause. It does not pause
+    /// while writers are slowed down or a flush waits for compactions, because then they all wait
+    /// for this compaction.
     fn let_synced_writes_pass(&self, worker: &Worker<'_>) {
         let Compactor { env, schedule, .. } = self.compactor;
         if env.is_manual() || env.throttle.permille() > 0 || schedule.is_flush_held_up() {
@@ -258,8 +258,8 @@ pub(super) fn input_size(version: &Version, compaction: &Compaction) -> (u64, u6
 }
 
 /// How a compaction places values. `None` leaves them where they are, because the placement of the
-/// keyspace has not changed since its inputs were written. The inputs of a bulk load, which share
-/// one sequence number, hold large values in any case.
+/// keyspace has not changed since its inputs were written. The inputs from a bulk load, which share
+/// one sequence number, contain their large values in any case.
 pub(super) fn separation_of(
     keyspace: &KeyspaceCore,
     version: &Version,
@@ -303,7 +303,7 @@ impl Execution<'_> {
         let has_operands = self.keyspace.merging.load().is_used();
         let neighbours = has_operands.then(|| Neighbours::of(version, &ids)).flatten();
         let live = live.with_neighbours(neighbours);
-        // A group with written-back pointers relies on the tree to hold every range delete.
+        // A group with written-back pointers relies on the tree to keep every range delete.
         let writes_back = self.keyspace.values.load().all().any(|store| store.writes_back);
         let range_guard = (version.range_deletes.is_some() && !writes_back).then(|| {
             let rewritten = ids.difference(moves).copied().collect();
@@ -313,7 +313,7 @@ impl Execution<'_> {
     }
 }
 
-/// What a panic said.
+/// The message of a panic.
 fn text_of(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("without words")

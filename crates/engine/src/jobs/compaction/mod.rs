@@ -119,9 +119,9 @@ impl Compactor {
         Ok(())
     }
 
-    /// Runs the compactions of a plan side by side, and returns their outcomes in its order. Those
-    /// that are not planned by cells run first, one by one: their tables get ids as they are cut,
-    /// and ids must not depend on threads.
+    /// Runs the compactions of a plan side by side, and returns their outcomes in the order of the
+    /// plan. Compactions that are not planned by cells run first, one by one: their tables get ids
+    /// as they are cut, and ids must not depend on threads.
     fn run_compactions(
         &self,
         keyspace: &Arc<KeyspaceCore>,
@@ -205,7 +205,7 @@ impl Compactor {
     }
 
     /// A compaction in cells and slices, and the number of threads that should run it. `count`
-    /// gives the number of slices from the threads, the bytes and the usual bytes of a table.
+    /// computes the number of slices from the threads, the bytes and the usual bytes of a table.
     fn sliced<'a>(
         &'a self,
         keyspace: &'a Arc<KeyspaceCore>,
@@ -270,18 +270,20 @@ impl Compactor {
         (plan.compactions.len() == 1 || !is_one_edit)
             && shape.pending.as_ref().is_none_or(|pending| **pending == *plan)
             && plan.compactions.iter().any(is_large)
-            // One appender writes the values that move to another file, so those are not split.
+            // One appender writes the values that move to another file, so such a plan is not
+            // split.
             && plan.compactions.iter().flat_map(Compaction::input_ids).min().unwrap_or(0)
                 >= keyspace.values.load().settled_from()
             && (!keyspace.merging.load().is_used() || keyspace.values.load().is_empty())
-            // A part must not drop a range tombstone while a later part holds what it hides.
+            // A part must not drop a range tombstone while a later part has the entries that it
+            // hides.
             && (!has_range_deletes(version, plan) || seeded!(RangeDeletesInParts))
             && can_be_parted(shape, plan)
     }
 
     /// How many threads run a compaction: the cores that no other job and no writer uses, up to the
     /// limit and to the number that its size is worth. Only one if jobs are stepped by hand, so
-    /// that their I/O has an order.
+    /// that their I/O has a fixed order.
     fn thread_count(&self, bytes: u64, table_bytes: u64) -> usize {
         if let Some(fixed) = self.env.options.compaction_slices {
             return fixed;
@@ -380,7 +382,7 @@ fn note_prefix(keyspace: &KeyspaceCore, shape: &Shape, plan: &Plan, edit: &mut E
     }
 }
 
-/// Whether a table that the plan rewrites holds range tombstones.
+/// Whether a table that the plan rewrites has range tombstones.
 fn has_range_deletes(version: &Version, plan: &Plan) -> bool {
     let inputs = plan.compactions.iter().flat_map(Compaction::input_ids);
     let mut inputs = inputs.filter_map(|id| version.handle(id));

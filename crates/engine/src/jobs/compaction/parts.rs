@@ -12,7 +12,7 @@
 //!    among the runs. With "atomic" one edit installs everything, for a plan of one compaction.
 //! 4. When the store closes, no part is begun. A running part continues only if a later part is
 //!    done already, so that no finished work is lost. The finished parts from the first on are
-//!    installed, even with "atomic". The manifest holds the rest of the plan, and the runner runs
+//!    installed, even with "atomic". The manifest keeps the rest of the plan, and the runner runs
 //!    it first at the next open. The same happens after a crash between two edits.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -23,7 +23,7 @@ use crate::tree::version::Version;
 const SLICES_PER_THREAD: usize = 4;
 
 /// A compaction is planned from about twice this number of stretches of blocks at most. Each
-/// stretch takes some 150 bytes during the planning, and the memory budget does not count those.
+/// stretch needs some 150 bytes during the planning, which the memory budget does not count.
 const PLANNED_BLOCKS: u64 = 1 << 17;
 /// A stretch is at most this fraction of a table.
 const GRAINS_PER_TABLE: u64 = 64;
@@ -33,7 +33,7 @@ pub(crate) fn slices_for(threads: usize) -> usize {
     if threads > 1 { threads.saturating_mul(SLICES_PER_THREAD) } else { 1 }
 }
 
-/// Whether a compaction is planned by cells: if the partitioner asks for it, if cuts by size or by
+/// Whether a compaction is planned by cells: if the partitioner requires it, if cuts by size or by
 /// prefix give enough tables for parts, or if whole tables are parts. The number of free cores does
 /// not matter, because tables must not depend on it.
 pub(crate) fn is_sliced(mode: SubCompactions, cut: Cut, input_bytes: u64) -> bool {
@@ -63,8 +63,9 @@ pub(crate) fn parts_wanted(
     }
 }
 
-/// The inputs with their blocks, as their indexes describe them. A separator lies between the last
-/// key of its block and the first key of the next block; as a bound it serves as well as either.
+/// The inputs with their blocks, as their indexes describe them. A separator is between the last
+/// key of its block and the first key of the next block, so it can replace either of them as a
+/// bound.
 pub(crate) fn slice_inputs(version: &Version, compaction: &Compaction) -> Result<Vec<SliceInput>> {
     let missing = |id| Error::corruption("manifest", 0, format!("no table {id} to compact"));
     let handles: Vec<_> = compaction
@@ -97,7 +98,7 @@ fn blocks_of(handle: &TableHandle, grain_bytes: u64) -> Result<Vec<Block>> {
         for i in 0..partition.block_count() {
             let last_key: Box<[u8]> = partition.separators.key(i).into();
             if *last_key < *handle.meta().min_key {
-                // The block lies outside the trimmed table, so no reader sees it.
+                // The block is outside the trimmed table, so no reader sees it.
                 continue;
             }
             let bytes = partition.block_range(i).map_or(0, |(_, len)| len);
