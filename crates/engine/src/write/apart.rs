@@ -1,22 +1,22 @@
-//! Writes the record of a batch that is too long to be copied under the commit lock, but fits a
-//! segment.
+//! Writes the record of a batch that is too long to be copied under the commit lock, but fits into
+//! a segment.
 //!
 //! 1. Under the lock, the batch gets its sequence numbers, and its record gets a place in the log.
 //!    Other writers append after it.
 //! 2. Without the lock, the record is written, before anything of the batch is inserted.
 //! 3. Sequence numbers are published in order. So before the record is complete, nobody learns of a
 //!    later write and no reader sees one. A process that is killed meanwhile leaves a log that ends
-//!    before the place. It loses writes that were not acknowledged, as it would if the lock were
-//!    held.
+//!    before the place of the record. It loses writes that were not acknowledged, as it would if
+//!    the lock were held.
 //! 4. A sync of the log waits for the records that have a place, before it calls them synced.
-//! 5. If the record cannot be written, the writes with later sequence numbers lie after a gap in
+//! 5. If the record cannot be written, the writes with later sequence numbers are after a gap in
 //!    the log. The store stops, and their writers get the error. A copy into a mapped segment fails
 //!    only if the device fails. A segment that is not mapped may need space for the write, and on a
 //!    full disk the store would have to wait for space. So in that case the record is written under
 //!    the lock.
 //!
-//! Rejected: a segment of its own, as for a batch that fits none (`large`). Batches of 300 KB then
-//! took 30 ms each, with one flush each, instead of 3 ms.
+//! Rejected: a segment for each such batch, as for a batch that fits into no segment (`large`).
+//! Batches of 300 KB then took 30 ms each, with one flush each, instead of 3 ms.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
@@ -43,7 +43,7 @@ struct Apart<'a> {
 impl Committer {
     /// Logs and announces a batch as [`Committer::log_locked`] does, and writes its record after
     /// the lock is released.
-    // Inlined, it would cost every small commit its large stack frame.
+    // If this were inlined, every small commit would pay for its large stack frame.
     #[cold]
     #[inline(never)]
     pub(super) fn log_long(
@@ -77,8 +77,8 @@ impl Committer {
         Ok((first_seq, views))
     }
 
-    /// Gives the record of a batch its place. Returns the segment's number, or nothing if the
-    /// record must be written under the lock.
+    /// Gives the record of a batch its place. Returns the segment's number, or `None` if the record
+    /// must be written under the lock.
     fn place_record(
         &self,
         state: &mut CommitState,

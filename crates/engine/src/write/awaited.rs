@@ -1,5 +1,5 @@
-//! The commits of a store for which somebody waits, and their wakers. It neither writes nor syncs;
-//! `later` does both.
+//! The commits of a store for which somebody waits, and their wakers. This file neither writes nor
+//! syncs; `later` does both.
 //!
 //! A commit enters the queue when it is first polled, at the place of its last sequence number. A
 //! sync makes everything up to some sequence number durable, so the commits that it served are the
@@ -28,10 +28,10 @@ pub(super) struct Awaited {
 
 #[derive(Debug, Default)]
 struct Waiting {
-    /// By sequence number, and by ticket where those are equal.
+    /// Sorted by sequence number, and by ticket if the numbers are equal.
     queue: VecDeque<Waiter>,
     last_ticket: u64,
-    /// The reason why no later sync will come: a sync failed, or the store is closed.
+    /// The reason why there will be no later sync: a sync failed, or the store is closed.
     ended: Option<Error>,
 }
 
@@ -44,7 +44,7 @@ struct Waiter {
 }
 
 impl Awaited {
-    /// Asks for a sync up to this sequence number. Returns `true` if the caller must notify the
+    /// Requests a sync up to this sequence number. Returns `true` if the caller must notify the
     /// thread or the jobs.
     pub(super) fn want(&self, seq: SeqNo) -> bool {
         self.wanted_seq.fetch_max(seq, AcqRel);
@@ -122,8 +122,8 @@ impl Awaited {
         wake(served);
     }
 
-    /// Wakes all commits, because no sync will come: those that are not durable end with this
-    /// error, unless there was an earlier one.
+    /// Wakes all commits, because there will be no further sync: those that are not durable end
+    /// with this error, unless there was an earlier one.
     pub(super) fn end(&self, error: Error) {
         let all = {
             let mut waiting = self.waiting.lock();
@@ -133,14 +133,14 @@ impl Awaited {
         wake(all);
     }
 
-    /// Whether no sync will come.
+    /// Whether there will be no further sync.
     pub(super) fn has_ended(&self) -> bool {
         self.waiting.lock().ended.is_some()
     }
 }
 
 impl Waiting {
-    /// Adds a commit. Commits usually come in order, so its place is usually at the end.
+    /// Adds a commit. Commits usually arrive in order, so its place is usually at the end.
     fn add(&mut self, seq: SeqNo, waker: Waker) -> u64 {
         self.last_ticket += 1;
         let waiter = Waiter { seq, ticket: self.last_ticket, waker: Some(waker) };

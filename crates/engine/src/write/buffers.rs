@@ -7,7 +7,7 @@ use crate::pace::throttle::fraction;
 /// The memory of all memtables.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Buffers {
-    /// Whether memtables take so much memory that the exact amount was measured.
+    /// Whether memtables use so much memory that the exact amount was measured.
     pub(super) is_full: bool,
     /// The memory of stores whose flushes run by themselves.
     pub(super) flushable: Part,
@@ -27,8 +27,8 @@ pub(super) struct Part {
 
 impl Buffers {
     /// The memory that counts against the limits of a store. A store that flushes does not wait for
-    /// one that does not: a quarter of the lower limit is its own, however much the other one
-    /// holds. For a store that does not flush by itself, all memory counts.
+    /// one that does not: a quarter of the lower limit is its own, however much the other one uses.
+    /// For a store that does not flush by itself, all memory counts.
     pub(super) fn of(&self, env: &Env) -> Part {
         let (soft, _) = buffer_limits(env);
         let Part { used_bytes, waiting_bytes } = self.flushable;

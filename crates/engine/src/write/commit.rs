@@ -4,16 +4,16 @@
 //! 2. A lone write is prepared: it is copied into the memtable's memory, and its place in the tree
 //!    is found.
 //! 3. Under the commit lock: a range of sequence numbers, one log record, and an announcement to
-//!    each memtable. The record is a memory copy, so the lock is held for about 100 ns. A queue
-//!    with a leader that copies for its followers (RocksDB, Pebble) would cost one wake-up per
-//!    follower.
+//!    each memtable. Writing the record is a memory copy, so the lock is held for about 100 ns. A
+//!    queue with a leader that copies for its followers (RocksDB, Pebble) would cost one wake-up
+//!    per follower.
 //! 4. Without the lock: inserts into the memtables, in parallel with other writers.
 //! 5. Publication, in order of sequence numbers: readers see whole batches, and never see a later
 //!    write without an earlier one.
 //! 6. With `Durability::Sync`: one sync for all records appended so far. Writers that arrive while
 //!    it runs share the next one (group commit).
 //!
-//! A long record is written between steps 3 and 4 (`apart`). A batch that does not fit a log
+//! A long record is written between steps 3 and 4 (`apart`). A batch that does not fit into a log
 //! segment takes another path (`large`).
 //!
 //! The operating system has the record (in mapped pages or by a finished write) before step 4, so
@@ -61,10 +61,10 @@ const LOOKS: usize = 100;
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct CommitState {
-    /// The next sequence number to give out.
+    /// The next sequence number to assign.
     pub(crate) next_seq: SeqNo,
     pub(crate) closed: bool,
-    /// Whether `extra` asks for something.
+    /// Whether `extra` requires anything.
     pub(super) has_extra: bool,
     /// See [`Held`](crate::write::held::Held).
     pub(super) most_entries: u32,
@@ -87,7 +87,7 @@ pub(crate) struct Committer {
     pub(super) wal_files: Arc<WalFiles>,
     pub(super) kept: KeptSegments,
     pub(super) state: CachePadded<Mutex<rank::Commit, CommitState>>,
-    /// Set when the log exceeds a limit. The writer that does something about it clears it.
+    /// Set when the log exceeds a limit. The writer that then relieves the log clears it.
     log_too_long: AtomicBool,
     pub(super) syncer: Syncer<Error>,
     /// Signalled when a record that got its place earlier is written.
@@ -97,11 +97,11 @@ pub(crate) struct Committer {
     /// Held by the writer of a large batch.
     pub(super) large: Mutex<rank::Large, ()>,
     /// Held by a writer that takes the commit lock for a batch that is not noted (`recent`), until
-    /// it has the commit lock. Held too by a conditional commit that has to check often because of
+    /// it has the commit lock. Also held by a conditional commit that has to check often because of
     /// such batches.
     pub(super) unnoted: Mutex<rank::Unnoted, ()>,
-    /// Held while a bulk load has a sequence number that is not published: only one load is under
-    /// way.
+    /// Held while a bulk load has a sequence number that is not published: only one load can be at
+    /// this step.
     pub(super) loading: Mutex<rank::Loading, ()>,
     pub(crate) generations: Generations,
     /// The value files with early values that a sync of the log must sync first.
@@ -131,7 +131,7 @@ pub(super) enum Views {
 }
 
 impl Views {
-    // A call would be 50 of the 4,700 instructions of a put.
+    // Inlined, because a call would be 50 of the 4,700 instructions of a put.
     #[inline(always)]
     fn of(
         keyspaces: &[Arc<KeyspaceCore>],
@@ -356,7 +356,7 @@ impl Committer {
         }
     }
 
-    /// The part of this work that waits for no file.
+    /// Does the part of this work that waits for no file.
     #[inline(always)]
     pub(super) fn relieve_memory(&self) {
         if self.cache.take_memtables_grew() {
@@ -432,7 +432,7 @@ impl Committer {
     }
 
     /// Takes the commit lock for a write. It checks the lock often before it yields to another
-    /// thread. The spinning of the lock itself calls the kernel after three checks, for a wait of a
+    /// thread. The lock's own spinning calls the kernel after three checks, for a wait of a
     /// tenth of a microsecond.
     pub(super) fn lock_commit(&self) -> MutexGuard<'_, CommitState> {
         for _ in 0..LOOKS {
@@ -510,7 +510,7 @@ impl Committer {
     ) -> Result<u64> {
         self.check_batch(state, batch, keyspaces)?;
         let has_ranges = |keyspace: &Arc<KeyspaceCore>| keyspace.dead_ranges.are_there();
-        // Deletes show nothing, so those of a queue leave its dead ranges as they are.
+        // Deletes make no key visible, so the deletes of a queue leave its dead ranges as they are.
         let narrows = !batch.only_deletes() && keyspaces.iter().any(has_ranges);
         let noted = if narrows { narrow_dead_ranges(batch, keyspaces) } else { 0 };
         Ok(keyspaces.len() as u64 + noted)
@@ -566,7 +566,7 @@ impl Committer {
             return Err(Error::Closed);
         }
         keyspaces.iter().try_for_each(|keyspace| keyspace.check_exists())?;
-        // Sequence numbers from `UNNUMBERED` on stand for entries that have no number yet.
+        // Sequence numbers from `UNNUMBERED` on mark entries that have no number yet.
         if state.next_seq + batch.len() > UNNUMBERED {
             return Err(Error::invalid(
                 "the store has used all of its 2^55 sequence numbers",
@@ -647,7 +647,7 @@ pub(super) fn insert(
     }
     if batch.has_range_deletes() {
         for (keyspace, ranges) in batch.range_deletes(first_seq) {
-            // A visible sequence number was given out, and its entries are inserted.
+            // A visible sequence number was assigned, and its entries are inserted.
             views[find(keyspace)].active.note_range_deletes(ranges, visible);
         }
     }

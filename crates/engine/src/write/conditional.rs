@@ -4,14 +4,14 @@
 //! 1. Under the commit lock for a moment: from now on, the keys that anybody writes are noted
 //!    (`recent`).
 //! 2. Without the lock, when all earlier writes are visible: the condition looks at the tree.
-//! 3. Under the lock again: the condition looks at what was noted since, if that is little. If it
-//!    is much, the lock is released for that look, and this step is repeated. If it is not known,
-//!    because a large batch or a load came in between or too much was written to be noted, step 2
-//!    is repeated.
+//! 3. Under the lock again: the condition looks at the writes noted since, if they are few. If they
+//!    are many, the lock is released for that look, and this step is repeated. If they are not all
+//!    known, because a large batch or a load came in between or too much was written to be noted,
+//!    step 2 is repeated.
 //! 4. The lock is kept: the batch gets the next sequence numbers, so no other write comes in
 //!    between.
 //!
-//! Each look covers what was written during the look before. So the looks become shorter, as long
+//! Each look covers what was written during the previous look. So the looks become shorter, as long
 //! as it takes less time to look at a write than to make it. Batches that are too long to be noted
 //! wait for a commit that has looked several times (`Committer::unnoted`). After [`MOST_ROUNDS`]
 //! the commit is refused as if there were a conflict, because other writers are too fast for it.
@@ -20,8 +20,8 @@
 //! (as in RocksDB's parallel validation). It would release the lock earlier. But lone puts are not
 //! part of such a queue, and must conflict too.
 //!
-//! Replaced: a search of the memtables under the lock. It waits under the lock until all writers
-//! have inserted, and takes longer the larger the transaction is.
+//! Replaced: a search of the memtables under the lock. It waited under the lock until all writers
+//! had inserted, and took longer the larger the transaction was.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -39,7 +39,7 @@ use crate::write::commit::{CommitState, Committer};
 use crate::write::held::MOST_OF_A_KIND;
 use crate::write::recent::{Noted, is_noted};
 
-/// How often a condition looks before the commit is refused.
+/// How many times a condition looks before the commit is refused.
 const MOST_ROUNDS: u32 = 16;
 
 /// From this round on, batches that are not noted wait for the condition. Otherwise a single writer
@@ -48,11 +48,12 @@ const PATIENT_ROUNDS: u32 = 3;
 
 /// What must hold when a batch gets its sequence numbers.
 pub(crate) trait Condition {
-    /// Looks at the tree, which may take long, and returns the sequence number up to which it saw
-    /// all writes. Called without the commit lock. An error means that the condition does not hold.
+    /// Looks at the tree, which may take a long time, and returns the sequence number up to which
+    /// it saw all writes. Called without the commit lock. An error means that the condition does
+    /// not hold.
     fn prepare(&mut self) -> Result<SeqNo>;
 
-    /// Looks at writes after the sequence number up to which it saw all. Reads only memory.
+    /// Looks at the writes after those that it has seen. Reads only memory.
     fn look(&mut self, noted: &Noted) -> Result<()>;
 
     /// Tells the condition that it saw all writes up to this sequence number.
@@ -64,8 +65,8 @@ pub(crate) trait Condition {
         Ok(())
     }
 
-    /// Whether the batch may be written, by the conditions that depend on no write. `false` means
-    /// that [`Condition::lock`] must be called. Called under the commit lock.
+    /// Whether the batch may be written, according to the conditions that depend on no write.
+    /// `false` means that [`Condition::lock`] must be called. Called under the commit lock.
     fn holds(&mut self) -> Result<bool> {
         Ok(true)
     }
@@ -79,7 +80,7 @@ pub(crate) trait Condition {
     fn end(&mut self, _last_seq: SeqNo) {}
 }
 
-/// While this value lives, writes are noted.
+/// While this value exists, writes are noted.
 struct Watch<'a> {
     committer: &'a Committer,
     is_over: bool,
@@ -104,8 +105,8 @@ impl Drop for Watch<'_> {
 }
 
 impl Committer {
-    /// Commits a batch like [`Committer::commit`] if the condition holds. If the condition gives an
-    /// error, nothing is written. The batch is not empty.
+    /// Commits a batch like [`Committer::commit`] if the condition holds. If the condition returns
+    /// an error, nothing is written. The batch is not empty.
     pub(crate) fn commit_if(
         &self,
         batch: &Batch,
@@ -144,7 +145,7 @@ impl Committer {
 
     /// Commits a batch of one keyspace if the condition holds. It waits for nothing: not for
     /// another writer's turn, and not for pressure or space. It writes no segment of its own, as a
-    /// large batch does. Returns whether it committed. Nobody asked for the write, so it is not
+    /// large batch does. Returns whether it committed. No user requested the write, so it is not
     /// counted as a user's.
     pub(crate) fn commit_at_once(
         &self,
@@ -157,7 +158,8 @@ impl Committer {
             return Ok(false);
         }
         self.env.check_writable()?;
-        // As any writer of a batch that is not noted: a patient commit would look again in vain.
+        // Taken as any writer of a batch that is not noted does: otherwise a patient commit would
+        // look again in vain.
         let turn = (!is_noted(batch)).then(|| self.unnoted.try_lock());
         if matches!(turn, Some(None)) {
             return Ok(false);
@@ -225,7 +227,7 @@ impl Committer {
         Err(condition.outrun())
     }
 
-    /// Begins to note what is written. Returns the last sequence number that was given out before.
+    /// Begins to note what is written. Returns the last sequence number that was assigned before.
     fn watch(&self) -> (Watch<'_>, SeqNo) {
         let mut state = self.lock_commit();
         let last_seq = state.next_seq - 1;

@@ -1,9 +1,9 @@
-//! Writes the large values of a batch to their files before the batch is logged
-//! (`values::early`). The log and the memtables then hold their places.
+//! Writes the large values of a batch to their files before the batch is logged (`values::early`).
+//! The log and the memtables then contain the places of these values.
 //!
-//! A synced write keeps its values in the log: one sync is less than two, and the flush writes them
-//! to their file as before. So does a write on a full disk, which may have room for only one of the
-//! two.
+//! A synced write keeps its values in the log: one sync costs less than two, and the flush writes
+//! them to their file as before. So does a write on a full disk, which may have room for only one
+//! of the two.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
@@ -24,7 +24,7 @@ use crate::write::conditional::Condition;
 /// A batch whose large values are in their files.
 pub(super) struct EarlyBatch {
     pub(super) batch: Batch,
-    /// By place of the keyspace among those of the batch.
+    /// In the order of the batch's keyspaces.
     writes: Vec<Option<EarlyWrites>>,
     /// The memtables that were active before the values were written.
     actives: Vec<Arc<Memtable>>,
@@ -45,7 +45,7 @@ impl EarlyBatch {
 impl Committer {
     /// Writes large values of a batch to their files, and commits the batch, if the condition
     /// holds. Returns its last sequence number. After an error the values are garbage.
-    // Inlined, it would cost every small commit its large stack frame.
+    // If this were inlined, every small commit would pay for its large stack frame.
     #[cold]
     #[inline(never)]
     pub(super) fn commit_early(
@@ -159,8 +159,8 @@ fn is_early(keyspace: &KeyspaceCore, operation: &Operation<'_>) -> bool {
         && fits_record(operation.key.len(), operation.value.len())
 }
 
-/// The batch with places instead of the values that were written: by keyspace, which operations
-/// these are.
+/// Returns the batch with places instead of the values that were written. `which` has the indexes
+/// of these operations, by keyspace.
 fn with_places(
     batch: &Batch,
     keyspaces: &[Arc<KeyspaceCore>],

@@ -4,7 +4,8 @@
 //! moment are a generation. One edit of the manifest makes a whole generation durable, and
 //! generations are flushed in order.
 //!
-//! A store with a log flushes each keyspace alone: the log keeps the earlier writes of the others.
+//! A store with a log flushes each keyspace separately: the log keeps the earlier writes of the
+//! others.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -23,12 +24,12 @@ pub(crate) struct Generations {
     /// Held by the thread that ends a generation. So each generation has at most one memtable of a
     /// keyspace.
     turn: Mutex<rank::Turning, ()>,
-    /// The last sequence number of each, ascending.
+    /// The last sequence number of each generation, ascending.
     moments: Mutex<rank::Moments, VecDeque<SeqNo>>,
 }
 
 impl Generations {
-    /// The last sequence number of the oldest one.
+    /// The last sequence number of the oldest generation.
     pub(crate) fn oldest(&self) -> Option<SeqNo> {
         self.moments.lock().front().copied()
     }
@@ -48,8 +49,8 @@ impl Generations {
 }
 
 impl Committer {
-    /// Ends a generation if one of these keyspaces has an active memtable that holds anything and
-    /// that is `wanted`. Returns a sequence number that was the last one assigned at some moment of
+    /// Ends a generation if one of these keyspaces has an active memtable that is `wanted` and not
+    /// empty. Returns a sequence number that was the last one assigned at some moment of
     /// the call.
     pub(super) fn end_generation(
         &self,
@@ -82,7 +83,7 @@ impl Committer {
         (self.end_moment(turn, moment), moment)
     }
 
-    /// Replaces the memtables that hold writes up to a moment that is known to writers. Returns
+    /// Replaces the memtables that have writes up to a moment that is known to writers. Returns
     /// their keyspaces.
     pub(super) fn end_moment(
         &self,
@@ -108,12 +109,12 @@ impl Committer {
         self.state.lock().wal.floor(None, seq + 1)
     }
 
-    /// Whether a memtable that was replaced holds writes up to a moment.
+    /// Whether a memtable that was replaced has writes up to a moment.
     fn holds_up_to(&self, moment: SeqNo) -> bool {
         self.catalog.unflushed.find_map(|one| (!one.is_flushed(moment)).then_some(())).is_some()
     }
 
-    /// Removes the oldest generations that hold nothing: they were flushed, or their keyspaces were
+    /// Removes the oldest generations that are empty: they were flushed, or their keyspaces were
     /// dropped. Returns whether there were any.
     pub(crate) fn remove_empty_generations(&self) -> bool {
         let mut were_any = false;
@@ -145,7 +146,7 @@ impl Committer {
 
 impl CommitState {
     /// Makes a moment known to writers: a batch first replaces the active memtables of its
-    /// keyspaces that hold anything from before it.
+    /// keyspaces that have writes from before it.
     pub(super) fn begin_moment(&mut self, moment: SeqNo) {
         self.extra.moment = Some(moment);
         self.has_extra = true;

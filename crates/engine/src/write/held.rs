@@ -1,6 +1,6 @@
 //! The work under the commit lock is bounded, whatever a user does: a bounded number of entries are
 //! looked at, and a bounded number of bytes are copied, under one hold of the lock. The largest
-//! number of each that occurred is kept.
+//! number of each that has occurred is recorded.
 
 use crate::keys::SeqNo;
 use crate::wal::batch::Batch;
@@ -37,10 +37,10 @@ pub(crate) struct Held {
 /// Work under a hold of the lock in addition to its usual work. Usually there is none.
 #[derive(Debug, Default)]
 pub(super) struct Extra {
-    /// How many conditional commits want to know what is written.
+    /// The number of conditional commits for which writes are noted.
     watchers: usize,
     pub(super) recent: Recent,
-    /// The last sequence number of a checkpoint, while it replaces the memtables that hold anything
+    /// The last sequence number of a checkpoint, while it replaces the memtables that have writes
     /// up to it.
     pub(super) moment: Option<SeqNo>,
     /// The first sequence numbers of batches whose records have a place in the log and are not
@@ -77,7 +77,7 @@ impl Extra {
         if self.watchers == 0 { (0, 0) } else { self.recent.note(batch, last_seq) }
     }
 
-    /// Takes the count of entries that this hold has looked at.
+    /// Returns the count of entries that this hold has looked at, and resets it.
     pub(super) fn take_looked(&mut self) -> u64 {
         std::mem::take(&mut self.looked)
     }
@@ -114,18 +114,18 @@ impl CommitState {
         entries > u64::from(self.most_entries) || bytes > u64::from(self.most_bytes)
     }
 
-    /// Notes how many entries were looked at for a batch that comes under the same hold.
+    /// Notes how many entries were looked at for a batch that follows under the same hold.
     pub(super) fn note_looks(&mut self, entries: u64) {
         self.extra.looked = entries;
         self.has_extra = !self.extra.is_empty();
     }
 
-    /// The same for entries in addition to those noted before.
+    /// Does the same for entries in addition to those noted before.
     pub(super) fn note_more_looks(&mut self, entries: u64) {
         self.note_looks(self.extra.looked + entries);
     }
 
-    /// Called when no batch comes under the hold that has looked.
+    /// Called when no batch follows under the hold that has looked.
     pub(super) fn end_looks(&mut self) {
         let looked = self.extra.take_looked();
         self.has_extra = !self.extra.is_empty();

@@ -1,5 +1,5 @@
-//! Commits batches that do not fit a log segment: a value of many megabytes, or a million small
-//! ones. Other writers wait for a few steps of such a batch, not for its bytes.
+//! Commits batches that do not fit into a log segment: a value of many megabytes, or a million
+//! small ones. Other writers wait for a few steps of such a batch, not for its bytes.
 //!
 //! 1. Without the commit lock: the operations are written to a log segment of their own and synced.
 //!    Only the beginning of the segment is missing, and without it nobody mistakes the file for a
@@ -12,7 +12,7 @@
 //!    Writers with later sequence numbers wait for that. Then the batch is published like any
 //!    other.
 //!
-//! Only one large batch is written at a time. It takes its own size in memory in addition to the
+//! Only one large batch is written at a time. It needs its own size in memory in addition to the
 //! caller's copy, and its memtables are flushed at once.
 
 use std::sync::Arc;
@@ -34,18 +34,18 @@ use crate::write::held::MOST_OF_A_KIND;
 /// The memtables of a large batch in one keyspace.
 struct Own {
     keyspace: Arc<KeyspaceCore>,
-    /// Holds the batch's entries.
+    /// Contains the batch's entries.
     filled: Arc<Memtable>,
     /// All entries of the batch.
     records: Vec<RecordRef>,
-    /// Takes the writes that follow the batch.
+    /// Receives the writes that follow the batch.
     fresh: Arc<Memtable>,
 }
 
 impl Committer {
     /// Commits a large batch, and returns its last sequence number. `lock` takes the commit lock at
     /// a moment at which the batch may be numbered.
-    // Inlined, it would cost every small commit its large stack frame.
+    // If this were inlined, every small commit would pay for its large stack frame.
     #[inline(never)]
     pub(super) fn commit_large<'a>(
         &'a self,

@@ -2,8 +2,8 @@
 //! the write is durable.
 //!
 //! 1. The batch is numbered, logged, inserted and published like any other (`commit`).
-//! 2. The store notes up to which number a sync is wanted (`awaited`). With threads, the note goes
-//!    to the thread that syncs (`syncing`). Without threads, the sync is a job that is due.
+//! 2. The store notes up to which number a sync is wanted (`awaited`). With threads, this notifies
+//!    the thread that syncs (`syncing`). Without threads, the sync is a job that is due.
 //! 3. One sync serves all commits that were published before it began, and those of blocking
 //!    writers (`log`). It wakes the futures that were polled.
 //!
@@ -26,8 +26,8 @@ use crate::schedule::Relief;
 use crate::wal::batch::Batch;
 use crate::write::commit::Committer;
 
-/// A write that is visible, and a future that is ready once the write is as durable as was asked.
-/// [`crate::Store::write_later`], [`crate::Keyspace::put_later`] and
+/// A write that is visible, and a future that is ready once the write is as durable as was
+/// requested. [`crate::Store::write_later`], [`crate::Keyspace::put_later`] and
 /// [`crate::Keyspace::delete_later`] return it. It needs no runtime: any executor may poll it, from
 /// any thread, or a thread may block in [`Commit::wait`].
 ///
@@ -41,8 +41,8 @@ use crate::write::commit::Committer;
 ///
 /// # Errors
 /// [`Error::Stopped`] if the sync failed, as for a blocking write: nobody knows whether the write
-/// survives a power loss, and the store accepts no more (P7). [`Error::Closed`] if the store was
-/// closed in a way that left the write unsynced; a usual close makes it durable.
+/// survives a power loss, and the store accepts no more writes (P7). [`Error::Closed`] if the store
+/// was closed in a way that left the write unsynced; a usual close makes it durable.
 /// [`Error::OtherProcess`] in a fork of the process that made the commit.
 #[must_use = "it says when the write is durable, or that it is not"]
 pub struct Commit {

@@ -1,8 +1,8 @@
 //! The sequence number of a bulk load, under which all its entries become visible at once. The data
 //! of the load are written elsewhere (`jobs/load.rs`).
 //!
-//! The log has no entry for a load, but every sequence number has a place in it: recovery takes a
-//! missing sequence number for a lost record. So the sequence number of a load belongs to a record
+//! The log has no entry for a load, but every sequence number has a place in it: recovery treats a
+//! missing sequence number as a lost record. So the sequence number of a load belongs to a record
 //! with one operation, whose keyspace does not exist, and whose value says which keyspace is loaded
 //! and which tables the load made. Replays skip it, as they skip writes to a dropped keyspace.
 
@@ -19,8 +19,8 @@ use crate::keys::{KeyspaceId, Kind, NO_KEYSPACE, SeqNo};
 use crate::wal::batch::Batch;
 use crate::write::commit::Committer;
 
-/// The sequence number of a load. Dropping this value publishes it, so that later writes become
-/// visible, whether the load is in the tree or has failed.
+/// The sequence number of a load. Dropping this value publishes the number, so that later writes
+/// become visible, whether the load is in the tree or has failed.
 pub(crate) struct LoadNumber<'a> {
     committer: &'a Committer,
     keyspace: Arc<KeyspaceCore>,
@@ -36,7 +36,7 @@ impl LoadNumber<'_> {
 
 impl Drop for LoadNumber<'_> {
     fn drop(&mut self) {
-        // This comes before the sequence number is published, and so before any write that sees the
+        // Logged before the sequence number is published, and so before any write that sees the
         // load.
         self.committer.log_load_end(self.seq);
         self.keyspace.end_load();
@@ -50,7 +50,7 @@ impl Drop for LoadNumber<'_> {
     }
 }
 
-/// What the log says about a load.
+/// The record of a load in the log.
 fn load_batch(keyspace: KeyspaceId, tables: &[Arc<Table>]) -> Result<Batch> {
     let (mut batch, mut value) = (Batch::new(), Vec::new());
     put_varint(&mut value, u64::from(keyspace));
@@ -61,7 +61,7 @@ fn load_batch(keyspace: KeyspaceId, tables: &[Arc<Table>]) -> Result<Batch> {
 }
 
 impl Committer {
-    /// Takes the next sequence number for a load into a keyspace. Replaces the active memtable by
+    /// Takes the next sequence number for a load into a keyspace. Replaces the active memtable with
     /// an empty one, so that older and newer writes are in different memtables.
     pub(crate) fn number_load(
         &self,

@@ -56,7 +56,7 @@ impl Committer {
         outcome.map_err(|error| Error::Stopped { cause: Box::new(error) })
     }
 
-    /// Syncs the segments that hold records up to `seq`, with everything appended to them so far.
+    /// Syncs the segments with records up to `seq`, with everything appended to them so far.
     fn sync_log(&self, seq: SeqNo) -> Result<()> {
         let started = Instant::now();
         let (work, through): (SyncWork, SeqNo) = {
@@ -82,8 +82,8 @@ impl Committer {
     /// dropped, and the sequence number with which this segment starts. Called when no other edit
     /// of the manifest can come between.
     ///
-    /// The memtables are looked at without the commit lock, because there may be many. Writes from
-    /// the beginning of this call on lie in segments from `begin` on, and earlier writes are in
+    /// The memtables are looked at without the commit lock, because there may be many. Writes made
+    /// after the beginning of this call are in segments from `begin` on, and earlier writes are in
     /// memtables that still exist.
     pub(crate) fn log_floor_without(
         &self,
@@ -98,8 +98,8 @@ impl Committer {
             (floor(None), floor(Some(0)).0)
         };
         let mut needed = begin.0.min(self.catalog.load.segment().unwrap_or(u64::MAX));
-        // The search ends at a keyspace that needs the oldest segment. Keyspaces that are flushed
-        // one after another would otherwise look at all the others each time.
+        // The search ends at a keyspace that needs the oldest segment. Otherwise, if keyspaces are
+        // flushed one after another, each flush would look at all other keyspaces.
         self.catalog.unflushed.find_map(|other| {
             let view = other.view.load();
             for memtable in view.memtables() {
@@ -119,7 +119,7 @@ impl Committer {
 
     /// Releases the segments below the floor of the log. If a segment cannot be removed, no caller
     /// fails, because the manifest says that the segment is not needed. The edit that moved the
-    /// floor is durable, so everything below the floor is durable. Later records say so: if the
+    /// floor is durable, so everything below the floor is durable. Later records state this: if the
     /// edit is damaged, they prove that something is missing.
     pub(crate) fn retire_log_below(&self, floor: u64) {
         let obsolete = {
@@ -165,8 +165,8 @@ impl Committer {
         }
     }
 
-    /// On a full disk, segments that nobody needs are removed first. Who was away cannot go on from
-    /// them any more, so it is told.
+    /// On a full disk, segments that nobody needs are removed first. A consumer that was away
+    /// cannot continue from them any more, so the listener is told.
     fn give_up_kept_log(&self) {
         let taken = self.kept.take(true);
         let (segments, bytes) = (taken.len() as u64, taken.iter().map(|(_, bytes)| bytes).sum());
@@ -184,7 +184,7 @@ impl Committer {
         }
     }
 
-    /// For recovery: keeps segments that no open needs any more, from an earlier opening.
+    /// For recovery: keeps a segment of an earlier opening that no open needs any more.
     pub(crate) fn keep_found(&self, number: u64, bytes: u64, age: Duration) {
         self.kept.add((number, false), bytes, age);
     }
@@ -202,7 +202,7 @@ impl Committer {
         self.close_finished(self.env.options.log_file_limit()).and(prepared)
     }
 
-    /// Whether the log takes too many bytes, or the background job is too late to unmap its
+    /// Whether the log uses too many bytes, or the background job is too late to unmap its
     /// segments or to close its files.
     pub(super) fn wants_relief(&self, wal: &Wal) -> bool {
         let options = &self.env.options;
@@ -216,12 +216,12 @@ impl Committer {
         if self.log_bytes() > self.env.options.max_wal_bytes {
             self.shorten_log();
         }
-        // A failed sync has stopped the store already. The write itself was not to be synced, or
-        // its own sync reports the error.
+        // A failed sync has stopped the store already. The write itself required no sync, or its
+        // own sync reports the error.
         let _ = self.close_finished(self.env.options.log_file_limit() * 2);
     }
 
-    /// Closes all finished segments. That takes a sync if one of them waits for it.
+    /// Closes all finished segments. This syncs if one of them waits for a sync.
     pub(crate) fn rest_log(&self) -> Result<()> {
         self.close_finished(0)
     }
@@ -259,7 +259,7 @@ impl Committer {
         self.state.lock().most_held()
     }
 
-    /// Bytes that the log takes.
+    /// Bytes that the log uses.
     pub(crate) fn log_bytes(&self) -> u64 {
         self.state.lock().wal.bytes()
     }
@@ -287,8 +287,8 @@ impl Committer {
 
     /// For recovery: logs the writes that it found again, as one durable record in a segment of its
     /// own, and returns the number of that segment. Nobody knows what part of the old log, from
-    /// `start_seq` on, is durable, and the record says so: a power loss may still take a part from
-    /// the end of that log.
+    /// `start_seq` on, is durable, and the record says so: a power loss may still remove a part
+    /// from the end of that log.
     pub(crate) fn log_again(&self, batch: &Batch, start_seq: SeqNo) -> Result<u64> {
         let mut state = self.state.lock();
         let next_seq = state.next_seq;
@@ -322,7 +322,7 @@ impl Committer {
     }
 
     /// Logs which edits of the manifest are durable, with a note for readers of the history. Some
-    /// edits are visible to readers although no record of the log carries them: a load, or a
+    /// edits are visible to readers although no record of the log contains them: a load, or a
     /// keyspace that was made, changed or dropped. If the end of the manifest is damaged, this
     /// record shows that something is missing, provided that a later write survives. Called before
     /// anything that follows from the edit can be logged.
@@ -334,8 +334,8 @@ impl Committer {
         self.log_edits(current, 0, Some(note));
     }
 
-    /// The same at the end of a load, which may have failed. A process that reads the log beside
-    /// this store then knows that the manifest shows how the load ended.
+    /// Does the same at the end of a load, which may have failed. A process that reads the log
+    /// beside this store then knows that the manifest shows how the load ended.
     pub(crate) fn log_load_end(&self, load: SeqNo) {
         let current = self.catalog.manifest.lock().current();
         let Some(current) = current.filter(|_| !seeded!(EditsNotLogged)) else { return };
@@ -343,8 +343,8 @@ impl Committer {
     }
 
     /// Logs the time of day, at most once a second and only after writes. The time holds for all
-    /// writes up to here. Called now and then, so that no write pays for it. If the disk is
-    /// too full for a note, this logs the note once there is space.
+    /// writes up to here. Called now and then, so that no write pays for it. If the disk was too
+    /// full for an earlier note, this also logs that note once there is space.
     pub(crate) fn log_time(&self) {
         self.log_owed();
         let (told_seq, told_ms) = (&self.told_time.0, &self.told_time.1);
@@ -385,7 +385,7 @@ impl Committer {
         self.kept.keeps() || self.catalog.tables.leases.are_held()
     }
 
-    /// The same at the end of an opening without a write, if there are readers.
+    /// Does the same at the end of an opening without a write, if there are readers.
     pub(crate) fn tell_opening(&self) {
         if self.has_readers() {
             let mut state = self.state.lock();
@@ -409,7 +409,7 @@ impl Committer {
         note_unlogged(told);
     }
 
-    /// Ends the current segment. A floor of the log that is taken after this may lie after the
+    /// Ends the current segment. A floor of the log that is taken after this may be after the
     /// segment.
     pub(crate) fn seal_log(&self) -> Result<()> {
         self.state.lock().wal.seal()

@@ -2,12 +2,12 @@
 //!
 //! - [`commit`]: gives a batch its sequence numbers, logs, inserts and publishes it.
 //! - [`apart`]: writes the record of a batch that is too long to be copied under the lock.
-//! - [`later`]: commits that can be awaited; `awaited`: those that wait; [`syncing`]: the thread
-//!   that syncs for them.
+//! - [`later`]: commits that can be awaited; `awaited`: the commits that wait; [`syncing`]: the
+//!   thread that syncs for them.
 //! - [`early`]: writes large values to their files before their batch is logged.
 //! - [`conditional`]: commits a batch if no conflicting write came in between, for transactions.
 //! - [`relocation`]: writes the new pointers of values that a collection moved.
-//! - [`large`]: commits batches that do not fit a log segment.
+//! - [`large`]: commits batches that do not fit into a log segment.
 //! - [`held`]: how much work may be done under the lock, and how much was done.
 //! - [`recent`]: the keys that were written lately, for conditional commits.
 //! - [`generations`]: what is flushed together in a store without a log.

@@ -4,8 +4,8 @@
 //!   rate = max rate x (1 - the largest fraction of the way from slowdown to stop)
 //!
 //! Six limits count. Each keyspace has five: memtables that wait for their flush, level-0 runs,
-//! compaction debt, the space bound, and garbage in value files that snapshots hold. The store has
-//! one: the share of memtables in the memory budget. Before writers are slowed down for that one,
+//! compaction debt, the space bound, and garbage in value files that snapshots keep. The store has
+//! one: the share of memtables in the memory budget. Before writers are slowed down for that limit,
 //! the largest memtable is flushed, full or not. Metrics and events show which limit slows writers
 //! down, and since when.
 
@@ -56,7 +56,7 @@ pub(crate) struct BackPressure {
     visibility: Arc<Visibility>,
     siblings: Arc<Siblings>,
     pressed: Mutex<rank::Pressed, Pressed>,
-    /// [`Visibility::released`] when writers last looked at what snapshots hold.
+    /// The value of [`Visibility::released`] when writers last looked at what snapshots keep.
     released: AtomicU64,
     /// The memory of memtables when it was last measured.
     buffers: Mutex<rank::MeasuredBuffers, Buffers>,
@@ -105,8 +105,8 @@ fn space_permille(view: &View, options: &KeyspaceOptions) -> u32 {
     fraction(percent, u64::from(bound) + 1, stop).min(999)
 }
 
-/// Whether writers are slowed down until level 0 sinks: for its runs, or for a debt that counts
-/// them. O(1) below the trigger, O(tables) above it.
+/// Whether writers are slowed down until level 0 shrinks: because of its runs, or because of a debt
+/// that includes them. O(1) below the trigger, O(tables) above it.
 pub(crate) fn level_0_slows_writers(shape: &Shape, options: &KeyspaceOptions) -> bool {
     let runs = shape.level(0).runs().len() as u64;
     if runs < u64::from(options.shape.l0_trigger) {
@@ -180,7 +180,7 @@ impl BackPressure {
             // The writers of other stores fill the same budget. This is not done under the
             // throttle's lock, because two stores may do it at the same time. A thread that waits
             // for an outdated measurement measures again. The caller may hold locks of this store,
-            // so listeners of the other stores must not call it.
+            // so listeners of the other stores must not call this store.
             let _inside = Inside::of(self.env.opening);
             let siblings = self.siblings.beside(self.env.opening);
             siblings.iter().for_each(|(_, sibling)| sibling.press(buffers));
@@ -293,8 +293,8 @@ impl BackPressure {
         Ok(())
     }
 
-    /// Measures again what snapshots hold if any was dropped, because no view changes then. Each
-    /// write asks while it is held up for that, and a measurement is O(snapshots).
+    /// Measures again what snapshots keep if any snapshot was dropped, because no view changes
+    /// then. Each write that snapshots hold up calls this, and a measurement takes O(snapshots).
     fn refresh_if_released(&self) {
         let released = self.visibility.released();
         if self.released.swap(released, Relaxed) != released {
@@ -314,8 +314,8 @@ impl BackPressure {
         }
     }
 
-    /// Measures again: what other stores reported of memtables in a shared budget may be out of
-    /// date.
+    /// Measures again, because what other stores reported about memtables in a shared budget may be
+    /// out of date.
     fn refresh_for_others(&self) {
         if self.env.is_sharing && self.env.throttle.cause() == BUFFERS {
             self.refresh_with([], || self.present_buffers());
@@ -324,10 +324,10 @@ impl BackPressure {
 
     /// Returns the memtables to flush early, after memtables have grown.
     ///
-    /// If none waits, the flush of the largest one begins once it takes half of the limit for all.
+    /// If none waits, the flush of the largest one begins once it uses half of the limit for all.
     /// Then the other half lasts until the flush is done; a later start would end in a stop. Once
-    /// all memtables together reach the limit, the largest are flushed until the waiting ones take
-    /// a quarter of the limit. There may be thousands of small ones, and one flush at a time would
+    /// all memtables together reach the limit, the largest are flushed until the waiting ones use a
+    /// quarter of the limit. There may be thousands of small ones, and one flush at a time would
     /// never catch up.
     pub(crate) fn memtables_to_flush(&self) -> Vec<Candidate> {
         let (soft, _) = buffer_limits(&self.env);
@@ -370,7 +370,7 @@ impl BackPressure {
     }
 
     /// The pressure from garbage that snapshots keep from being collected. It begins when that
-    /// garbage takes half of the reserve. It never stops writers: when the reserve is full, flushes
+    /// garbage fills half of the reserve. It never stops writers: when the reserve is full, flushes
     /// wait or fail as `when_full` says. If the file may grow there is no such pressure, because
     /// nothing runs out.
     fn reserve_pressure(&self, keyspace: &KeyspaceCore, readers: &OnceCell<Readers>) -> Pressure {
@@ -425,7 +425,7 @@ impl BackPressure {
     }
 
     /// The pressure that memtables exert now: they fill between two changes of a view. Each delayed
-    /// write asks for it. If many keyspaces exert pressure, they are looked at only once memtables
+    /// write calls this. If many keyspaces exert pressure, they are looked at only once memtables
     /// have taken more memory.
     fn memtables_permille(&self) -> u32 {
         let mut buffers = *self.buffers.lock();

@@ -1,6 +1,6 @@
 //! The keys that were written lately, for commits that are allowed only if no conflicting write
 //! came in between (`conditional`). They are kept only while such a commit is under way, and never
-//! take more than a megabyte.
+//! use more than a megabyte.
 //!
 //! Without them, a commit would have to wait under the commit lock until other writers have
 //! inserted, and search the memtables there for each key that it had read. A large commit would
@@ -18,11 +18,11 @@ use crate::write::held::{MOST_BYTES, MOST_OF_A_KIND};
 const PART_ENTRIES: u64 = 1_000;
 const PART_BYTES: usize = 64 << 10;
 
-/// Older parts than this many are forgotten. A commit that needs them looks at the tree again.
+/// At most this many parts are kept. A commit that needs them looks at the tree again.
 const MOST_PARTS: usize = 128;
 const MOST_PARTS_BYTES: usize = 1 << 20;
 
-/// What was written, under the commit lock.
+/// The writes that were noted under the commit lock.
 #[derive(Debug, Default)]
 pub(super) struct Recent {
     /// Every write above this sequence number is noted.
@@ -98,7 +98,7 @@ impl Recent {
         (self.since <= seq).then_some(all)
     }
 
-    /// Takes the same writes, to look at them without the commit lock.
+    /// Returns the same writes, to look at them without the commit lock.
     pub(super) fn take_after(&mut self, seq: SeqNo) -> Option<Vec<Arc<Noted>>> {
         if self.open.entries > 0 {
             self.close_open();
@@ -124,8 +124,8 @@ impl Noted {
         self.batches.last().map_or(0, |(last_seq, _)| *last_seq)
     }
 
-    /// The writes of the batches after a sequence number: deletes of ranges, and deletes that stand
-    /// for any write of a key.
+    /// The writes of the batches after a sequence number: deletes of ranges, and deletes that
+    /// represent any write of a key.
     pub(crate) fn after(&self, seq: SeqNo) -> impl Iterator<Item = Operation<'_>> {
         let first = self.batches.partition_point(|(last_seq, _)| *last_seq <= seq);
         let start = first.checked_sub(1).map_or(0, |before| self.batches[before].1);

@@ -20,8 +20,8 @@ use crate::write::commit::Committer;
 use crate::write::conditional::Condition;
 use crate::write::recent::Noted;
 
-/// How many pointers are written under one hold of the commit lock, and how many bytes of them and
-/// their keys. The hold lasts about a tenth of a millisecond.
+/// The most pointers that are written under one hold of the commit lock, and the most bytes of
+/// pointers and keys. The hold lasts about a tenth of a millisecond.
 const AT_ONCE: usize = 256;
 const AT_ONCE_BYTES: usize = 128 << 10;
 
@@ -41,12 +41,13 @@ struct Check<'a> {
     visibility: &'a Visibility,
     keyspace: &'a Arc<KeyspaceCore>,
     store: &'a ValueFile,
-    /// In order of keys, and whether a user wrote the key. Without those in `deleted`.
+    /// The moves in order of keys, each with whether a user wrote the key. Moves in `deleted` are
+    /// left out.
     moves: Vec<(&'a Relocation<'a>, bool)>,
     /// Moves whose keys lie in a range that a user deleted. Each move is put here once, so all
     /// looks together are linear in the number of writes and moves.
     deleted: Vec<&'a Relocation<'a>>,
-    /// Every write up to this sequence number was looked at. No moved version has a larger one.
+    /// Every write up to this sequence number was looked at. No moved version has a larger number.
     seen_seq: SeqNo,
 }
 
@@ -108,8 +109,8 @@ impl Condition for Check<'_> {
 impl Committer {
     /// Writes value pointers that a collection moved. One of two things must hold: no memtable of
     /// the keyspace is flushed between the look-up of those versions and this call, or flushes note
-    /// what they write (`ValueFile::is_dirty`). Returns the last sequence number given out. Copies
-    /// whose keys were deleted by a range delete are added to `deleted`, with their bytes.
+    /// what they write (`ValueFile::is_dirty`). Returns the last sequence number that was assigned.
+    /// Copies whose keys were deleted by a range delete are added to `deleted`, with their bytes.
     pub(crate) fn commit_relocations(
         &self,
         keyspace: &Arc<KeyspaceCore>,
@@ -150,7 +151,7 @@ impl Committer {
         let mut state = loop {
             self.env.check_not_stopped()?;
             match self.lock_when(&mut check, true) {
-                // No user waits for the pointers, so it tries again until writers let it through.
+                // No user waits for the pointers, so this tries again until writers let it through.
                 Err(Error::Conflict { .. }) => rest(),
                 outcome => break outcome?,
             }

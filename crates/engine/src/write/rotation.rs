@@ -59,7 +59,7 @@ impl Committer {
         }
     }
 
-    /// Replaces `memtable` by a new one if it is still the active one of its keyspace.
+    /// Replaces `memtable` with a new one if it is still the active one of its keyspace.
     pub(crate) fn rotate_if_active(&self, keyspace: &Arc<KeyspaceCore>, memtable: &Arc<Memtable>) {
         if !Arc::ptr_eq(&keyspace.view.load().active, memtable) {
             return;
@@ -68,17 +68,17 @@ impl Committer {
         self.schedule.wake();
     }
 
-    /// Replaces the active memtable of each keyspace if it holds anything and `wanted` agrees.
+    /// Replaces the active memtable of each keyspace if it is not empty and `wanted` agrees.
     /// Returns a sequence number that was the last one assigned at some moment of the call. Writes
     /// up to it are in memtables that were replaced, if these are wanted.
     ///
     /// A memtable is replaced under the commit lock, so that every sequence number in an older
     /// memtable is below those in a newer one. The lock is released after every few keyspaces,
-    /// however many there are. Writes come between, so the memtables end at different moments, and
-    /// those that end later may hold half of a batch. The same is true of memtables that were full,
-    /// and a flush first syncs the log up to the writes of other memtables that it relies on. Slow
-    /// work, such as memory for the new memtables, is done before. Without a log all memtables are
-    /// replaced (`generations`).
+    /// however many there are. Others write in between, so the memtables end at different moments,
+    /// and those that end later may contain half of a batch. The same is true of memtables that
+    /// were full, and a flush first syncs the log up to the writes of other memtables that it
+    /// relies on. Slow work, such as allocating the new memtables, is done before. Without a log
+    /// all memtables are replaced (`generations`).
     pub(crate) fn rotate(
         &self,
         keyspaces: &[Arc<KeyspaceCore>],
@@ -94,21 +94,21 @@ impl Committer {
         last_seq
     }
 
-    /// Replaces all memtables that hold anything as if at one moment: none holds writes from both
-    /// before and after it. Returns the keyspaces that hold writes from before the moment, and the
+    /// Replaces all nonempty memtables as if at one moment: no memtable has writes from both before
+    /// and after it. Returns the keyspaces that have writes from before the moment, and the
     /// last sequence number before it.
     ///
     /// 1. Under the commit lock, the moment becomes known to writers. From now on, a batch first
-    ///    replaces the active memtables of its keyspaces that hold anything from before
+    ///    replaces the active memtables of its keyspaces that have writes from before
     ///    ([`Committer::replace_older`]).
-    /// 2. The other memtables are replaced a few at a time. Every keyspace that holds writes from
+    /// 2. The other memtables are replaced a few at a time. Every keyspace that has writes from
     ///    before the moment was listed by then, or when its first write was announced. So none is
     ///    missed, however new it is.
     pub(crate) fn rotate_all(&self) -> (Vec<Arc<KeyspaceCore>>, SeqNo) {
         self.rotate_all_in(self.take_turn())
     }
 
-    /// Runs step 2. Returns the keyspaces that hold writes up to the moment.
+    /// Runs step 2. Returns the keyspaces that have writes up to the moment.
     pub(super) fn replace_up_to(&self, moment: SeqNo) -> Vec<Arc<KeyspaceCore>> {
         reached!(MomentKnown);
         let keyspaces = self.catalog.unflushed.all();
@@ -136,7 +136,7 @@ impl Committer {
         }
     }
 
-    /// Replaces the active memtable of a keyspace if it holds anything from before the moment of a
+    /// Replaces the active memtable of a keyspace if it has writes from before the moment of a
     /// checkpoint. Called under the commit lock.
     pub(super) fn replace_older(&self, keyspace: &Arc<KeyspaceCore>, moment: SeqNo) {
         let is_older = |active: &Arc<Memtable>| active.first_seq() <= moment;
@@ -150,7 +150,7 @@ impl Committer {
         Arc::new(self.catalog.new_memtable(&keyspace.options.load(), Some(&before)))
     }
 
-    /// Flushes the keyspaces whose unflushed writes hold the oldest segment of a log that is over
+    /// Flushes the keyspaces whose unflushed writes keep the oldest segment of a log that is over
     /// its limit, however idle the keyspaces are.
     pub(super) fn shorten_log(&self) {
         let oldest = |keyspace: &Arc<KeyspaceCore>| {

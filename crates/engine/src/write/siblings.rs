@@ -20,7 +20,7 @@ pub(crate) trait Sibling: Debug + Send + Sync {
     /// space, of a store that was stopped, or of a store whose caller runs the jobs.
     fn flushes_by_itself(&self) -> bool;
 
-    /// Tells the store how much memory all memtables under the budget take.
+    /// Tells the store how much memory all memtables under the budget use.
     fn press(&self, buffers: Buffers);
 
     /// Replaces those of the chosen memtables that are still active, and begins their flushes.
@@ -30,7 +30,7 @@ pub(crate) trait Sibling: Debug + Send + Sync {
 /// A memtable that may be flushed early.
 #[derive(Debug)]
 pub(crate) struct Candidate {
-    /// The store it belongs to, if that is not the store that asks.
+    /// The store it belongs to, if that is not the store that chose it.
     pub(super) sibling: Option<(u64, Arc<dyn Sibling>)>,
     pub(super) keyspace: Arc<KeyspaceCore>,
     pub(super) memtable: Arc<Memtable>,

@@ -1,10 +1,10 @@
 //! The thread that syncs for awaited commits, of one store or of all stores that share resources.
 //! The first such commit starts it, so a program without awaited commits has no such thread.
 //!
-//! It is separate from the threads that run jobs: a flush takes a second, and no commit would be
-//! ready in that time. Nor is there one thread per store, because a thousand stores may share
-//! resources. While the thread syncs, the next commits gather, so they share a sync without further
-//! measures.
+//! It is separate from the threads that run jobs: a flush takes a second, and no commit would
+//! become ready in that time. Nor is there one thread per store, because a thousand stores may
+//! share resources. While the thread syncs, the next commits gather, so they share a sync without
+//! further measures.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -80,7 +80,8 @@ impl Syncing {
     }
 
     /// Returns once the thread has nothing more to do for a store that closes. If the thread itself
-    /// calls this, because it wakes a program's tasks, this leaves the store at once.
+    /// calls this, because it wakes a program's tasks, this drops the notes of the store and
+    /// returns at once.
     pub(crate) fn finish(&self, opening: u64) {
         let mut state = self.state.lock();
         if state.is_here() {
