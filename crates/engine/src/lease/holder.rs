@@ -10,7 +10,7 @@ use super::{EditPlace, LEASE_BYTES, MOST_LEASES, lease_name};
 use crate::error::{Error, Result};
 use crate::sync::{Mutex, rank};
 
-/// A lease, held by views of the store. The oldest view decides which files it keeps.
+/// A lease, held by views of the store. The oldest view decides which files the lease keeps.
 #[derive(Debug)]
 pub(crate) struct Lease {
     storage: Arc<dyn Storage>,
@@ -57,7 +57,7 @@ impl Lease {
         ))
     }
 
-    /// Whether the writer took the lease away.
+    /// Whether the writer has revoked the lease.
     pub(crate) fn is_revoked(&self) -> bool {
         let id = || -> runstone_storage::Result<Option<u64>> {
             let file = self.storage.open(&self.name, Category::Other)?;

@@ -2,24 +2,24 @@
 //!
 //! A follower reads the files of a store while another process writes to it. It holds a lease: a
 //! file `NN.lease` of the store, which the kernel locks, and which says up to which edit of the
-//! manifest the follower has read. Everything that a later edit freed stays.
+//! manifest the follower has read. Everything that a later edit freed is kept.
 //!
 //! ```text
 //! lease := magic "RunLease" | id u64 | manifest u64 | bytes u64 | checksum u64
 //! ```
 //!
 //! 1. The follower locks a lease file, writes that it needs everything, and only then reads
-//!    `CURRENT`. Once it knows which edits its view has, it writes that.
+//!    `CURRENT`. Once it knows which edits its view has, it writes their place.
 //! 2. The writer appends an edit, then looks for leases, and then removes, recycles or frees what
 //!    the edit made obsolete. A lease that it does not see was locked after the edit, so its holder
 //!    reads the edit. A lease that does not verify counts as one that needs everything.
 //! 3. The lock of a reader that died is free, and its lease no longer counts.
 //! 4. A writer that cannot wait any longer revokes leases, from the one with the oldest place on,
-//!    until what the others hold is within the limits: it replaces the lease with another file. A
-//!    reader that then misses a file, or finds other bytes, reads its lease and knows why.
+//!    until what is kept for the others is within the limits: it replaces the lease with another
+//!    file. A reader that then misses a file, or finds other bytes, reads its lease and learns why.
 //!
-//! Lease files are taken from 0 on and never removed, so the writer stops at the first missing one:
-//! a store without followers pays one failed open per edit.
+//! Lease files are numbered from 0 on and never removed, so the writer stops at the first missing
+//! one: a store without followers pays one failed open per edit.
 
 pub(crate) mod holder;
 
@@ -158,17 +158,17 @@ struct Held<File> {
     left_at: EditPlace,
     file: File,
     bytes: u64,
-    /// The bytes of all that was held before it.
+    /// The bytes of all files that were added before this one.
     before: u64,
     since: Instant,
 }
 
-/// What is held, in order of the edits. Each edit asks for its bytes, and a slow reader may hold
-/// 100,000 files, so nothing here looks at each of them.
+/// The files that are held, in order of the edits. Their bytes are read at each edit, and a slow
+/// reader may hold 100,000 files, so nothing here looks at each of them.
 #[derive(Debug)]
 struct HeldList<File> {
     queue: VecDeque<Held<File>>,
-    /// The bytes of all that was ever added.
+    /// The bytes of all files that were ever added.
     added: u64,
 }
 
@@ -200,14 +200,14 @@ impl<File> HeldList<File> {
         (oldest.map_or(0, |oldest| self.added - oldest.before), oldest.map(|oldest| oldest.since))
     }
 
-    /// Takes those out that nobody needs any more.
+    /// Removes the files that nobody needs any more from the list, and returns them.
     fn release(&mut self, free_to: EditPlace) -> impl Iterator<Item = Held<File>> {
         let count = self.count_to(free_to);
         self.queue.drain(..count)
     }
 }
 
-/// The bytes of slots that edits freed and that nobody has taken again.
+/// The bytes of slots that edits freed and that are not in use again.
 #[derive(Debug, Default)]
 struct FreedSlots {
     by_edit: BTreeMap<EditPlace, u64>,
@@ -233,8 +233,8 @@ impl FreedSlots {
         }
     }
 
-    /// Forgets what edits up to `free_to` freed: no reader keeps it, and files that were dropped
-    /// never take it again.
+    /// Forgets what edits up to `free_to` freed: no reader keeps these slots, and files that were
+    /// dropped never use them again.
     fn release(&mut self, free_to: EditPlace) {
         while let Some(oldest) = self.by_edit.first_entry()
             && *oldest.key() <= free_to
@@ -254,7 +254,7 @@ impl FreedSlots {
 pub(crate) struct LeaseUse {
     /// Leases.
     pub(crate) leases: u64,
-    /// Bytes of files and slots that only they need.
+    /// Bytes of files and slots that only these leases need.
     pub(crate) bytes: u64,
     /// Leases revoked since the store was opened.
     pub(crate) revoked: u64,
@@ -277,7 +277,7 @@ impl Leases {
     }
 
     /// Looks for leases that an earlier writer left behind. `manifest` is the end of the manifest
-    /// that was found. Nobody knows what its edits freed.
+    /// that was found. It is not known what the edits of that manifest freed.
     pub(crate) fn open(&self, manifest: u64) {
         let is_needed = !self.needed().is_empty();
         let place = EditPlace { manifest, bytes: u64::MAX };
@@ -299,18 +299,19 @@ impl Leases {
         self.look();
     }
 
-    /// Looks for leases, after the last edit, and revokes those that hold too much. O(leases).
+    /// Looks for leases, after the last edit, and revokes those that keep too much. O(leases).
     pub(crate) fn look(&self) {
         self.look_and_revoke(|state, free_to| self.is_too_much(state, free_to));
     }
 
-    /// Takes away every lease that holds bytes of the disk.
+    /// Revokes every lease that keeps bytes on the disk.
     pub(crate) fn revoke_holders(&self) {
         self.look_and_revoke(|state, free_to| state.kept_bytes(free_to) > 0);
     }
 
     /// Revokes leases from the one with the oldest place on, until what is kept for the others is
-    /// not `too_much`. A reader that keeps up holds little, whatever a slow one does.
+    /// not `too_much`. The lease of a reader that keeps up keeps little, whatever a slow reader
+    /// does.
     fn look_and_revoke(&self, too_much: impl Fn(&State, EditPlace) -> bool) {
         // The place is read first: a lease that is taken from now on may be after a later edit.
         let last = self.state.lock().last;
@@ -342,7 +343,7 @@ impl Leases {
             || is_old(segments_since)
     }
 
-    /// Takes these leases away. Afterwards nothing is held that edits up to `free_to` freed.
+    /// Revokes these leases. Afterwards nothing is held that edits up to `free_to` freed.
     fn revoke(&self, gone: &[(u64, EditPlace)], kept: u64, free_to: EditPlace) {
         for (number, _) in gone {
             if let Err(error) = self.replace(*number) {
@@ -476,7 +477,7 @@ impl Leases {
         self.state.lock().slots.free(left_at, bytes);
     }
 
-    /// Counts such places as taken again.
+    /// Counts such places as used again.
     pub(crate) fn count_taken(&self, left_at: EditPlace, bytes: u64) {
         self.state.lock().slots.take(left_at, bytes);
     }
@@ -496,7 +497,7 @@ mod tests {
     use super::holder::Lease;
     use super::*;
 
-    /// The sums are those of a look at each file, whatever was released before.
+    /// The sums equal those of a look at each file, whatever was released before.
     #[test]
     fn what_is_held_is_counted_without_looking_at_each_file() {
         let place = |bytes| EditPlace { manifest: 1, bytes };
@@ -516,8 +517,9 @@ mod tests {
         }
     }
 
-    /// Once, the writer took every lease away when one reader had been slow for too long: that of a
-    /// backup which had just begun, and that of an archiver which had read everything.
+    /// Guards against a bug: when one reader had been slow for too long, the writer revoked every
+    /// lease, even that of a backup which had just begun, and that of an archiver which had read
+    /// everything.
     #[test]
     fn only_the_leases_that_hold_too_much_are_revoked() {
         let place = |bytes| EditPlace { manifest: 1, bytes };
@@ -548,7 +550,8 @@ mod tests {
                     leases.count_freed(place(edit), slot_bytes);
                 }
             }
-            // Of the last edit: 150 bytes, and the slots; of that before it: 100, and the slots.
+            // Freed by the last edit: 150 bytes, and the slots. By the edit before it: 100, and the
+            // slots.
             leases.hold_segment((9, true), 50);
             leases.look();
             let gone: Vec<bool> = all.iter().map(|(lease, _)| lease.is_revoked()).collect();

@@ -13,7 +13,8 @@
 //! The checksum covers kind and bytes, seeded with the file's random id and the fragment's offset.
 //! So fragments from an earlier use of a recycled file never verify, and neither does a swapped
 //! fragment. Since every frame begins with a fragment, a reader that found a bad fragment can look
-//! for valid ones after it. The caller judges whether those make it corruption or a torn tail.
+//! for valid ones after it. The caller judges whether these fragments show corruption or a torn
+//! tail.
 
 mod reader;
 mod writer;

@@ -70,8 +70,8 @@ impl LogReader {
         self.manifest
     }
 
-    /// The next record, or where the valid part ends. After an error the reader stands where it was
-    /// before: in the middle of a record, what follows would look like the end.
+    /// The next record, or where the valid part ends. After an error the reader is where it was
+    /// before the call: from the middle of a record, the rest would look like the end.
     // Visible through `testing`; an iterator cannot fail.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> LogResult<Next> {
@@ -89,8 +89,8 @@ impl LogReader {
             let room = FRAME_BYTES - self.position % FRAME_BYTES;
             if room < FRAGMENT_HEADER_BYTES as u64 {
                 self.position += room;
-                // A record begins after the padding. If only its first fragment is left, that
-                // fragment is its own, and proves nothing about the bytes before it.
+                // A record begins after the padding. So a first fragment whose record is incomplete
+                // proves nothing about the bytes before that fragment.
                 if !open {
                     start = self.position;
                 }

@@ -47,7 +47,7 @@ impl LogWriter {
         self.position
     }
 
-    /// The most bytes that a record of `len` bytes can take, wherever it starts.
+    /// The most bytes that a record of `len` bytes can need, wherever it starts.
     pub fn max_stored_bytes(len: usize) -> u64 {
         let payload = FRAME_BYTES - FRAGMENT_HEADER_BYTES as u64;
         let fragments = len as u64 / payload + 2;
@@ -73,7 +73,7 @@ impl LogWriter {
         })
     }
 
-    /// Does the same with several writes, so that a long record takes little memory. A crash or an
+    /// Does the same with several writes, so that a long record needs little memory. A crash or an
     /// error may leave a beginning of it, which does not count as a record.
     pub fn append_in_pieces(&mut self, parts: &[&[u8]]) -> LogResult<()> {
         let mut fragments = Fragments::new(self.id, self.position, parts);
@@ -100,7 +100,7 @@ impl LogWriter {
     }
 
     /// Leaves room for a record of this many bytes, to be written later or never. The next record
-    /// lies after it.
+    /// follows it.
     pub fn reserve(&mut self, bytes: usize) -> Place {
         let (file, id, offset) = (Arc::clone(&self.file), self.id, self.position);
         self.position = end_of(offset, bytes);
@@ -230,7 +230,7 @@ pub struct PreparedRecord {
 }
 
 impl PreparedRecord {
-    /// Writes `body` and syncs it. `head_bytes` bytes come before it. Body and head must fill more
+    /// Writes `body` and syncs it. `head_bytes` bytes precede it. Body and head must fill more
     /// than a frame.
     pub fn write(
         file: Arc<dyn StorageFile>,

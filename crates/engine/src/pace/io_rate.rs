@@ -42,7 +42,7 @@ impl IoRate {
         Some(self.bytes_per_second.load(Relaxed)).filter(|rate| *rate > 0)
     }
 
-    /// Changes the limit. Bytes that were written under the last one are settled.
+    /// Changes the limit. Bytes that were written under the previous limit count as paid for.
     pub(crate) fn set(&self, bytes_per_second: Option<u64>) {
         let mut paid_until = self.paid_until.lock();
         self.bytes_per_second.store(bytes_per_second.unwrap_or(0), Relaxed);

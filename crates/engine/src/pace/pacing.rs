@@ -1,15 +1,15 @@
 //! The pace of compactions beside synced writes. On a machine with few cores, or with a disk that
 //! both use, a synced write takes longer while a compaction works. So a compaction pauses now and
-//! then while synced writes come in. The pauses also show how long these writes take undisturbed.
+//! then while there are synced writes. The pauses also show how long these writes take undisturbed.
 //! Flushes never pause, because writers wait for them.
 //!
 //! 1. A synced write is calm if no compaction worked from its beginning to its end, and disturbed
 //!    otherwise. The mean of each kind is kept, and recent writes weigh most.
 //! 2. A compaction works for a turn. Then [`share_permille`] gives the share of the time for work:
-//!    as large a share as leaves writers [`KEPT_PERMILLE`] of their undisturbed rate.
+//!    the largest share that leaves writers [`KEPT_PERMILLE`] of their undisturbed rate.
 //! 3. All compactions of the store pause at the same time. Otherwise the writes would never be
 //!    calm.
-//! 4. There is no pause if no synced write came lately, if a pause makes no difference, or if
+//! 4. There is no pause if there was no synced write lately, if a pause makes no difference, or if
 //!    writers would have to be slowed down soon: see [`Seen::pause`].
 //!
 //! A machine that is slow for another reason, such as other programs, slows calm writes and
@@ -23,8 +23,8 @@ use crate::sync::{Mutex, rank};
 const KEPT_PERMILLE: u64 = 870;
 /// The smallest share of the time in which compactions work.
 const LEAST_SHARE_PERMILLE: u64 = 250;
-/// The largest share as long as synced writes come: the rest of the time shows how long they take
-/// undisturbed.
+/// The largest share as long as there are synced writes: the rest of the time shows how long they
+/// take undisturbed.
 const MOST_SHARE_PERMILLE: u64 = 960;
 /// The share while one of the means is not known.
 const FIRST_SHARE_PERMILLE: u64 = 500;
@@ -38,7 +38,7 @@ const MOST_TURN: Duration = Duration::from_millis(25);
 const WRITES_PER_TURN: u32 = 16;
 /// Pauses shorter than this are added up, because they would show no undisturbed write.
 const LEAST_PAUSE: Duration = Duration::from_millis(4);
-/// A synced write that ended longer ago than this does not count, unless writes take long.
+/// A synced write that ended longer ago than this does not count, unless writes take a long time.
 const LATELY: Duration = Duration::from_millis(20);
 
 /// The share of the time in which compactions may work, if synced writes take this long on average.
@@ -166,7 +166,7 @@ impl Pace {
         mean.add(now - write.began);
     }
 
-    /// A compaction begins to work.
+    /// Notes that a compaction begins to work.
     pub(crate) fn work(&self, now: Instant) -> Worker<'_> {
         self.0.lock().begin_work(now);
         Worker(self)
@@ -174,8 +174,8 @@ impl Pace {
 }
 
 impl Worker<'_> {
-    /// Compactions ask at intervals. If the compaction should pause, it counts as paused from now
-    /// on, and calls [`Worker::resume`] after this much time.
+    /// Compactions call this at intervals. If the compaction should pause, it counts as paused from
+    /// now on, and calls [`Worker::resume`] after this much time.
     pub(crate) fn pause(&self, now: Instant, fullness: impl FnOnce() -> u64) -> Option<Duration> {
         let mut state = self.0.0.lock();
         if state.paused_until.is_none_or(|until| until <= now) && !state.begin_pause(now, fullness)
@@ -187,7 +187,7 @@ impl Worker<'_> {
         Some(until - now)
     }
 
-    /// The pause is over.
+    /// Ends the pause.
     pub(crate) fn resume(&self, now: Instant) {
         self.0.0.lock().begin_work(now);
     }
@@ -306,8 +306,9 @@ mod tests {
         assert_eq!(most, 6 * MOST_TURN, "no pause is longer");
     }
 
-    /// For this many milliseconds, runs a compaction that asks every millisecond. Beside it,
-    /// writes of 160 or 320 microseconds come, one after another. Returns how long it paused.
+    /// For this many milliseconds, runs a compaction that calls `pause` every millisecond. Beside
+    /// it, writes of 160 or 320 microseconds follow one another. Returns how long the compaction
+    /// paused.
     fn run(pace: &Pace, start: Instant, milliseconds: u32, writes: bool) -> Duration {
         let (mut now, mut paused, end) = (start, Duration::ZERO, start + MILLI * milliseconds);
         let worker = pace.work(now);

@@ -13,7 +13,7 @@ use crate::options::store::STALL_POLL;
 
 /// Writers never get slower than this fraction of the highest rate before they stop.
 const MIN_RATE_FRACTION: f64 = 0.005;
-/// Shorter delays are added up, because a sleep takes longer than asked.
+/// Shorter delays are added up, because a sleep takes longer than requested.
 const MIN_SLEEP: Duration = Duration::from_micros(100);
 /// One write sleeps at most for its own cost, clamped to this range; the rest is carried over. So a
 /// small write sleeps no longer than the start of the range, however slow the store has become.

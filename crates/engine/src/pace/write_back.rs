@@ -1,12 +1,13 @@
 //! Decides which ranges of a file are written back while a job still writes it. A sync that wrote a
-//! whole table of 64 MiB held a synced write beside it up for 25 to 35 ms. The owner of the file
+//! whole table of 64 MiB delayed a synced write beside it by 25 to 35 ms. The owner of the file
 //! calls the storage.
 //!
-//! 1. Writes are gathered while each continues the one before.
-//! 2. A gathered piece of [`PIECE_BYTES`] is begun, or a smaller one when a write goes elsewhere.
-//! 3. Before a piece is begun, the one [`UNDER_WAY`] before it must be done. So the bytes under
-//!    way, and the bytes left for the sync, are bounded by the size of writes and not by the size
-//!    of the file.
+//! 1. Writes are gathered as long as each continues the previous one.
+//! 2. Write-back of the gathered piece begins once it has [`PIECE_BYTES`], or when a write goes
+//!    elsewhere.
+//! 3. Before a piece begins, the piece [`UNDER_WAY`] pieces before it must be done. So the bytes
+//!    being written back, and the bytes left for the sync, are bounded by the size of writes and
+//!    not by the size of the file.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -14,7 +15,7 @@ use std::ops::Range;
 /// The size of a piece. A call costs little for this many bytes, and a disk writes them in a
 /// millisecond or two. Builds that seek bugs have small files, so their pieces are smaller.
 pub(crate) const PIECE_BYTES: u64 = if cfg!(feature = "seeded-bugs") { 8 << 10 } else { 1 << 20 };
-/// Pieces that may be under way when another is begun.
+/// Pieces that may be under way when another one begins.
 const UNDER_WAY: usize = 2;
 
 /// The pieces of one file, or of one of its writers.
@@ -24,7 +25,7 @@ pub(crate) struct WriteBack {
     begun: VecDeque<Range<u64>>,
 }
 
-/// What to ask the storage for.
+/// What to request from the storage.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Step {
     pub(crate) begin: Range<u64>,
@@ -32,7 +33,7 @@ pub(crate) struct Step {
 }
 
 impl WriteBack {
-    /// Takes note of a write.
+    /// Notes a write.
     pub(crate) fn wrote(&mut self, offset: u64, len: usize) -> Option<Step> {
         let written = offset..offset + len as u64;
         if written.start == self.gathered.end {
@@ -46,7 +47,7 @@ impl WriteBack {
         step
     }
 
-    /// Begins what is gathered; `next` is gathered from then on.
+    /// Begins to write back what is gathered, and gathers `next` from then on.
     fn begin(&mut self, next: Range<u64>) -> Step {
         let begin = std::mem::replace(&mut self.gathered, next);
         self.begun.push_back(begin.clone());

@@ -40,8 +40,8 @@ pub(crate) enum Claim {
     Flush(Vec<KeyspaceId>),
     Compaction(KeyspaceId, Plan),
     Collect(KeyspaceId),
-    /// A bulk load into the keyspace, by a thread of the caller. Others may run beside it, and so
-    /// may jobs.
+    /// A bulk load into the keyspace, by a thread of the caller. Other loads and jobs may run
+    /// beside it.
     Load(KeyspaceId, ThreadId),
     /// A job that runs one at a time, by name.
     Single(&'static str),
@@ -68,19 +68,19 @@ pub(crate) struct Claims {
     /// Keyspaces whose policy may have something to do: their tree, options or heat changed since
     /// it last had nothing to do.
     pub(crate) unsettled: BTreeSet<KeyspaceId>,
-    /// Keyspaces whose value file may take more space than their options allow: their tree, values
-    /// or options changed since it took no more.
+    /// Keyspaces whose value file may use more space than their options allow: their tree, values
+    /// or options changed since it last used no more.
     pub(crate) crowded: BTreeSet<KeyspaceId>,
     /// Keyspaces in which an idle store may have something to compact: their tree changed since
-    /// there was nothing.
+    /// there last was nothing to compact.
     pub(crate) untidy: BTreeSet<KeyspaceId>,
     /// The garbage of value files, by keyspace, when an idle store last collected some.
     pub(crate) collected: BTreeMap<KeyspaceId, u64>,
-    /// The time at which enough of a settled keyspace's table expires for its policy to look again,
-    /// in milliseconds since 1970.
+    /// The time at which enough of a table in a settled keyspace has expired for its policy to look
+    /// again, in milliseconds since 1970.
     pub(crate) expiries: BTreeSet<(u64, KeyspaceId)>,
-    /// What each keyspace held when the idle store last compacted some of it. If it still holds as
-    /// much, snapshots keep it there.
+    /// What each keyspace contained when the idle store last compacted some of it. If it still
+    /// contains as much, snapshots keep the garbage.
     pub(crate) tidied: BTreeMap<KeyspaceId, Litter>,
     /// No job starts before this time, after one found the disk full.
     pub(crate) retry_at: Option<Instant>,
@@ -152,7 +152,7 @@ impl Schedule {
         Schedule { ready, flush_limit: AtomicU64::new(u64::MAX), ..Schedule::default() }
     }
 
-    /// Calls those who wait for work.
+    /// Wakes those who wait for work.
     fn signal(&self) {
         self.wake.notify_all();
         if let Some((ready, store)) = &self.ready {
@@ -164,8 +164,7 @@ impl Schedule {
         self.claims.lock()
     }
 
-    /// Wakes the workers. The lock orders the change that the caller made before a worker's next
-    /// look.
+    /// Wakes the workers. Taking the lock orders the caller's change before a worker's next look.
     pub(crate) fn wake(&self) {
         drop(self.claims.lock());
         self.signal();
@@ -176,8 +175,8 @@ impl Schedule {
         self.ended.notify_all();
     }
 
-    /// Wakes the workers, because something changed that a keyspace's policy or the choice of
-    /// collections looks at.
+    /// Wakes the workers, because something changed on which a keyspace's policy or the choice of
+    /// collections depends.
     pub(crate) fn stir(&self, id: KeyspaceId) {
         let mut claims = self.claims.lock();
         claims.unsettled.insert(id);
@@ -192,7 +191,7 @@ impl Schedule {
         !self.wake.wait_for(claims, POLL).timed_out()
     }
 
-    /// Waits until a job ended or, if callers run the jobs, until one may be due. Waits at most
+    /// Waits until a job has ended or, if callers run the jobs, until one may be due. Waits at most
     /// `POLL`.
     pub(crate) fn wait_for_change(&self, claims: &mut MutexGuard<'_, Claims>, is_manual: bool) {
         if is_manual {
@@ -258,7 +257,8 @@ impl Schedule {
         self.paused.load(Relaxed)
     }
 
-    /// Whether they wait: a flush that waits for them goes before a pause.
+    /// Whether compactions and collections are held back. A pause does not hold them back while a
+    /// flush waits for them.
     pub(crate) fn holds_compactions(&self) -> bool {
         self.is_paused() && self.held_up.load(Relaxed) == 0
     }
@@ -273,8 +273,8 @@ impl Schedule {
         self.closing.load(Relaxed)
     }
 
-    /// Refuses a call that would wait for a load of the same thread, into the keyspace or into any:
-    /// the load's source made it.
+    /// Refuses a call by the source of a load, which would wait for this load of the same thread.
+    /// With `None`, a load into any keyspace counts.
     pub(crate) fn check_not_loading(&self, id: Option<KeyspaceId>) -> Result<()> {
         let here = std::thread::current().id();
         let is_own = |claim: &Claim| {
@@ -287,8 +287,8 @@ impl Schedule {
         }
     }
 
-    /// Waits until no job runs, in callers' threads either, so that none writes to a store that is
-    /// closed.
+    /// Waits until no job runs, not even in callers' threads, so that none writes to a store that
+    /// is closed.
     pub(crate) fn wait_for_all(&self) {
         let mut claims = self.claims.lock();
         while !claims.running.is_empty() {
@@ -329,7 +329,7 @@ impl Schedule {
         let at = claims.running.iter().position(|(id, _)| *id == claim);
         let (_, ended) = claims.running.remove(at.expect("a claim is released once"));
         if let Claim::Collect(id) = ended {
-            // It may have found values dead, or given up.
+            // The collection may have found values dead, or given up.
             claims.crowded.insert(id);
         }
         self.ended.notify_all();
@@ -337,10 +337,10 @@ impl Schedule {
     }
 }
 
-/// While this lives, no compaction of a keyspace runs or starts. Once the keyspace is frozen, no
-/// other job of it does either. A full compaction needs the first. A bulk load needs the second for
-/// its last steps. A change of options needs it too, because the new policy's jobs know nothing of
-/// the old one's.
+/// While this value exists, no compaction of a keyspace runs or starts. If the keyspace is also
+/// frozen, no other job of it does either. A full compaction only holds compactions back. A bulk
+/// load freezes the keyspace for its last steps. A change of options freezes it too, because the
+/// new policy's jobs know nothing of the old policy's jobs.
 pub(crate) struct Held<'a> {
     schedule: &'a Schedule,
     id: KeyspaceId,

@@ -56,8 +56,8 @@ struct State {
     /// Both kinds of threads look at each store that was noted.
     flushes: Queue,
     everything: Queue,
-    /// Each kind has its own ticks, because the two do different things in one. When they shared
-    /// ticks, threads that only flush, which are not niced, got every one of them.
+    /// Each kind has its own ticks, because the two kinds do different things at a tick. When they
+    /// shared ticks, threads that only flush, which are not niced, got every tick.
     flush_tick_at: Instant,
     tick_at: Instant,
     is_ended: bool,
@@ -84,7 +84,7 @@ impl Ready {
         Ready { state: Mutex::new(state), wake: Condvar::new() }
     }
 
-    /// Something may be due in this store.
+    /// Notes that something may be due in this store.
     pub(crate) fn note(&self, store: u64) {
         let mut state = self.state.lock();
         state.flushes.add(store);
@@ -93,8 +93,8 @@ impl Ready {
         self.wake.notify_all();
     }
 
-    /// What the calling thread does next. Waits for it, unless the thread has other work. A tick
-    /// comes every `POLL` to one thread of each kind, however many stores are noted meanwhile.
+    /// What the calling thread does next. Waits for it, unless the thread has other work. Every
+    /// `POLL`, one thread of each kind gets a tick, however many stores are noted meanwhile.
     pub(crate) fn next(&self, serves: Serves, dismissed: &Dismissed, has_work: bool) -> Next {
         let mut state = self.state.lock();
         loop {
@@ -122,7 +122,7 @@ impl Ready {
         }
     }
 
-    /// Ends the threads that ask with this value, each after its present job.
+    /// Ends the threads that call `next` with this value, each after its present job.
     pub(crate) fn dismiss(&self, some: &Dismissed) {
         let state = self.state.lock();
         some.0.store(true, Relaxed);
@@ -154,7 +154,7 @@ mod tests {
         ready.note(1);
         let all = [next(Serves::Everything), next(Serves::Everything), next(Serves::Flushes)];
         assert_eq!(all, [Next::Store(3), Next::Store(1), Next::Store(1)]);
-        // Nothing is left but the tick: each kind has its own.
+        // Only the tick is left: each kind has its own.
         assert_eq!([next(Serves::Everything), next(Serves::Flushes)], [Next::Tick, Next::Tick]);
         let others = Dismissed::default();
         ready.dismiss(&others);

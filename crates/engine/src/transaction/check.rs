@@ -1,8 +1,9 @@
-//! Whether anybody wrote, since a snapshot, what a transaction wrote or read.
+//! Checks whether anybody, since the snapshot of a transaction, has written what it wrote or read.
 //!
 //! 1. *In the tree:* take the visible sequence number, then the view of each keyspace. Every write
 //!    up to that number is in the view. Look for versions newer than the snapshot in its memtables
-//!    and tables. Those whose largest sequence number was checked before are skipped.
+//!    and tables. Memtables and tables whose largest sequence number was checked before are
+//!    skipped.
 //! 2. *In the writes that were noted since:* each write is looked up among the keys and stretches.
 //!    `write/conditional.rs` decides when and how often each of the two is done. A commit looks at
 //!    few writes under the commit lock, however large the transaction is.
@@ -13,9 +14,9 @@
 //! registered, so a key that has the same newest version as at the snapshot reads the same. If all
 //! trace of the writes of an absent key is gone, the key is absent again.
 //!
-//! A pointer that a collection wrote does not count as a write. A memtable also holds the version
-//! that it moved, and that version decides. A table may hold the pointer alone, and the version may
-//! come from before the snapshot or after it. Then the two values are compared.
+//! A pointer that a collection wrote does not count as a write. A memtable also contains the
+//! version that it moved, and that version decides. A table may contain only the pointer, and the
+//! version may be from before the snapshot or after it. Then the two values are compared.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -45,7 +46,7 @@ pub(crate) struct Check<'a> {
     reader: &'a Reader,
     snapshot: &'a Snapshot,
     parts: BTreeMap<KeyspaceId, Part<'a>>,
-    /// No write up to this sequence number is in the way.
+    /// No write up to this sequence number conflicts.
     checked: SeqNo,
     /// Held if there are pessimistic transactions.
     locks: Locks,
@@ -132,7 +133,7 @@ impl Condition for Check<'_> {
             return Ok(());
         }
         for writes in self.writes.all() {
-            // The ranges come first: this transaction holds no locks inside them yet.
+            // The ranges are locked first: this transaction holds no locks inside them yet.
             for (start, end) in &writes.ranges {
                 let held = self.locks.try_acquire_range(&writes.core, start, end.as_deref());
                 if let Some(key) = held {
@@ -183,7 +184,7 @@ impl<'a> Part<'a> {
         parts.entry(core.id).or_insert_with(new)
     }
 
-    /// Checks whether a write is in the way. O(log n).
+    /// Checks whether a write conflicts. O(log n).
     fn look_at(&self, write: &Operation<'_>) -> Result<()> {
         let low = write.key;
         let keys = self.keys.split_at(self.written);
@@ -209,8 +210,8 @@ impl<'a> Part<'a> {
 }
 
 /// Joins stretches that touch, so that no entry is looked at twice: a program may scan the same
-/// keys as often as it likes. Empty ones leave: a cursor that seeks beyond its bounds notes such a
-/// stretch, and a search by the ends needs them in ascending order. O(n log n).
+/// keys as often as it likes. Empty stretches, which a cursor notes when it seeks beyond its
+/// bounds, are removed: a search by the ends needs ascending ends. O(n log n).
 fn join(stretches: &mut Vec<Stretch<'_>>) {
     stretches.retain(|(low, high)| high.is_none_or(|high| *low < high));
     stretches.sort();

@@ -4,9 +4,8 @@
 //!    each is on its first key that was not passed; going down, on its last. The nearer of the two
 //!    is shown, and the transaction's own write if keys are equal. Nothing of the store is copied.
 //! 2. Keys that the transaction deleted are not shown, neither from its own writes nor from the
-//!    store. Where it deleted a range, the cursor over the store seeks to the other end of the
-//!    range.
-//! 3. When the walk turns around, it seeks, because both positions lie behind it.
+//!    store. If it deleted a range, the cursor over the store seeks to the other end of the range.
+//! 3. When the walk turns around, it seeks, because both positions are behind it.
 //! 4. In a serializable transaction each positioning reads one stretch of keys. The stretch is
 //!    noted as large as it can get, and noted again where the walk turns. It is narrowed when the
 //!    walk is over. A cursor that is leaked never reports how far it came, so it conflicts too
@@ -39,7 +38,7 @@ pub(crate) struct Source<'t> {
 }
 
 /// A position among the keys of a keyspace as a transaction sees them. The transaction cannot write
-/// while it has cursors. An error leaves it as an error leaves a [`Cursor`].
+/// while it has cursors. After an error it is in the same state as a [`Cursor`] after an error.
 #[derive(Debug)]
 pub struct TransactionCursor<'t> {
     below: Cursor,
@@ -228,7 +227,7 @@ impl<'t> TransactionCursor<'t> {
         Ok(())
     }
 
-    /// Shows the nearer of the two positions, or what lies after it if that is hidden.
+    /// Shows the nearer of the two positions, or the next position that is not hidden.
     fn settle(&mut self) -> Result<()> {
         self.place = Place::Nowhere;
         loop {
@@ -363,7 +362,7 @@ impl<'t> TransactionCursor<'t> {
         }
     }
 
-    /// Notes how far the walk came.
+    /// Notes how far the walk got.
     fn reach(&mut self) {
         let Some(mut tracker) = self.tracker.take() else { return };
         match (self.place != Place::Nowhere, self.is_upward) {
@@ -478,13 +477,13 @@ impl<'t> TransactionScan<'t> {
         TransactionScan { source, options, ends: Ends::default() }
     }
 
-    /// The keys alone. Separated values are not read.
+    /// Only the keys. Separated values are not read.
     pub fn keys(mut self) -> impl DoubleEndedIterator<Item = Result<Vec<u8>>> {
         self.options = self.options.keys_only();
         self.map(|item| Ok(item?.0))
     }
 
-    /// The values alone.
+    /// Only the values.
     pub fn values(self) -> impl DoubleEndedIterator<Item = Result<Value>> {
         self.map(|item| Ok(item?.1))
     }

@@ -2,15 +2,15 @@
 //!
 //! 1. The locks are in a table with shards. A lock that nobody holds is not in it.
 //! 2. A transaction that finds a lock taken notes which transaction it waits for. Each waits for
-//!    one lock and each lock has one holder, so one path leads from each waiter. If the path comes
-//!    back to its start, the newcomer closes a cycle and gets the error; the others continue when
-//!    it rolls back. No cycle can form in any other way, so nobody searches again.
-//! 3. Who takes or releases a lock changes the notes of its waiters in the same step. So no note
+//!    one lock and each lock has one holder, so one path leads from each waiter. If the path
+//!    returns to its start, the newcomer closes a cycle and gets the error; the others continue
+//!    when it rolls back. No cycle can form in any other way, so nobody searches again.
+//! 3. Taking or releasing a lock changes the notes of its waiters in the same step. So no note
 //!    refers to a lock that its holder has released, and a cycle of notes is a cycle of waiters.
-//!    The new holder waits for nothing, so no cycle comes of it.
-//! 4. A released lock is free, and its first waiter is woken: if all were, a thousand threads that
-//!    want one key would wake half a million times. The lock is not passed on, because an
-//!    optimistic commit, which never waits, would find it free at no time.
+//!    The new holder waits for nothing, so it closes no cycle.
+//! 4. A released lock is free, and its first waiter is woken: if all were woken, a thousand threads
+//!    that want one key would wake half a million times. The lock is not passed on, because an
+//!    optimistic commit, which never waits, would then never find it free.
 //! 5. A commit that deletes a range first enters the range, and then looks for locks inside it. A
 //!    transaction that takes a lock first takes it, and then looks for ranges over it. So one of
 //!    the two sees the other: the commit fails, or the newcomer waits until the deletes are
@@ -32,7 +32,7 @@ use crate::error::{Error, Result};
 use crate::keys::KeyspaceId;
 
 const SHARDS: usize = 16;
-/// Of the id of a keyspace, with which a name begins.
+/// The size of the keyspace's id, with which a name begins.
 const ID_BYTES: usize = size_of::<KeyspaceId>();
 
 /// All locks of a store.
@@ -51,7 +51,7 @@ pub(crate) struct LockTable {
 
 #[derive(Debug, Default)]
 struct Shard {
-    /// In order, because a commit asks for those in a range.
+    /// Sorted by name, because a commit searches for the locks in a range.
     locks: Mutex<rank::LockShard, BTreeMap<Name, Lock>>,
 }
 
@@ -62,7 +62,7 @@ type Name = Vec<u8>;
 struct Lock {
     /// `None` until one of the waiters, or another one, takes it.
     holder: Option<u64>,
-    /// In the order in which they came.
+    /// In the order in which they began to wait.
     waiters: VecDeque<Arc<Waiter>>,
 }
 
@@ -74,7 +74,7 @@ struct Waiter {
 
 #[derive(Clone, Debug)]
 struct Note {
-    /// Of the lock that is waited for; `None` while it is free.
+    /// The holder of the lock that is waited for; `None` while the lock is free.
     holder: Option<u64>,
     /// What is waited for, as a text for people.
     what: String,
@@ -84,7 +84,8 @@ struct Note {
 #[derive(Debug)]
 struct Ranges {
     holder: u64,
-    /// By the first name; up to a key, exclusive, or to the end of the keyspace.
+    /// The ends of the ranges by their first names: a key, exclusive, or `None` for the end of the
+    /// keyspace.
     ends: BTreeMap<Name, Option<Vec<u8>>>,
 }
 
@@ -96,7 +97,7 @@ impl Ranges {
     }
 }
 
-/// Whether a name that is not before the start of a range lies in the range.
+/// Whether a name that is not before the start of a range is in the range.
 fn is_inside(name: &[u8], start: &[u8], end: Option<&[u8]>) -> bool {
     let (keyspace, key) = name.split_at(ID_BYTES);
     start.starts_with(keyspace) && end.is_none_or(|end| key < end)
@@ -170,7 +171,7 @@ fn describe(waiter: u64, what: &str, holder: u64) -> String {
 }
 
 impl Locks {
-    /// No locks yet, and not yet counted as a user of locks.
+    /// Holds no locks yet, and does not count as a user of locks yet.
     pub(crate) fn new(table: &Arc<LockTable>, most: usize, timeout: Duration) -> Locks {
         let id = table.last_id.fetch_add(1, Relaxed) + 1;
         let names = BTreeSet::new();
@@ -179,7 +180,8 @@ impl Locks {
         Locks { table, id, names, most, timeout, is_user, has_ranges, process }
     }
 
-    /// From now on until this value is dropped, commits that take no locks look at locks.
+    /// From now on until this value is dropped, commits that take no locks check the locks of
+    /// others.
     pub(crate) fn begin_use(&mut self) {
         if !std::mem::replace(&mut self.is_user, true) {
             self.table.users.fetch_add(1, SeqCst);
@@ -276,7 +278,7 @@ impl Locks {
         }
     }
 
-    /// Whether it holds any lock or range.
+    /// Whether the transaction holds no lock and no range.
     pub(crate) fn is_empty(&self) -> bool {
         self.names.is_empty() && !self.has_ranges
     }
@@ -318,7 +320,7 @@ impl Locks {
         self.table.note(self.id, holder, what)?;
         let waiter = Arc::new(Waiter { id: self.id, is_free: Condvar::new() });
         lock.waiters.push_back(Arc::clone(&waiter));
-        // `None` if it lies beyond what the clock can represent.
+        // `None` if it is beyond the range of the clock.
         let deadline = Instant::now().checked_add(self.timeout);
         loop {
             let is_late = match deadline {
@@ -341,7 +343,7 @@ impl Locks {
                     let (keyspace, key) = (core.name.clone(), key.to_vec());
                     return Err(Error::LockTimeout { keyspace, key, holder });
                 }
-                // Somebody else came first.
+                // Somebody else took the lock first.
                 Some(_) => {}
             }
         }

@@ -1,6 +1,6 @@
 //! Transactions without handles: what a transaction has written and read, the check at its commit,
-//! and the locks of transactions that take locks. `store/transaction.rs` is what users hold; it
-//! begins and commits them.
+//! and the locks of transactions that take locks. Users hold the transactions of
+//! `store/transaction.rs`, which begins and commits them.
 //!
 //! - [`write_set`]: writes that nobody else sees yet, in order, with savepoints.
 //! - [`read_set`]: keys and stretches of keys that were read, for the check.

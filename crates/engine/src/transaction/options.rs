@@ -5,8 +5,8 @@ use std::time::Duration;
 use crate::options::setters::{default_doc, setter, with_setters};
 use runstone_policy::options::OptionDoc;
 
-/// What a transaction is protected from. Each level holds both among transactions and against lone
-/// writes and batches.
+/// What a transaction is protected from. Each level protects against other transactions, and
+/// against lone writes and batches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Isolation {
     /// Reads see one moment, and a key that somebody else has written since then is not
@@ -31,7 +31,7 @@ pub enum TransactionMode {
     /// When it first touches a key. A write, or a read for update, takes the lock of the key or
     /// waits for it, and the commit checks nothing. So a value from `get`, which reads the state at
     /// the beginning, may be old by the time of the write: read for update what a write depends on.
-    /// Only transactions take locks. A lone put does not ask for them, and changes a locked key at
+    /// Only transactions take locks. A lone put does not check them, and can change a locked key at
     /// any time.
     Pessimistic,
 }
@@ -54,15 +54,15 @@ with_setters! {
         /// When the transaction learns of others.
         pub mode: TransactionMode = TransactionMode::Optimistic,
         /// Approximate memory for what a serializable transaction has read; a read beyond it fails.
-        /// A scan takes the memory of two keys, however far it goes.
+        /// A scan uses the memory of two keys, however far it goes.
         pub max_tracked_bytes: usize = 64 << 20,
         /// The most memory for the transaction's writes, estimated. A write that would exceed it
         /// fails and changes nothing. A range delete needs its own memory before it frees the
-        /// memory of the writes that it removes. The commit takes as much again.
+        /// memory of the writes that it removes. The commit needs as much again.
         pub max_write_bytes: usize = 256 << 20,
         /// How long a pessimistic transaction waits for a lock.
         pub lock_timeout: Duration = Duration::from_secs(1),
-        /// How many locks the transaction may hold. Each takes about 100 bytes and twice the size
+        /// How many locks the transaction may hold. Each needs about 100 bytes and twice the size
         /// of its key.
         pub max_locks: usize = 1 << 20,
     }

@@ -8,7 +8,8 @@ use crate::catalog::keyspace::KeyspaceCore;
 use crate::error::{Error, Result};
 use crate::keys::KeyspaceId;
 
-/// What a key or a stretch takes besides its bytes: its vectors, and its share of a tree node.
+/// The memory that a key or a stretch needs besides its bytes: its vectors, and its share of a tree
+/// node.
 const ENTRY_BYTES: usize = 64;
 
 /// What a transaction read.
@@ -69,7 +70,7 @@ impl ReadSet {
         Ok(number)
     }
 
-    /// Notes how far the reader of a stretch actually came.
+    /// Notes how far the reader of a stretch actually got.
     pub(crate) fn narrow(&mut self, id: KeyspaceId, number: usize, span: Span) {
         let spans = self.keyspaces.get_mut(&id).map(|reads| &mut reads.spans);
         if let Some(known) = spans.and_then(|spans| spans.get_mut(number)) {
@@ -91,7 +92,7 @@ impl ReadSet {
         })
     }
 
-    /// Refuses the read that exceeds the limit. What it noted stays, to be on the safe side.
+    /// Refuses the read that exceeds the limit. The read stays noted, to be on the safe side.
     fn check(&self) -> Result<()> {
         if self.bytes <= self.limit_bytes {
             return Ok(());

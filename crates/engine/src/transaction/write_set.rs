@@ -20,7 +20,8 @@ use crate::keys::{KeyspaceId, Kind};
 use crate::values::Value;
 use crate::wal::batch::Batch;
 
-/// What a write or a range takes besides its bytes: its part of the map, and two allocations.
+/// The memory that a write or a range needs besides its bytes: its part of the map, and two
+/// allocations.
 const OVERHEAD_BYTES: usize = 100;
 
 /// The new value of a key; `None` deletes the key.
@@ -42,7 +43,7 @@ type Ranges = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 pub(crate) struct WriteSet {
     keyspaces: BTreeMap<KeyspaceId, KeyspaceWrites>,
     undo: Vec<Undo>,
-    /// At each savepoint, how long `undo` was and how much the set took.
+    /// At each savepoint, the length of `undo` and the memory that the set used.
     savepoints: Vec<(usize, usize)>,
     bytes: usize,
     limit_bytes: usize,
@@ -117,7 +118,7 @@ impl WriteSet {
         let (first, replaced) = add_range(&mut writes.ranges, start, end);
         let added = writes.ranges.get(&first).map_or(0, |end| bytes_of_range(&first, end));
         self.bytes += added;
-        // What savepoints may bring back still takes memory.
+        // Writes that savepoints may restore still use memory.
         if notes {
             self.bytes += note;
             self.undo.push(Undo::Range(core.id, first, replaced, taken));
@@ -238,12 +239,12 @@ impl KeyspaceWrites {
     }
 }
 
-/// Approximately what a write takes.
+/// Approximately how many bytes a write uses.
 fn bytes_of(key: &[u8], write: &Write) -> usize {
     OVERHEAD_BYTES + key.len() + write.as_ref().map_or(0, |put| put.value.len())
 }
 
-/// Approximately what a range takes.
+/// Approximately how many bytes a range uses.
 fn bytes_of_range(start: &[u8], end: &Option<Vec<u8>>) -> usize {
     OVERHEAD_BYTES + start.len() + end.as_ref().map_or(0, Vec::len)
 }

@@ -19,7 +19,8 @@ use crate::keys::codec::{Decoded, Reader, Truncated, put_bytes, put_varint};
 use crate::keys::expiry::{self, EXPIRY_BYTES};
 use crate::keys::{KeyspaceId, Kind, MAX_KEY_BYTES, MAX_VALUE_BYTES, SeqNo, range_delete};
 
-/// The kind of a put that a get made, not a user. Only readers of the history tell it from others.
+/// The kind of a put that a get made, not a user. Only readers of the history distinguish it from
+/// other puts.
 const FOLDED_PUT: u8 = 1 << 7 | Kind::Put as u8;
 
 /// Writes that happen together or not at all (P3), in order. A batch names keyspaces by id, so it
@@ -34,7 +35,7 @@ pub struct Batch {
     opening: Option<u64>,
     count: u64,
     deletes: u64,
-    /// The range deletes among them.
+    /// The number of range deletes among the writes.
     range_deletes: u64,
     user_bytes: u64,
 }

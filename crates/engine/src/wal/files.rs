@@ -3,7 +3,7 @@
 //!
 //! Segments are `NNNNNN.wal` files. The next ones are prepared in the background under their final
 //! names: their blocks are reserved and their pages are present, but they have no header of their
-//! own yet. So it costs only a header to start one. A rename under the commit lock could wait for
+//! own yet. So starting one costs only a header. A rename under the commit lock could wait for
 //! the file system's journal, 20-30 ms on ext4. A segment that is no longer needed is renamed and
 //! becomes a future segment: its pages are warm and its blocks are allocated. Sealed segments are
 //! unmapped in the background too.
@@ -25,9 +25,9 @@ use crate::wal::segments::segment_name;
 
 /// The number of files that are kept for future segments. Their pages are in the page cache and
 /// their blocks are allocated, so it costs a tenth as much to reuse one as to make a new one. A
-/// flush retires about this many, and the next memtable takes them again.
+/// flush retires about this many, and the next memtable uses them again.
 const MAX_PARKED: usize = 8;
-/// The number of these files that stay when nobody writes.
+/// The number of these files that are kept when nobody writes.
 const IDLE_PARKED: usize = 1;
 
 /// The files that segments are made from. The writer and the job that prepares spares share them.
@@ -75,7 +75,7 @@ impl Spares {
     }
 }
 
-/// A file with the memory that its mapping takes.
+/// A file with the memory that its mapping uses.
 #[derive(Debug)]
 pub(super) struct SegmentFile {
     pub(super) file: Arc<dyn StorageFile>,
@@ -120,7 +120,7 @@ impl WalFiles {
         }
     }
 
-    /// Removes all files that hold no records, at close.
+    /// Removes all files without records, at close.
     pub fn remove_spares(&self) {
         let (prepared, parked) = {
             let mut spares = self.spares.lock();
@@ -172,7 +172,7 @@ impl WalFiles {
                 self.storage.remove(&name)?;
                 self.create(&name, capacity_bytes)
             }
-            // Under its new name nobody refers to the file.
+            // Nobody refers to the file under its new name.
             outcome => outcome.inspect_err(|_| self.leave(&name)),
         }
     }
@@ -209,7 +209,7 @@ impl WalFiles {
         })
     }
 
-    /// Removes a file that nothing uses. On a full disk it would keep the space that it has taken.
+    /// Removes a file that nothing uses. On a full disk it would keep its space.
     pub(super) fn leave(&self, name: &str) {
         let _ = self.storage.remove(name);
     }
@@ -238,8 +238,8 @@ impl WalFiles {
                 return Ok(prepared);
             }
             // Prepared segments have smaller numbers than the one made here. They are removed in
-            // the same step in which its number is drawn, or a segment that is offered in between
-            // would be used after it.
+            // the same step in which its number is drawn. Otherwise a segment that is offered in
+            // between would be used after it.
             spares.last_number = self.next_file.fetch_add(1, Relaxed);
             let parked = if fits { spares.parked.pop() } else { None };
             (spares.last_number, std::mem::take(&mut spares.prepared), parked)
@@ -261,7 +261,7 @@ impl WalFiles {
     }
 
     /// Nobody has written for a while, so this removes all prepared segments but one, because they
-    /// take memory, and all parked files but a few.
+    /// use memory, and all parked files but a few.
     pub fn trim(&self) {
         let (prepared, parked) = {
             let mut spares = self.spares.lock();

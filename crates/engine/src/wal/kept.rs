@@ -1,9 +1,9 @@
-//! Segments that no open needs, kept for readers of the log as a history. They lie below the floor
-//! of the log under their own names. The oldest is removed first, and its file is used again.
+//! Segments that no open needs, kept for readers of the log as a history. They are below the floor
+//! of the log, under their own names. The oldest is removed first, and its file is reused.
 //!
 //! The age of a segment is the time since an open last needed it. No file records this moment, so a
-//! later open counts from the last write to the segment, which came before. That age depends on the
-//! clock of the machine. If the clock went back, or the storage tells no time, it counts from the
+//! later open counts from the last write to the segment, which is earlier. That age depends on the
+//! clock of the machine. If the clock went back, or the storage reports no time, it counts from the
 //! open.
 
 use std::collections::VecDeque;
@@ -49,7 +49,7 @@ struct Kept {
     recyclable: bool,
     bytes: u64,
     since: Instant,
-    /// Its age then.
+    /// The age of the segment at `since`.
     before: Duration,
 }
 
@@ -59,13 +59,13 @@ impl KeptSegments {
         KeptSegments { retention, kept: Mutex::default() }
     }
 
-    /// Whether any segment is to be kept.
+    /// Whether any segments should be kept.
     pub fn keeps(&self) -> bool {
         self.retention.bytes > 0 || self.retention.time.is_some()
     }
 
     /// Keeps a segment of this age. `recyclable` says whether its file can be used again. Two
-    /// threads may release segments at once, so a newer one may be here already.
+    /// threads may release segments at once, so a newer one may be in the list already.
     pub fn add(&self, (number, recyclable): (u64, bool), bytes: u64, before: Duration) {
         let since = Instant::now();
         let mut kept = self.kept.lock();
@@ -119,7 +119,8 @@ mod tests {
         assert_eq!(kept.take(true), []);
     }
 
-    /// Once the segment that was released last was kept last, and a newer one left before it.
+    /// Guards against a bug: the segment that was released last was kept longest, and a newer one
+    /// was removed before it.
     #[test]
     fn they_may_come_in_any_order() {
         let kept = KeptSegments::new(LogRetention { bytes: 100, time: None });
@@ -128,7 +129,8 @@ mod tests {
         assert!(kept.holds(6) && kept.holds(7) && !kept.holds(5));
     }
 
-    /// Once, a limit of time alone kept nothing, and each open began to count anew.
+    /// Guards against two bugs: a limit of time alone kept nothing, and each open began to count
+    /// anew.
     #[test]
     fn old_ones_go_too_however_many_bytes_stay() {
         let (second, hour) = (Duration::from_secs(1), Duration::from_secs(3600));

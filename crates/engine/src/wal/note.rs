@@ -11,8 +11,8 @@
 //!             5 repeats: first varint
 //! ```
 //!
-//! A note takes no sequence number. Its place is between two writes. A reader that begins again at
-//! the sequence number of the first one gets the note again, so each note can be applied twice.
+//! A note uses no sequence number. Its place is between two writes. A reader that begins again at
+//! the sequence number of the first of them gets the note again, so each note can be applied twice.
 
 use crate::keys::codec::{
     Reader, Truncated, put_bytes, put_varint, take_list, take_number, take_u32,

@@ -1,16 +1,16 @@
-//! Reads the log back after a crash, and tells a torn tail from corruption.
+//! Reads the log back after a crash, and distinguishes a torn tail from corruption.
 //!
 //! 1. Segments are read in order of their numbers, from the manifest's floor on. Each record must
 //!    continue the sequence numbers of the record before it.
 //! 2. If a segment ends and the next one continues without a gap, nothing is missing.
 //! 3. If the values of a record should be in their files and are missing, the record ends its
-//!    segment like a torn record: the power loss that took a value also took the write.
+//!    segment like a torn record: the power loss that lost a value also lost the write.
 //! 4. Otherwise something is missing. It is corruption if a valid record after the gap says that
 //!    the missing part was durable when that record was written. In all other cases an unsynced
 //!    suffix was lost: in a power loss, or because these files are a copy of a disk that a running
 //!    machine was writing to. The records after the gap are dropped (P2), because nobody was
-//!    promised that they survive. It proves nothing that the machine has not booted since: a copy
-//!    of its disk has no later boot.
+//!    promised that they survive. That the machine has not booted since proves nothing: a copy of
+//!    its disk has no later boot.
 
 use std::sync::Arc;
 
@@ -38,9 +38,9 @@ pub struct Recovered {
     /// Whether there are valid records after that end. They are an unsynced suffix of the log,
     /// which is not used.
     pub torn: bool,
-    /// How many of those records hold writes.
+    /// How many of those records contain writes.
     pub lost_records: u64,
-    /// The segments that hold those records.
+    /// The segments that contain those records.
     pub lost_segments: Vec<u64>,
     /// The records whose values are not in their files, each of which ends its segment: segments
     /// and offsets.
@@ -131,7 +131,7 @@ pub fn replay(
 }
 
 /// Calls `see` for each operation of a record. They are not collected first, because a record may
-/// hold millions.
+/// have millions.
 pub(super) fn each_operation<'a>(
     head: &Head,
     mut reader: Reader<'a>,
@@ -169,11 +169,11 @@ fn judge(storage: &dyn Storage, recovered: &mut Recovered) -> Result<()> {
         let before = lost;
         let from = if segment == number { offset } else { HEADER_BYTES - 1 };
         reader.scan_after(from, |_, bytes| {
-            // A first fragment may hold less than the whole record, but it always holds the head.
+            // A first fragment may have less than the whole record, but it always has the head.
             let mut reader = Reader::new(bytes);
             let Some(head) = take_head(&mut reader) else { return };
             if head.count == 0 {
-                // The statement of the record is true wherever the record lies.
+                // The statement of the record is true wherever the record is.
                 let edits = take_edits(reader).unwrap_or_default();
                 recovered.manifest = recovered.manifest.max(edits.manifest);
             }
@@ -194,8 +194,8 @@ fn judge(storage: &dyn Storage, recovered: &mut Recovered) -> Result<()> {
     Ok(())
 }
 
-/// Whether the segment has a header of its own. A segment that has none holds no record and may be
-/// removed.
+/// Whether the segment has a header of its own. A segment without a header has no record, and may
+/// be removed.
 pub fn is_begun(storage: &dyn Storage, number: u64) -> Result<bool> {
     Ok(open_segment(storage, number)?.is_some())
 }

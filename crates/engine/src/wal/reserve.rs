@@ -1,7 +1,7 @@
 //! Reserved disk space for a full disk: a file of zeros, `RESERVE`. It is removed to make room for
-//! the manifest that an open writes, and for what frees space: deletes, and the drop of a keyspace
-//! or of tables that range deletes cover. Nothing else may take it, or it would be gone when it is
-//! needed.
+//! the manifest that an open writes, and for changes that free space: deletes, and the drop of a
+//! keyspace or of tables that range deletes cover. Nothing else may use it, or it would be gone
+//! when it is needed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::*};
@@ -38,7 +38,7 @@ impl Reserve {
     }
 
     /// Keeps the reserve, if it is not kept. A disk without room has no reserve; that is no reason
-    /// to stop. A storage that knows no limit has none either.
+    /// to stop. A storage without a limit has no reserve either.
     pub fn keep(&self) {
         let mut is_kept = self.is_kept.lock();
         if *is_kept {
@@ -51,9 +51,9 @@ impl Reserve {
         }
     }
 
-    /// Makes the file, unless an earlier open left it. The file and its length are synced, or a
-    /// power loss might take the space back. Where there is less space than wanted, the file takes
-    /// all that is left: otherwise a flush that does not fit would take it.
+    /// Makes the file, unless an earlier open left it. The file and its length are synced, because
+    /// a power loss might otherwise free the space. If there is less space than wanted, the file
+    /// uses all that is left: otherwise a flush that does not fit would use it.
     fn make(&self, free: u64) -> Result<()> {
         let wanted = BYTES + self.manifest_bytes.load(Relaxed) * 2;
         let made = self.storage.create(RESERVE, Category::Other);

@@ -10,8 +10,8 @@
 //! `unsynced` is how many sequence numbers before `first_seq` were not known to be synced when the
 //! record was written. Recovery uses it. Damage below a sequence number that a later record calls
 //! synced is corruption; a power loss can leave damage above it. Writes that a flush made durable
-//! count as synced once the log is not needed for them. A record without operations takes no
-//! sequence number: it says how much of which manifest is durable, which load ended, and what
+//! count as synced once the log is not needed for them. A record without operations uses no
+//! sequence number. It says how much of which manifest is durable, which load ended, and what
 //! readers of the history need. A store that is closed cleanly flushes its memtables and leaves no
 //! log behind.
 //!
@@ -33,7 +33,7 @@ use crate::options::store::{MIN_SEGMENT_BYTES, WalMode};
 use crate::sync::threads;
 use crate::wal::files::{SegmentFile, WalFiles};
 
-/// The most bytes that the three numbers before the operations of a record may take. A record that
+/// The most bytes that the three numbers before the operations of a record may need. A record that
 /// is written in advance reserves this many, whatever the values are.
 const HEAD_BYTES: usize = 30;
 
@@ -98,7 +98,7 @@ impl LargeSegment {
     }
 
     /// Skips all segments that were prepared before, because their numbers are smaller. Returns
-    /// what to do with them once the commit lock is free.
+    /// them, to be dropped once the commit lock is free.
     fn pass(&mut self) -> PassedOver {
         let number = self.record.number() + 1;
         self.files.next_file.fetch_max(number + 1, Relaxed);
@@ -180,9 +180,9 @@ pub struct Wal {
     dir_dirty: bool,
     /// The operations of records without writes with which the next segment begins.
     opening: Vec<Vec<u8>>,
-    /// Whether there was no room for one of them before.
+    /// Whether there was no room for one of these records before.
     owes: bool,
-    /// Whether an append failed. Its bytes may lie after the last record.
+    /// Whether an append failed. Its bytes may be after the last record.
     is_soiled: bool,
     random: Random,
 }
@@ -226,7 +226,8 @@ impl Wal {
         count: u64,
         operations: &[u8],
     ) -> Result<u64> {
-        // A buffer of the thread. A buffer of the log would move between the cores of two writers.
+        // The buffer belongs to the thread. A buffer of the log would move between the cores of two
+        // writers.
         thread_local! {
             static HEAD: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
         }
@@ -246,9 +247,9 @@ impl Wal {
         if self.writer.is_some() { self.put_opening(next_seq) } else { Ok(()) }
     }
 
-    /// Puts a record without writes, for which there was no room, before all later ones. They begin
-    /// a new segment. Otherwise a small write could still fit into the old segment and come before
-    /// them.
+    /// Puts a record without writes, for which there was no room, before all later ones. These
+    /// begin a new segment. Otherwise a small write could still fit into the old segment, and
+    /// precede the record.
     pub fn owe(&mut self, edits: Vec<u8>) {
         self.opening.push(edits);
         (self.owes, self.room_to) = (true, 0);
@@ -259,7 +260,7 @@ impl Wal {
         self.owes
     }
 
-    /// Begins a segment with those records, if none has them yet.
+    /// Begins a segment with the opening records, if none has them yet.
     pub fn tell_opening(&mut self, next_seq: SeqNo) -> Result<()> {
         match self.opening.is_empty() {
             true => Ok(()),
@@ -285,14 +286,14 @@ impl Wal {
         Ok(())
     }
 
-    /// Bytes that those records take in a segment.
+    /// Bytes that the opening records need in a segment.
     fn opening_bytes(&self) -> u64 {
         let stored_bytes = |edits: &Vec<u8>| LogWriter::max_stored_bytes(edits.len() + HEAD_BYTES);
         self.opening.iter().map(stored_bytes).sum()
     }
 
-    /// Reserves room for a record whose operations take this many bytes. Returns the number of its
-    /// segment, and a value that writes the record. Returns nothing if the segment is not mapped,
+    /// Reserves room for a record whose operations have this many bytes. Returns the number of its
+    /// segment, and a value that writes the record. Returns `None` if the segment is not mapped,
     /// because then a write may fail for lack of space.
     pub fn reserve(
         &mut self,
@@ -370,7 +371,7 @@ impl Wal {
         Ok(self.note_filled(before))
     }
 
-    /// Asks for a spare when a write has filled the first quarter of the current segment. `before`
+    /// Requests a spare when a write has filled the first quarter of the current segment. `before`
     /// is the writer's position before that write. Returns the segment's number.
     #[inline]
     fn note_filled(&self, before: u64) -> u64 {
@@ -385,8 +386,8 @@ impl Wal {
         segment.number
     }
 
-    /// Removes every segment at close, because none is needed. If one stays, those after it stay
-    /// too: a log without its middle would look damaged.
+    /// Removes every segment at close, because none is needed. If one stays, the segments after it
+    /// stay too: a log without its middle would look damaged.
     pub fn remove_all(&mut self) {
         self.writer = None;
         self.current = None;
@@ -399,7 +400,7 @@ impl Wal {
         self.files.remove_spares();
     }
 
-    // If this were a call, it would cost 40 of the 4,700 instructions of a put.
+    // Inlined, because a call would be 40 of the 4,700 instructions of a put.
     #[inline(always)]
     fn make_room(&mut self, wanted: u64, first_seq: SeqNo) -> Result<()> {
         if let Some(writer) = &self.writer
@@ -448,8 +449,9 @@ impl Wal {
         self.put_opening(first_seq).or_else(|error| self.go_without_opening(error))
     }
 
-    /// No writer fails because readers of the history are not told of an opening. But without this
-    /// record they would not know a keyspace for whose note there was no room.
+    /// Usually no writer fails because readers of the history are not told of an opening. But if
+    /// there was no room for a note about a keyspace, readers need this record to know the
+    /// keyspace.
     fn go_without_opening(&mut self, error: Error) -> Result<()> {
         if self.owes {
             self.room_to = 0;
@@ -506,7 +508,7 @@ impl Wal {
         self.segments.iter().filter(|segment| segment.unsynced.is_some()).count()
     }
 
-    /// Replaces the mapped handle of a finished segment by an ordinary one, which only a sync
+    /// Replaces the mapped handle of a finished segment with an ordinary one, which only a sync
     /// needs. Returns the mapping, which the caller drops without the commit lock.
     pub fn unmap(
         &mut self,
@@ -574,7 +576,7 @@ impl Wal {
         obsolete
     }
 
-    /// Sequence number of the first record that the log still holds. Everything below it is in
+    /// Sequence number of the first record that the log still has. Everything below it is in
     /// tables.
     pub fn start_seq(&self) -> Option<SeqNo> {
         self.segments.front().map(|segment| segment.first_seq)
@@ -582,7 +584,7 @@ impl Wal {
 
     /// The first segment that the log needs, and the sequence number of its first record. `needed`
     /// is the first segment that memtables need, if any. `next_seq` is the next sequence number to
-    /// be given out.
+    /// assign.
     pub fn floor(&self, needed: Option<u64>, next_seq: SeqNo) -> (u64, SeqNo) {
         if needed.is_none() && self.writer.is_none() && self.last_number > 0 {
             // No segment is needed. Later ones have larger numbers, and may be prepared already.
@@ -620,7 +622,8 @@ impl ObsoleteSegment {
 }
 
 impl SyncWork {
-    /// The last sequence number that it makes durable, if `next_seq` is the next one of the log.
+    /// The last sequence number that this work makes durable, if `next_seq` is the next one of the
+    /// log.
     pub fn through(&self, next_seq: SeqNo) -> SeqNo {
         self.uncovered_seq.unwrap_or(next_seq) - 1
     }

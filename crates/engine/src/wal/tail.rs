@@ -2,7 +2,7 @@
 //! looks like the end, and is tried again later. Not here: the conditions for showing these records
 //! to readers.
 //!
-//! 1. Each record continues the sequence numbers of the one before. The tail stands before the next
+//! 1. Each record continues the sequence numbers of the one before. The tail is before the next
 //!    record.
 //! 2. If a segment has no further valid record, the next begun segment is looked at. If its first
 //!    record continues the sequence numbers, the segment before is complete: a record that was
@@ -58,7 +58,7 @@ pub enum Flow {
 /// The content of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Says {
-    /// It holds writes, the last of which has this sequence number.
+    /// It contains writes, the last of which has this sequence number.
     Writes(SeqNo),
     /// A load has this sequence number.
     Load(SeqNo),
@@ -111,12 +111,12 @@ impl LogRecord<'_> {
         self.operations.remaining()
     }
 
-    /// The segment in which it lies.
+    /// The segment that contains the record.
     pub fn segment(&self) -> u64 {
         self.place.0
     }
 
-    /// Shows its operations with their sequence numbers.
+    /// Passes its operations, with their sequence numbers, to `see`.
     pub fn each(&self, see: impl FnMut(SeqNo, Operation<'_>) -> Result<()>) -> Result<()> {
         each_operation(&self.head, self.operations.clone(), self.place, see)
     }
@@ -135,11 +135,11 @@ impl LogTail {
         }
     }
 
-    /// The place after a sequence number, or the end of the log if it comes earlier. `None` if no
-    /// segment begins at or before it. O(the segment that holds the number).
+    /// The place after a sequence number, or the end of the log if that is earlier. `None` if no
+    /// segment begins at or before the number. O(the segment that contains the number).
     ///
-    /// The segment that holds the number comes first, although another one may begin right after
-    /// the number: notes that follow the number lie in either, and a reader that has both misses
+    /// The segment that contains the number is read first, although another one may begin right
+    /// after the number: notes that follow the number may be in either, and a reader of both misses
     /// none.
     pub fn after(storage: &Arc<dyn Storage>, seq: SeqNo) -> Result<Option<LogTail>> {
         let (mut holding, mut following) = (None, None);
@@ -169,10 +169,10 @@ impl LogTail {
         Ok(found)
     }
 
-    /// The oldest place from which the log goes on to `start`. `None` if there is no log. Segments
-    /// that wait to be used again still have their records, and those after them may be gone.
-    /// Segments before one with writes may have only notes, with the number of the first write:
-    /// they are not passed over. O(the log before `start`).
+    /// The oldest place from which the log continues without a gap to `start`. `None` if there is
+    /// no log. Segments that wait to be reused still have their records, and the segments after
+    /// them may be gone. Segments before one with writes may have only notes, with the number of
+    /// the first write: these segments are not skipped. O(the log before `start`).
     pub fn oldest(storage: &Arc<dyn Storage>, start: LogStart) -> Result<Option<LogTail>> {
         let mut passed = 0;
         for segment in segments(&**storage, 0)? {
@@ -191,7 +191,7 @@ impl LogTail {
             if segment >= start.segment || tail.last_seq + 1 >= start.seq {
                 return Ok(Some(LogTail::new(storage, begin)));
             }
-            // No segment up to the one where it ends goes on either.
+            // No segment up to the one where this tail ends continues to `start` either.
             passed = tail.place().map_or(segment, |(last, _)| last) + 1;
         }
         Ok(None)
@@ -227,8 +227,8 @@ impl LogTail {
         self.ended.retain(|(number, _)| *number >= floor);
     }
 
-    /// Shows records, until one is held or none is left. O(bytes read), and one listing of the
-    /// directory where the log seems to end.
+    /// Passes records to `see`, until one is held or none is left. O(bytes read), and one listing
+    /// of the directory where the log seems to end.
     pub fn read(&mut self, mut see: impl FnMut(&LogRecord<'_>) -> Result<Flow>) -> Result<()> {
         loop {
             if self.read_segment(&mut see)? == Flow::Hold {
@@ -286,7 +286,7 @@ impl LogTail {
         self.next_listed(after)
     }
 
-    /// The same, in the list. The list keeps the segment that is found and those behind it.
+    /// Does the same in the list. The list keeps the segment that is found and those after it.
     fn next_listed(&mut self, after: u64) -> Result<Option<(u64, LogReader)>> {
         while let Some(&number) = self.listed.front() {
             if number >= after
@@ -319,8 +319,8 @@ impl LogTail {
     }
 }
 
-/// The sequence number with which a segment begins. `None` if it has no record. O(1): a start looks
-/// at all segments that the log keeps.
+/// The sequence number with which a segment begins. `None` if it has no record. O(1), because a
+/// start looks at all segments that the log keeps.
 fn first_seq(storage: &dyn Storage, number: u64) -> Result<Option<SeqNo>> {
     let reader = match open_segment(storage, number) {
         // The segment was recycled meanwhile.
@@ -337,7 +337,7 @@ fn is_gone(error: &crate::error::Error) -> bool {
     matches!(error, crate::error::Error::Storage(error) if error.is_not_found())
 }
 
-/// Shows the records of a segment.
+/// Passes the records of a segment to `see`.
 fn read_segment(
     number: u64,
     reader: &mut LogReader,
@@ -361,7 +361,7 @@ fn read_segment(
         let record = LogRecord { head, operations, place: (number, offset) };
         match see(&record) {
             Ok(Flow::Next) => *last_seq = through,
-            // A record that was not taken in is shown again.
+            // A record that was held, or that failed, is passed to `see` again.
             held_or_failed => {
                 reader.rewind(before)?;
                 return held_or_failed;
