@@ -92,9 +92,9 @@ pub(crate) fn write_memtable(
 
 impl Flusher {
     /// Flushes the oldest waiting memtable of each keyspace, with one edit for all. Returns `false`
-    /// if none waits. If one cannot be written, those written before it are installed. Without a
-    /// log, `keyspaces` are all those of the oldest generation, which is installed as a whole or
-    /// not at all.
+    /// if none waits. If a memtable cannot be written, those written before it are installed.
+    /// Without a log, `keyspaces` are all those of the oldest generation, which is installed as a
+    /// whole or not at all.
     pub(crate) fn flush_oldest(&self, keyspaces: &[Arc<KeyspaceCore>]) -> Result<bool> {
         let moment = match self.env.options.has_log() {
             true => None,

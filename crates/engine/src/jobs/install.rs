@@ -221,7 +221,7 @@ impl Installer {
         }
     }
 
-    /// Checks that what a flush makes durable cannot survive earlier writes in other keyspaces
+    /// Checks that a power loss cannot undo earlier writes in other keyspaces but not this flush
     /// (P3).
     fn check_log(&self, flushed: &[FlushedMemtable]) {
         let memtables: Vec<_> = flushed.iter().map(|one| Arc::clone(&one.memtable)).collect();

@@ -169,7 +169,7 @@ impl Liveness {
         self.range_deletes_left
     }
 
-    /// Enters a key. Returns whether it differs from that of the previous call.
+    /// Enters a key. Returns whether it differs from the key of the previous call.
     pub(crate) fn enter(&mut self, key: &[u8]) -> bool {
         if self.stripe.is_some() && self.key == key {
             return false;

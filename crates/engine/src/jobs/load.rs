@@ -6,13 +6,14 @@
 //! 2. Compactions of the keyspace are held back. Its memtables are flushed, and then its flushes
 //!    and collections are held back as well. Writes that were made meanwhile are flushed and synced
 //!    here, again and again until few are left.
-//! 3. The load takes one sequence number, and a new memtable takes later writes (`write/load.rs`).
-//!    Until that number is published, no later write is visible, so the following steps must be
-//!    short. The earlier memtable, with the writes since step 2, is flushed: older data must not be
-//!    above the load (I1). The log is synced up to the load's sequence number, because no
-//!    earlier write may be lost when the load is durable (P2), and because recovery continues after
-//!    the largest sequence number of the log. In a store without a log, steps 2 and 3 hold back
-//!    only compactions, and wait until all earlier writes are flushed (`write/generations.rs`).
+//! 3. The load gets one sequence number, and a new memtable receives later writes
+//!    (`write/load.rs`). Until that number is published, no later write is visible, so the
+//!    following steps must be short. The earlier memtable, with the writes since step 2, is
+//!    flushed: older data must not be above the load (I1). The log is synced up to the load's
+//!    sequence number, because no earlier write may be lost when the load is durable (P2), and
+//!    because recovery continues after the largest sequence number of the log. In a store without a
+//!    log, steps 2 and 3 hold back only compactions, and wait until all earlier writes are flushed
+//!    (`write/generations.rs`).
 //! 4. One manifest edit adds the tables at the deepest level such that neither it nor a level above
 //!    it has keys in their range ([`load_edit`]).
 //! 5. The sequence number is published: readers see all of the load or nothing.
@@ -52,7 +53,7 @@ use crate::wal::batch::check_sizes;
 /// Entries between two checks whether writers need something.
 const PREPARE_INTERVAL: u64 = 4096;
 
-/// How often a load flushes the writes that were made during its previous flush.
+/// How many times a load flushes the writes that were made during its previous flush.
 const MOST_ROUNDS: u32 = 16;
 
 /// The number of entries that may be left to the flush under the load's sequence number.

@@ -25,7 +25,7 @@ impl Outside {
         cfg!(debug_assertions).then(make)
     }
 
-    /// Whether the tombstone of `key` at `seq` may go, or enough were compared already.
+    /// Whether the tombstone of `key` at `seq` may be dropped, or enough were compared already.
     pub(crate) fn allows(&mut self, key: &[u8], seq: SeqNo) -> bool {
         self.compared += 1;
         self.compared > MOST || !self.holds_older(key, seq)

@@ -482,7 +482,7 @@ impl Runner {
                     None => Ok(()),
                 };
                 if keyspace.view.load().version.has_seeks() {
-                    // The look-ups of the collection may have charged tables.
+                    // The look-ups of the collection may have charged tables for seeks.
                     self.schedule.stir(keyspace.id);
                 }
                 outcome

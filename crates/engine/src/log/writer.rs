@@ -74,7 +74,7 @@ impl LogWriter {
     }
 
     /// Does the same with several writes, so that a long record needs little memory. A crash or an
-    /// error may leave a beginning of it, which does not count as a record.
+    /// error may leave the beginning of the record, which does not count as a record.
     pub fn append_in_pieces(&mut self, parts: &[&[u8]]) -> LogResult<()> {
         let mut fragments = Fragments::new(self.id, self.position, parts);
         let mut piece = Vec::new();

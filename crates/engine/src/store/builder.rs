@@ -19,7 +19,7 @@ use crate::options::store::{
 use crate::store::Store;
 use crate::store::resources::Resources;
 
-/// Opens a store, or makes it. Options that are not set have their defaults; see
+/// Opens a store, or makes one. Options that are not set have their defaults; see
 /// [`Store::builder`]. [`Options`] is the same set as a struct, and documents each option.
 #[derive(Debug)]
 #[must_use = "nothing is opened before `open`"]

@@ -225,9 +225,9 @@ impl Keyspace {
         self.write_one(Kind::Merge, key.as_ref(), operand.as_ref(), options)
     }
 
-    /// Removes the keys of a range, with the durability that the store was opened with. It writes
-    /// one small record, however many keys there are; an empty range writes nothing. Readers jump
-    /// over the range at once; flushes and compactions free its space.
+    /// Removes the keys of a range, with the durability that the store was opened with. The call
+    /// writes one small record, however many keys there are; for an empty range it writes nothing.
+    /// Readers jump over the range at once; flushes and compactions free its space.
     ///
     /// ```
     /// # fn main() -> runstone::Result<()> {
@@ -297,7 +297,7 @@ impl Keyspace {
         })
     }
 
-    /// Does the same, and returns a commit that is ready once it survives a power loss.
+    /// Does the same, and returns a commit that is ready once the write survives a power loss.
     fn write_later(&self, fill: impl FnOnce(&mut Batch) -> Result<()>) -> Result<Commit> {
         self.with_batch(fill, |batch| {
             self.store.committer.commit_later(
@@ -329,7 +329,7 @@ impl Keyspace {
         outcome
     }
 
-    /// Looks up a key. The value borrows its block from the cache where that saves a copy.
+    /// Looks up a key. The value borrows its block from the cache if that saves a copy.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         let (core, key) = (&self.inner, key.as_ref());
         self.store.reader.get_with(core, key, |folded| self.store.write_back(core, key, folded))
@@ -381,8 +381,8 @@ impl Keyspace {
         self.store.reader.get_at(&self.inner, key.as_ref(), snapshot)
     }
 
-    /// Looks up many keys at one moment, and returns the results in the order of the keys. It
-    /// searches them in sorted order, so that neighbours share a block while it is in the
+    /// Looks up many keys at one moment, and returns the results in the order of the keys. The
+    /// search is in sorted order, so that neighbours share a block while it is in the
     /// processor's cache.
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Value>>> {
         self.store.reader.multi_get(&self.inner, keys, None)
@@ -553,7 +553,7 @@ impl Batch {
     /// that has passed hides the earlier value of the key, as a delete does.
     ///
     /// # Errors
-    /// If the instant lies beyond the range of the clock.
+    /// If the instant is beyond the range of the clock.
     pub fn put_with_expiry(
         &mut self,
         keyspace: &Keyspace,

@@ -59,7 +59,7 @@ impl Engine {
         self.check_fit(&keyspace, options).map(drop)
     }
 
-    /// Refuses options that contradict what the keyspace holds. Returns the rule that cuts its
+    /// Refuses options that contradict the contents of the keyspace. Returns the rule that cuts its
     /// tables.
     fn check_fit(
         &self,
@@ -149,7 +149,7 @@ impl Engine {
         self.env.check_writable()?;
         let mut manifest = self.catalog.manifest.lock();
         if self.catalog.find_keyspace(name).is_some() {
-            // Another thread made it first, and the existing keyspace wins.
+            // Another thread made the keyspace first, and the existing keyspace wins.
             return Ok(());
         }
         let state = KeyspaceState::new(name.to_string(), options.to_toml());

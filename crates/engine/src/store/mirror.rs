@@ -30,7 +30,7 @@ use crate::tree::manifest::read_current;
 pub const MIRROR_KEYSPACE: &str = "runstone.mirror";
 /// The position.
 const POSITION: &[u8] = b"position";
-/// The id of the other store, and its keyspaces: their ids there and their names.
+/// The id of the other store, and its keyspaces: their names, and their ids in that store.
 const SOURCE: &[u8] = b"source";
 /// Followed by an id: the name of a keyspace that was made since, or nothing if the keyspace was
 /// dropped. There may be 100,000 keyspaces, so the list is not written again for each change.

@@ -1,4 +1,4 @@
-//! The store as its users hold it, and how its parts are put together.
+//! The store as its users see it, and how its parts are put together.
 //!
 //! - [`engine`]: the parts of an open store.
 //! - [`open`]: opening; `recovery`: replaying the log; `lost_log`: records that are not used.

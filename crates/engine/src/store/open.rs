@@ -165,7 +165,7 @@ fn open_full(
 ) -> Result<Arc<Engine>> {
     let lock = full.lock.lock().take().ok_or(Error::Closed)?;
     let (storage, options) = (Arc::clone(&full.env.storage), full.env.options.clone());
-    // Otherwise its contents would be in memory twice.
+    // Dropped first: otherwise the contents of the log would be in memory twice.
     drop(full);
     spend_reserves(&*storage, read.0.log_floor)?;
     let inner = Arc::new(assemble(storage, options, lock, read, random.clone(), parts)?);

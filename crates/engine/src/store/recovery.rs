@@ -370,7 +370,8 @@ fn keep_segments(
 ///
 /// The log may show that the manifest has lost its end. A new manifest would hide that, so the log
 /// is checked first. The values to which only the log points are found too, because their slots
-/// must not be reused. Returns the records whose values are missing; `None` if nobody looked.
+/// must not be reused. Returns the records whose values are missing; `None` if they were not
+/// searched for.
 fn make_base_durable(inner: &Engine, mut random: Random) -> Result<Option<Vec<(u64, u64)>>> {
     let has_values = |keyspace: &Arc<KeyspaceCore>| !keyspace.values.load().is_empty();
     let storage = &inner.env.storage;
@@ -412,12 +413,12 @@ fn has_value(inner: &Engine, seq: SeqNo, operation: &Operation<'_>) -> Result<bo
     }
 }
 
-/// If other stores are open, a replay writes tables once its memtables take this fraction of the
+/// If other stores are open, a replay writes tables once its memtables use this fraction of the
 /// limit.
 const LEAST_SPILL_FRACTION: u64 = 16;
 
 /// Replays the log into memtables, and writes those to the target. `without_values` are the records
-/// whose values are known to be missing; `None` if nobody looked.
+/// whose values are known to be missing; `None` if they were not searched for.
 fn replay_log(
     inner: &Engine,
     mut target: Target<'_>,
@@ -441,7 +442,7 @@ fn replay_log(
             segments.push((segment, seq));
         }
         let Some(keyspace) = keyspaces.get(&operation.keyspace) else {
-            // The log may still hold writes to a dropped keyspace.
+            // The log may still contain writes to a dropped keyspace.
             return check_known(operation.keyspace, next_keyspace, segment, seq);
         };
         if seq <= flushed.of(operation.keyspace) {

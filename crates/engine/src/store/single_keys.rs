@@ -16,7 +16,7 @@ use crate::values::Value;
 /// The largest size of the entries that are removed together. Their deletes must fit in one
 /// transaction, too.
 const MOST_TAKEN_BYTES: usize = 64 << 20;
-/// About how many bytes an entry takes besides its key and value.
+/// About how many bytes an entry needs besides its key and value.
 const TAKEN_BYTES: usize = 64;
 
 /// A change that was refused, with the value that the key has.

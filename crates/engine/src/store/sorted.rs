@@ -137,7 +137,7 @@ impl SortedWriter {
     /// value of the key, as a delete does.
     ///
     /// # Errors
-    /// Those of [`SortedWriter::put`], or if the instant lies beyond the range of the clock.
+    /// Those of [`SortedWriter::put`], or if the instant is beyond the range of the clock.
     pub fn put_with_expiry(
         &mut self,
         key: impl AsRef<[u8]>,

@@ -8,7 +8,7 @@
 //! 3. When the walk turns around, it seeks, because both positions are behind it.
 //! 4. In a serializable transaction each positioning reads one stretch of keys. The stretch is
 //!    noted as large as it can get, and noted again where the walk turns. It is narrowed when the
-//!    walk is over. A cursor that is leaked never reports how far it came, so it conflicts too
+//!    walk is over. A cursor that is leaked never reports how far it got, so it conflicts too
 //!    often rather than too rarely.
 
 use std::ops::Bound;
@@ -43,7 +43,7 @@ pub(crate) struct Source<'t> {
 pub struct TransactionCursor<'t> {
     below: Cursor,
     writes: Option<&'t KeyspaceWrites>,
-    /// The write of the transaction that is current or comes next.
+    /// The write of the transaction that is current or next.
     own: Option<(&'t [u8], Option<&'t Value>)>,
     place: Place,
     /// Why the current entry has no value; without an entry, why steps fail.

@@ -12,7 +12,7 @@
 //!    that want one key would wake half a million times. The lock is not passed on, because an
 //!    optimistic commit, which never waits, would then never find it free.
 //! 5. A commit that deletes a range first enters the range, and then looks for locks inside it. A
-//!    transaction that takes a lock first takes it, and then looks for ranges over it. So one of
+//!    transaction that wants a lock first takes it, and then looks for ranges over it. So one of
 //!    the two sees the other: the commit fails, or the newcomer waits until the deletes are
 //!    visible.
 

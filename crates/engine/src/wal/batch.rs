@@ -52,8 +52,8 @@ pub struct Operation<'a> {
     pub key: &'a [u8],
     /// The value; empty for a delete. For a range, the least key after it; empty if it has no end.
     pub value: &'a [u8],
-    /// Whether nobody asked for this put: a get stored the value that it had made of many operands
-    /// of the key. The put does not change what the key reads as.
+    /// Whether no user requested this put: a get stored the value that it had made of many operands
+    /// of the key. The put does not change what readers of the key see.
     pub is_folded: bool,
     /// The encoded place of the record to which the value points. Empty if the value is no such
     /// pointer.

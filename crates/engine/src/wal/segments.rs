@@ -478,7 +478,7 @@ impl Wal {
     pub fn seal(&mut self) -> Result<()> {
         let Some(segment) = self.segments.back_mut() else { return Ok(()) };
         // A failed record that ends with zeros is whole if only its zeros were not written. The
-        // next segment uses the same sequence number again, and a replay would take the log for
+        // next segment uses the same sequence number again, and a replay would consider the log
         // damaged.
         if let Some(writer) = self.writer.as_ref().filter(|_| self.is_soiled) {
             writer.void_rest(segment.capacity_bytes)?;

@@ -207,7 +207,7 @@ impl LogTail {
         self.last_seq
     }
 
-    /// The sequence number of the first record that it has read, or would have read.
+    /// The sequence number of the first record that this tail has read, or would have read.
     pub fn begins_at(&self) -> SeqNo {
         self.start.seq
     }
@@ -319,8 +319,8 @@ impl LogTail {
     }
 }
 
-/// The sequence number with which a segment begins. `None` if it has no record. O(1), because a
-/// start looks at all segments that the log keeps.
+/// The sequence number with which a segment begins. `None` if it has no record. O(1), because it is
+/// called for all segments that the log keeps.
 fn first_seq(storage: &dyn Storage, number: u64) -> Result<Option<SeqNo>> {
     let reader = match open_segment(storage, number) {
         // The segment was recycled meanwhile.

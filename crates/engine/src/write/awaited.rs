@@ -192,7 +192,7 @@ mod tests {
         }
     }
 
-    /// Polls a commit; how often it was woken, and its ticket.
+    /// Polls a commit. Returns how often it was woken, and its ticket.
     fn enter(awaited: &Awaited, seq: SeqNo) -> (Arc<Count>, Option<u64>) {
         let (count, mut ticket) = (Arc::new(Count::default()), None);
         let waker = Waker::from(Arc::clone(&count));

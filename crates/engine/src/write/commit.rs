@@ -52,7 +52,7 @@ use crate::write::pressure::BackPressure;
 use crate::write::recent::is_noted;
 use crate::write::syncing::Syncing;
 
-/// A writer that finds the commit lock taken checks it this often before it yields to other
+/// A writer that finds the commit lock taken checks it this many times before it yields to other
 /// threads. That takes 2 to 5 us, depending on the processor.
 const LOOKS: usize = 100;
 
@@ -205,7 +205,7 @@ impl Committer {
     ) -> Result<()> {
         self.check_durability(durability)?;
         if batch.is_empty() {
-            // There is nothing to write. A caller who asks for durability wants the writes that
+            // There is nothing to write. A caller who requests durability wants the writes that
             // were acknowledged so far to be durable.
             return match durability {
                 Durability::Sync => {

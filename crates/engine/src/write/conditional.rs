@@ -158,8 +158,8 @@ impl Committer {
             return Ok(false);
         }
         self.env.check_writable()?;
-        // Taken as any writer of a batch that is not noted does: otherwise a patient commit would
-        // look again in vain.
+        // This takes the turn of a writer whose batch is not noted: otherwise a patient commit
+        // would look again in vain.
         let turn = (!is_noted(batch)).then(|| self.unnoted.try_lock());
         if matches!(turn, Some(None)) {
             return Ok(false);

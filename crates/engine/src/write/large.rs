@@ -93,7 +93,7 @@ impl Committer {
         reached!(LargeBatchLogged);
         owns.iter().for_each(|own| own.filled.number(&own.records, first_seq));
         for (id, ranges) in batch.range_deletes(first_seq) {
-            // The memtable holds only this batch.
+            // The memtable has only this batch.
             owns[place_of(keyspaces, id)].filled.note_range_deletes(ranges, MAX_SEQ);
         }
         let last_seq = self.publish(first_seq, batch)?;

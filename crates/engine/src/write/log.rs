@@ -130,7 +130,7 @@ impl Committer {
             }
             obsolete
         };
-        // These segments join those that readers hold, so the oldest is released first.
+        // These segments join those that are held for readers, so the oldest is released first.
         for (number, recyclable, bytes) in obsolete.into_iter().map(ObsoleteSegment::unmap) {
             self.catalog.tables.leases.hold_segment((number, recyclable), bytes);
         }

@@ -18,7 +18,7 @@ use crate::write::held::{MOST_BYTES, MOST_OF_A_KIND};
 const PART_ENTRIES: u64 = 1_000;
 const PART_BYTES: usize = 64 << 10;
 
-/// At most this many parts are kept. A commit that needs them looks at the tree again.
+/// At most this many parts are kept. A commit that needs older ones looks at the tree again.
 const MOST_PARTS: usize = 128;
 const MOST_PARTS_BYTES: usize = 1 << 20;
 

@@ -30,7 +30,7 @@ const AT_ONCE_BYTES: usize = 128 << 10;
 pub(crate) struct Relocation<'a> {
     pub(crate) key: &'a [u8],
     /// The sequence number of the version that points to the old place, or of the record there. A
-    /// later write of the key by a user has a larger one.
+    /// later write of the key by a user has a larger number.
     pub(crate) seq: SeqNo,
     /// The new place.
     pub(crate) pointer: Pointer,
@@ -44,7 +44,7 @@ struct Check<'a> {
     /// The moves in order of keys, each with whether a user wrote the key. Moves in `deleted` are
     /// left out.
     moves: Vec<(&'a Relocation<'a>, bool)>,
-    /// Moves whose keys lie in a range that a user deleted. Each move is put here once, so all
+    /// Moves whose keys are in a range that a user deleted. Each move is put here once, so all
     /// looks together are linear in the number of writes and moves.
     deleted: Vec<&'a Relocation<'a>>,
     /// Every write up to this sequence number was looked at. No moved version has a larger number.

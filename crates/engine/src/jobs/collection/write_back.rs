@@ -30,9 +30,9 @@
 //! - A compaction or flush dropped the pointer to it, without a newer pointer of its key that stays
 //!   (`is_behind`). Then no reader needs it, whatever the group says. Its tag may stay behind, but
 //!   nobody follows tags. No other pointer leads there: each move makes a new record.
-//! - An edit removes condemned segments, and no tag in the remaining segments names it. By then the
-//!   tree has what hides its version: a newer version that was flushed, or a range delete up to
-//!   which the log was synced. No snapshot is older than that.
+//! - An edit removes condemned segments, and no tag in the remaining segments names the record. By
+//!   then the tree has what hides its version: a newer version that was flushed, or a range delete
+//!   up to which the log was synced. No snapshot is older than that.
 //!
 //! So a record is never removed while a reader needs it. It is eventually removed, because each
 //! record of the stream gets its tag in the edit that brings the record, and a newer version or a

@@ -202,7 +202,7 @@ impl Chain {
         }
     }
 
-    /// Whether it contains a state of the store.
+    /// Whether the chain contains a state of the store.
     pub(super) fn holds(&self, history: &History, seq: SeqNo) -> bool {
         self.has(history.id, seq)
     }

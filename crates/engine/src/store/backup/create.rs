@@ -388,11 +388,11 @@ fn add_segments(
     Ok(all)
 }
 
-/// Whether all that a backup has is of the history of the cut. Then segments with the same name are
-/// the same segment if they end with the same bytes. Otherwise two stores may have continued from
-/// the same state, and may have made segments that differ only in the middle: those are read as a
-/// whole. A backup that ends with the last number in common may be of either store, because flushes
-/// and collections make segments without using a sequence number.
+/// Whether everything in a backup belongs to the history of the cut. Then segments with the same
+/// name are the same segment if they end with the same bytes. Otherwise two stores may have
+/// continued from the same state, and may have made segments that differ only in the middle: those
+/// are read as a whole. A backup that ends with the last number in common may be of either store,
+/// because flushes and collections make segments without using a sequence number.
 fn shares_history(cut: &Cut, earlier: &Description) -> bool {
     let common = cut.state.history.last_common(earlier.state.history.id);
     common.is_some_and(|common| earlier.last_seq < common)

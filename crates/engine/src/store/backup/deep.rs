@@ -147,7 +147,7 @@ impl Backups {
         let mut found = store.verify()?;
         self.pace(usize::try_from(found.bytes).unwrap_or(usize::MAX));
         if found.lost_records > 0 {
-            // The cut of a backup has no gap.
+            // The log of a backup has no gap.
             found.damage.push(Damage::new("the log", "records follow a gap"));
         }
         found.damage.splice(..0, std::mem::take(&mut deep.report.damage));

@@ -30,7 +30,7 @@ use crate::wal::tail::{Flow, LogRecord, LogTail, Says};
 
 /// About how many bytes of changes are read ahead.
 const AHEAD_BYTES: usize = 1 << 20;
-/// How many times one read may read the manifest, without reading more of the log, until the two
+/// How many times one call may read the manifest, without reading more of the log, until the two
 /// agree.
 const MOST_ROUNDS: usize = 16;
 

@@ -95,7 +95,7 @@ struct Target<'a> {
     next_file: &'a mut u64,
 }
 
-/// What was found of a keyspace.
+/// The sources that were found for a keyspace.
 struct Sources {
     id: KeyspaceId,
     tables: FoundTables,

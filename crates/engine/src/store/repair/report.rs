@@ -1,6 +1,6 @@
 //! What a repair did, and what it cannot vouch for.
 //!
-//! The rule above all: an entry of the repaired store is right, or a [`Doubt`] covers its key. The
+//! The main rule: an entry of the repaired store is right, or a [`Doubt`] covers its key. The
 //! same applies to a key that the repaired store lacks.
 
 use serde::Serialize;
@@ -32,7 +32,7 @@ pub enum DoubtReason {
     /// although it was deleted.
     MayBeOld,
     /// The key may be back although it was deleted, or had expired, or a compaction filter removed
-    /// it. A key that was there has its newest value.
+    /// it. A key that existed has its newest value.
     MayBeBack,
     /// The key was left out, because its value cannot be read.
     ValueLost,

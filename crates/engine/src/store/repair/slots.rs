@@ -50,7 +50,7 @@ pub(super) struct Slots {
     slot_bytes: u64,
     /// Records by the hash of their key; `None` before the file was read.
     records: Option<HashMap<u64, Vec<Place>>>,
-    /// Generations are tried up to here: the largest found so far and some.
+    /// Generations are tried up to here: the largest found so far, and some more.
     tried_to: u64,
 }
 

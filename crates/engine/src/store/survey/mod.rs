@@ -49,7 +49,7 @@ const LARGE_BLOCKS: usize = 32;
 const LARGE_SEGMENTS: usize = 32;
 /// Places in a memtable.
 const MEMTABLE_PLACES: u64 = 256;
-/// The largest number of large entries that are noted of a memtable in addition.
+/// The most large entries of a memtable that are noted in addition.
 const LARGE_RECORDS: usize = 64;
 
 /// What [`Keyspace::survey`] found.
