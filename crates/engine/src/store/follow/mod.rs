@@ -358,9 +358,9 @@ impl Following {
                 return Ok(());
             }
         }
-        // A running writer has logged every write that its tables have. So no writer is running: it
-        // died between the removal of the log and the end of a close, or a power loss removed the
-        // end of the log. As at an open, the tables have the rest.
+        // A running writer has logged every write that its tables have. So no writer is running:
+        // the last one died between the removal of the log and the end of a close, or a power loss
+        // removed the end of the log. As at an open, the tables have the rest.
         let is_durable = self.log.last_seq() >= self.manifest.state.log_synced_seq;
         if is_durable && self.log.last_seq() < self.needed_seq {
             self.log.pass_to(self.needed_seq);
