@@ -1,13 +1,13 @@
 //! A store under tokio. Ten thousand tasks each await a durable write: no task blocks a thread, and
-//! one sync of the log serves all that wait. Gets answer from memory if they can. What reads files,
-//! such as a scan, runs in `spawn_blocking`; a store is cheap to clone.
+//! one sync of the log serves all waiting tasks. A get answers from memory if it can. Calls that
+//! read files, such as a scan, run in `spawn_blocking`. A store is cheap to clone.
 
 use runstone::{CachedGet, Keyspace, Result, Store, Value};
 use tokio::task::{JoinSet, spawn_blocking};
 
 const REQUESTS: u32 = 10_000;
 
-/// Runs a call of the store on a thread that may block.
+/// Runs a call to the store on a thread that may block.
 async fn call<T: Send + 'static>(
     keyspace: &Keyspace,
     work: impl FnOnce(&Keyspace) -> Result<T> + Send + 'static,
@@ -39,14 +39,14 @@ async fn serve(store: Store) -> Result<()> {
     (0..REQUESTS).for_each(|request| drop(requests.spawn(handle(keyspace.clone(), request))));
     requests.join_all().await.into_iter().collect::<Result<()>>()?;
 
-    // A scan is one call, not one for each entry: it borrows nothing from the task.
+    // The whole scan is one call, not a call for each entry. It borrows nothing from the task.
     let keys = call(keyspace, |keyspace| keyspace.iter()?.keys().collect::<Result<Vec<_>>>());
     assert_eq!(keys.await?.len(), REQUESTS as usize);
     let syncs = store.metrics().counters.wal_syncs;
     println!("{REQUESTS} durable writes took {syncs} syncs of the log");
     assert!(syncs <= u64::from(REQUESTS));
 
-    // Closing flushes: that blocks too.
+    // Closing flushes the store, which blocks too.
     spawn_blocking(|| store.close()).await.expect("no panic")
 }
 

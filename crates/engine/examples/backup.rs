@@ -1,6 +1,6 @@
-//! Backups of a store while it is written: each copies only what changed since the one before it,
-//! and any of them is restored as a store of its own. Not a checkpoint, which is one copy, and
-//! shares files with the store.
+//! Backups of a store while it is written. Each copies only what changed since the previous one,
+//! and any of them can be restored as a separate store. A backup is not a checkpoint, which is a
+//! single copy that shares files with the store.
 
 use runstone::{Backups, Result, Store};
 
@@ -10,13 +10,13 @@ pub(crate) fn main() -> Result<()> {
     let [live, backups, restored] =
         ["live", "backups", "restored"].map(|name| directory.path().join(name));
 
-    // A backup copies the last segment of the log again, so this small store has small ones.
+    // Each backup copies the last segment of the log again, so this small store has small segments.
     let store = Store::builder(&live).wal_segment_bytes(64 << 10).open()?;
     for key in 0..10_000 {
         store.put(format!("key/{key:04}"), format!("value {key} of the first day"))?;
     }
-    // What was flushed is copied as files, and the rest as log. A backup itself flushes nothing,
-    // and may be made by another process: `runstone backup create live backups`.
+    // Flushed data are copied as files, and the rest as part of the log. A backup itself flushes
+    // nothing. Another process can make it: `runstone backup create live backups`.
     store.flush()?;
     let backups = Backups::open(&backups)?;
     let first = backups.create(&live)?;
@@ -31,9 +31,9 @@ pub(crate) fn main() -> Result<()> {
         println!("backup {number}: a restore writes {bytes} bytes; it took {added} bytes more");
     }
 
-    // A backup that nobody has read is a hope.
+    // Nobody knows whether a backup is good until it has been read.
     assert!(backups.verify(second.number)?.is_empty());
-    // An earlier one is still there, for a mistake that is noticed a day later.
+    // The earlier backup is still there, for a mistake that is noticed a day later.
     backups.restore(first.number, &restored)?;
     let restored = Store::builder(&restored).create_if_missing(false).open()?;
     assert_eq!(restored.get("key/0000")?.as_deref(), Some(&b"value 0 of the first day"[..]));
@@ -41,7 +41,7 @@ pub(crate) fn main() -> Result<()> {
     println!("restored backup {} with 10,000 entries", first.number);
     restored.close()?;
 
-    // The last one is enough once the first is not wanted any more.
+    // Once the first backup is no longer wanted, keep only the last one.
     assert_eq!(backups.prune(1)?, 1);
     assert_eq!(backups.list()?[0].number, second.number);
     assert_eq!(store.get("key/0000")?.as_deref(), Some(&b"new"[..]));

@@ -1,5 +1,5 @@
-//! Loads sorted data without the log: from one iterator, or as files that several threads, or
-//! another process, write beforehand and the store takes in together.
+//! Loads sorted data without the log: from one iterator, or from files. Several threads or another
+//! process write the files, and then the store ingests all of them together.
 
 use std::thread;
 
@@ -15,12 +15,13 @@ pub(crate) fn main() -> Result<()> {
     let directory = tempfile::tempdir().expect("a directory");
     let store = Store::builder(directory.path().join("store")).open()?;
 
-    // All of it becomes visible at once, and durable, or nothing does.
+    // All of it becomes visible and durable at once, or nothing does.
     let plain = store.open_keyspace("plain", None)?;
     let loaded = plain.bulk_load((0..ENTRIES).map(|number| (key(number), "value")))?;
     assert_eq!(loaded, ENTRIES);
 
-    // The source must ascend; if it does not, both keys are in the error, and nothing was stored.
+    // The keys of the source must ascend. If they do not, the error names both keys, and nothing is
+    // stored.
     let refused = plain.bulk_load([("zz", ""), ("za", "")]).expect_err("za comes before zz");
     assert!(refused.is_invalid() && !plain.contains_key("zz")?);
     println!("refused: {refused}");

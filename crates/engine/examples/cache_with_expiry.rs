@@ -1,6 +1,6 @@
-//! A cache whose entries go by themselves: a time to live for the keyspace, another for one entry,
-//! and compactions that remove what has expired. The clock is the program's own, so that an hour
-//! passes at once; without `.clock(..)` it is that of the system.
+//! A cache whose entries expire by themselves: a time to live for the keyspace, another for one
+//! entry, and compactions that remove expired entries. The program has its own clock, so that an
+//! hour passes at once; without `.clock(..)`, the store uses the clock of the system.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -9,7 +9,7 @@ use std::time::Duration;
 use runstone::storage::MemoryStorage;
 use runstone::{Clock, Expiry, KeyspaceOptions, Result, Store, WriteOptions};
 
-/// Milliseconds since 1970; they pass when the program says so.
+/// Milliseconds since 1970. Time passes only when the program advances it.
 #[derive(Debug)]
 struct HandClock(AtomicU64);
 
@@ -47,7 +47,7 @@ pub(crate) fn main() -> Result<()> {
     assert!(!cache.contains_key("page/0007")?, "its ten minutes are over");
     assert_eq!(cache.iter()?.keys().collect::<Result<Vec<_>>>()?, [b"login/alice"]);
 
-    // Nobody sees expired entries any more; compactions give their space back.
+    // Readers no longer see expired entries; compactions free their space.
     store.flush()?;
     cache.compact()?;
     let counters = store.metrics().counters;

@@ -1,5 +1,5 @@
-//! A compaction filter forgets a user: compactions pass every entry sooner or later, so the filter
-//! removes what belongs to users who left, and takes a field out of the rest, without a scan of its
+//! A compaction filter forgets a user: compactions pass every entry sooner or later. So the filter
+//! removes the entries of users who left, and strips a field from the others, without a scan of its
 //! own.
 
 use std::collections::BTreeSet;
@@ -8,12 +8,13 @@ use std::sync::{Arc, Mutex};
 use runstone::storage::MemoryStorage;
 use runstone::{CompactionFilter, FilterDecision, KeyspaceOptions, Result, Store};
 
-/// The users who left. Compactions ask from several threads.
+/// The users who left. Compactions read the set from several threads.
 #[derive(Debug, Default)]
 struct Left(Mutex<BTreeSet<Vec<u8>>>);
 
 impl CompactionFilter for Left {
-    /// The keyspace stores this name. A store opened without the filter keeps all entries.
+    /// The keyspace stores this name. If a store is opened without the filter, it keeps all
+    /// entries.
     fn name(&self) -> &str {
         "left"
     }
@@ -42,7 +43,7 @@ pub(crate) fn main() -> Result<()> {
         }
     }
 
-    // Until a compaction passes an entry, reads see it. A snapshot keeps what it sees.
+    // Reads see an entry until a compaction passes it. A snapshot keeps the entries that it sees.
     left.0.lock().expect("no panic").insert(b"bob".to_vec());
     assert!(store.get("bob/007")?.is_some());
     store.compact()?;

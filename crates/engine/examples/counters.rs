@@ -25,12 +25,13 @@ pub(crate) fn main() -> Result<()> {
         visitors.into_iter().try_for_each(|visitor| visitor.join().expect("no panic"))
     })?;
 
-    // A compaction folds the increments of a counter into its value; so does a read of many.
+    // A compaction folds the increments of a counter into its value. So does a read that finds many
+    // increments.
     store.compact()?;
     assert_eq!(count(&views, "home")?, 4000);
     println!("{} increments were folded", store.metrics().counters.operands_folded);
 
-    // Increments go into batches beside other writes, so that they count what was really written.
+    // A batch can hold increments beside other writes, so that the count matches what was written.
     let articles = store.open_keyspace("articles", None)?;
     let mut batch = Batch::new();
     batch.put(&articles, "lsm", "Log-structured merge trees ..")?;
@@ -38,7 +39,7 @@ pub(crate) fn main() -> Result<()> {
     store.write(&batch, WriteOptions::default())?;
     assert_eq!(count(&views, "articles")?, 1);
 
-    // What is not a number is refused before it is written.
+    // An operand that is not a number is refused before it is written.
     let refused = views.merge("home", "one").expect_err("three bytes");
     assert!(refused.is_invalid());
     println!("refused: {refused}");

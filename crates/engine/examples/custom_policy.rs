@@ -1,5 +1,5 @@
-//! A compaction policy of one's own: once level 0 has as many runs as it may have, all of the tree
-//! becomes one run. Registered by name, chosen by name, judged by what it cost.
+//! A custom compaction policy: once level 0 has `l0_trigger` runs, the whole tree becomes one run.
+//! The policy is registered by name, chosen by name, and judged by its cost.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ impl CompactionPolicy for AllAtOnce {
         "everything becomes one run when level 0 is full"
     }
 
-    /// What each level may hold: back-pressure and metrics go by it.
+    /// What each level may hold. Back-pressure and metrics are based on this.
     fn targets(&self, _shape: &Shape, options: &PolicyOptions) -> Vec<LevelTarget> {
         let level_0 = LevelTarget { max_runs: options.l0_trigger - 1, ..LevelTarget::UNBOUNDED };
         vec![level_0, LevelTarget { max_runs: 1, ..LevelTarget::UNBOUNDED }, LevelTarget::UNBOUNDED]

@@ -1,5 +1,6 @@
-//! A storage that wraps another and counts what is written to it: the place for quotas, encryption,
-//! tracing or a device of one's own. Methods left out have defaults, which are slower at worst.
+//! A storage that wraps another and counts the bytes written to it. This is the place for quotas,
+//! encryption, tracing or a custom device. Methods that are left out have defaults, which at worst
+//! are slower.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use runstone::storage::MemoryStorage;
 use runstone::{Event, EventListener, Result, Store};
 
-/// Keeps a line per event. It is called in the threads of the store, so it must be quick, and must
-/// not call the store.
+/// Keeps a line per event. The threads of the store call it, so it must be quick, and must not call
+/// the store.
 #[derive(Debug, Default)]
 struct Journal(Mutex<Vec<String>>);
 
@@ -46,7 +46,7 @@ pub(crate) fn main() -> Result<()> {
     assert_eq!(lines.iter().filter(|line| line.contains("flushed 1000 entries")).count(), 3);
     assert!(lines.iter().any(|line| line.contains("tables became")));
 
-    // Counters only grow; two snapshots give what happened between them.
+    // Counters only grow, so the difference of two snapshots is what happened between them.
     let metrics = store.metrics();
     let since = metrics.counters.since(&before);
     assert_eq!((since.writes, since.gets, since.get_hits), (3000, 2, 1));

@@ -15,12 +15,12 @@ pub(crate) fn main() -> Result<()> {
     assert_eq!(store.get("fruit/apple")?.as_deref(), Some(&b"red"[..]));
     assert_eq!(store.get("fruit/banana")?.as_deref(), None);
 
-    // Every key lies in a keyspace; the short calls above mean the default one. This write survives
-    // a power loss once it returns; the others survive a crash of the process.
+    // Every key is in a keyspace; the short calls above use the default one. This write survives a
+    // power loss once it has returned. The others survive a crash of the process.
     let plants = store.default_keyspace();
     plants.put_with("root/radish", "white", WriteOptions::sync())?;
 
-    // Keys are bytes, in their order. A scan goes both ways.
+    // Keys are bytes, and are sorted as bytes. A scan goes both ways.
     for item in plants.range("fruit/b".."root/d")? {
         let (key, value) = item?;
         println!("{}: {}", key.escape_ascii(), value.escape_ascii());
@@ -28,7 +28,7 @@ pub(crate) fn main() -> Result<()> {
     let backwards = plants.prefix("fruit/")?.keys().rev().collect::<Result<Vec<_>>>()?;
     assert_eq!(backwards, [b"fruit/cherry".to_vec(), b"fruit/apple".to_vec()]);
 
-    // One handle at a time: a second open is refused, and the error says so.
+    // A store can be open only once at a time. A second open is refused, and the error says so.
     let second = Store::builder(&path).open().expect_err("the store is open");
     assert!(second.is_in_use());
     println!("refused: {second}; {}", second.hint());

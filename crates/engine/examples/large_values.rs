@@ -1,6 +1,7 @@
-//! Values of 4 KiB that are replaced again and again, in the tree and separated from it: inline,
-//! compactions rewrite each of them; separated, they are written once, and again when their group
-//! is collected. It prints the bytes that both write, and those that both take on disk.
+//! Values of 4 KiB that are replaced again and again, once inline and once separated from the tree.
+//! Compactions rewrite each inline value. A separated value is written once, and again when its
+//! group is collected. The program prints the bytes that each case writes, and the bytes that it
+//! takes on disk.
 
 use std::sync::Arc;
 
@@ -24,7 +25,7 @@ fn written(metrics: &MetricsSnapshot) -> u64 {
 fn run(placement: ValuePlacement) -> Result<(f64, u64)> {
     let values =
         ValueOptions::default().placement(placement).separate_at(1024).groups(4).reserve(0.5);
-    // Small levels and tables, so that few megabytes have the shape of many.
+    // Small levels and tables, so that a few megabytes have the shape of a large store.
     let options = KeyspaceOptions::default()
         .policy(Policy::fragmented_leveling().base_bytes(1 << 20).table_bytes(128 << 10))
         .values(values)
@@ -33,7 +34,7 @@ fn run(placement: ValuePlacement) -> Result<(f64, u64)> {
     let store = Store::builder_on(Arc::new(MemoryStorage::new())).keyspace(options).open()?;
     for round in 0..ROUNDS {
         for document in 0..DOCUMENTS {
-            // The keys come in an order that jumps about.
+            // The order of the keys jumps about.
             let key = (document * 7919 % DOCUMENTS).to_be_bytes();
             store.put(key, [round as u8; VALUE_BYTES])?;
         }

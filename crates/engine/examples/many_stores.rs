@@ -1,5 +1,5 @@
 //! A store for each customer, a hundred of them in one process: they share one memory budget, two
-//! threads and one limit of open files, so that a hundred take no more than a few.
+//! threads and one limit on open files, so that a hundred stores need no more than a few do.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ pub(crate) fn main() -> Result<()> {
     println!("{STORES} stores take {} KiB of memtables and log", memory.memtable_bytes >> 10);
     assert!(memory.memtable_bytes < BUDGET_BYTES);
 
-    // One is closed while the others continue, and is opened again beside them.
+    // One store is closed while the others continue. It is then opened again beside them.
     stores.remove(0).close()?;
     assert_eq!(shared.stores(), STORES as u64 - 1);
     assert_eq!(stores[98].get("name")?.as_deref(), Some(&b"customer 99"[..]));
@@ -38,7 +38,7 @@ pub(crate) fn main() -> Result<()> {
     assert_eq!(first.get("name")?.as_deref(), Some(&b"customer 0"[..]));
     println!("the first was closed and opened again, beside the others");
 
-    // The threads end with the last store. Here each is closed by the drop of its last handle.
+    // The threads end with the last store. Here, dropping the last handle of a store closes it.
     drop((first, stores));
     assert_eq!(shared.stores(), 0);
     Ok(())

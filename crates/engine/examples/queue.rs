@@ -28,8 +28,8 @@ pub(crate) fn main() -> Result<()> {
     let store = Store::builder_on(Arc::new(MemoryStorage::new())).open()?;
     let queue = store.open_keyspace("jobs", None)?;
 
-    // Big-endian numbers sort as numbers do, so the oldest job is the first key. The next number
-    // after a reopen is one above that of `queue.last_key_value()`.
+    // Big-endian numbers sort as numbers do, so the oldest job is the first key. After a reopen,
+    // the next number is one above the last key, which `queue.last_key_value()` returns.
     for number in 0..JOBS {
         queue.put(number.to_be_bytes(), format!("job {number}"))?;
     }

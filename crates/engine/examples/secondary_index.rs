@@ -1,5 +1,5 @@
-//! Users by id, and an index by city in a keyspace of its own. A batch writes both or neither; a
-//! transaction moves the entry of the index, because it must first read where that is.
+//! Users by id, and an index by city in a keyspace of its own. A batch writes both or neither. A
+//! transaction moves the index entry, because it must first read where the entry is.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ struct Users {
     by_city: Keyspace,
 }
 
-/// The city, a zero byte that no city has, the id: all users of a city lie together.
+/// The city, a zero byte that no city has, and the id. So all users of a city are neighbours.
 fn index_key(city: &[u8], id: &str) -> Vec<u8> {
     [city, b"\0", id.as_bytes()].concat()
 }
@@ -31,7 +31,7 @@ impl Users {
         self.store.write(&batch, WriteOptions::sync())
     }
 
-    /// Moves a user. Begins again if somebody moved the same one meanwhile.
+    /// Moves a user. Begins again if somebody else has moved the same user meanwhile.
     fn relocate(&self, id: &str, city: &str) -> Result<()> {
         loop {
             let mut transaction = self.store.begin(TransactionOptions::default())?;

@@ -1,5 +1,5 @@
-//! Reads of one moment while writers continue: a snapshot inside the process, and a checkpoint,
-//! which is a store of its own that another process can open.
+//! Reads as of one moment while writers continue: a snapshot inside the process, and a checkpoint,
+//! which is a separate store that another process can open.
 
 use runstone::{ReadOptions, Result, Snapshot, Store, Value};
 
@@ -15,7 +15,8 @@ pub(crate) fn main() -> Result<()> {
         stock.put([shelf], [1])?;
     }
 
-    // Taking one is cheap, and so is holding it for a while: what it can see is kept for it.
+    // Taking a snapshot is cheap, and so is holding it for a while. The store keeps what the
+    // snapshot can see.
     let evening: Snapshot = store.snapshot();
     stock.put([0], [50])?;
     stock.delete_range([90]..[100])?;

@@ -9,7 +9,7 @@ use runstone::{Keyspace, KeyspaceOptions, Result, Store};
 
 const DAY: u64 = 24 * 3600;
 
-/// The sensor, then the second, big-endian, so that bytes sort as numbers do.
+/// The sensor and then the second, both big-endian, so that bytes sort as numbers do.
 fn key(sensor: u16, second: u64) -> [u8; 10] {
     let mut key = [0; 10];
     key[..2].copy_from_slice(&sensor.to_be_bytes());
@@ -21,7 +21,7 @@ fn celsius(value: &[u8]) -> f32 {
     f32::from_le_bytes(value.try_into().expect("four bytes"))
 }
 
-/// Mean of a day; the days are counted from 0.
+/// Mean of a day; days are counted from 0.
 fn mean(series: &Keyspace, sensor: u16, day: u64) -> Result<Option<f32>> {
     let day = series.range(key(sensor, day * DAY)..key(sensor, (day + 1) * DAY))?;
     let values = day.values().map(|value| Ok(celsius(&value?))).collect::<Result<Vec<_>>>()?;
@@ -49,7 +49,7 @@ pub(crate) fn main() -> Result<()> {
     assert_eq!(celsius(&latest), 16.0);
     assert_eq!(mean(series, 2, 3)?, Some(23.0));
 
-    // Five days go by three records in the log, whatever they hold.
+    // Three records in the log remove five days, however many entries they hold.
     for sensor in 0..3 {
         series.delete_range(key(sensor, 0)..key(sensor, 5 * DAY))?;
     }

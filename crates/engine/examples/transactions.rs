@@ -24,8 +24,8 @@ fn optimistic(store: &Store, accounts: &Keyspace, from: &str, to: &str) -> Resul
 }
 
 /// `get_for_update` takes the lock of the key or waits for it, so the commit finds no conflict.
-/// Both directions lock in the same order: otherwise two might wait for each other, and one would
-/// fail.
+/// Transfers in both directions lock in the same order. Otherwise two transfers might wait for each
+/// other, and one would fail.
 fn pessimistic(store: &Store, accounts: &Keyspace, from: &str, to: &str) -> Result<u32> {
     let mut transaction = store.begin(TransactionOptions::pessimistic())?;
     let mut changes = [(from, -1), (to, 1)];

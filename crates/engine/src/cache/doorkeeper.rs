@@ -1,10 +1,11 @@
 //! Decides which separated values enter the cache: those that are read a second time before other
-//! reads have overwritten their mark. Putting a value in and taking another out costs more than
-//! looking up a record in memory, and a value that is read once gains nothing. Blocks hold many
-//! entries, so they enter at once.
+//! reads have overwritten their mark. Inserting a value and evicting another costs more than
+//! looking up a record in memory, and a value that is read only once gains nothing. Blocks hold
+//! many entries, so they enter at once.
 //!
-//! The marks are direct-mapped, one word for each place. Large values use few of the places,
-//! because few of them fit the cache. If two readers use the same place, at worst one mark is lost.
+//! The marks are direct-mapped, one word for each place. Large values use only some of the places,
+//! because few large values fit the cache. If two readers use the same place, at worst one mark is
+//! lost.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -15,7 +16,7 @@ pub(super) struct Doorkeeper {
 }
 
 impl Doorkeeper {
-    /// Remembers about `reads` reads at most, in four bytes each.
+    /// Remembers up to about `reads` reads, in four bytes each.
     pub(super) fn new(reads: usize) -> Doorkeeper {
         Doorkeeper { marks: (0..reads.next_power_of_two()).map(|_| AtomicU32::new(0)).collect() }
     }

@@ -1,10 +1,10 @@
 //! One memory budget over memtables, pinned index and filters, and the block cache.
 //!
-//! The cache gets what the others leave. A memtable's memory is reserved when the memtable is made.
-//! Partitions of tables are pinned outside the cache while they take at most half of the budget, so
-//! that a probe costs no look-up. Beyond that they compete in the cache like blocks. So do
-//! separated values, each as one record. The map itself is `quick_cache` (S3-FIFO, sharded,
-//! scan-resistant).
+//! The cache gets the memory that the others leave. A memtable's memory is reserved when the
+//! memtable is made. Partitions of tables are pinned outside the cache while they take at most half
+//! of the budget, so that a probe costs no look-up. Further partitions compete in the cache like
+//! blocks. So do separated values, each as one record. The map of the cache is `quick_cache`
+//! (S3-FIFO, sharded, scan-resistant).
 //!
 //! Several stores of the process may share one budget. Each then has its own [`Cache`] on the same
 //! [`Budget`].
@@ -30,8 +30,8 @@ use crate::metrics::MemoryUse;
 
 /// Bytes before a shared object: its two reference counts.
 const COUNTS_BYTES: usize = 16;
-/// This fraction of the cache's share is set aside for slots of slabs that are briefly free, and
-/// for buffers of compactions.
+/// This fraction of the cache's share is set aside for slab slots that are briefly free, and for
+/// buffers of compactions.
 const FREE_FRACTION: u64 = 32;
 /// When an insertion finds that slabs take more than the share of the cache, it empties at most
 /// this many sparse ones.
@@ -39,33 +39,33 @@ const MOST_EMPTIED: u64 = 4;
 /// The cache keeps at least this fraction of the budget, whatever memtables take.
 const CACHE_FLOOR_FRACTION: u64 = 16;
 /// The cache has about one shard for this many bytes of the budget. The number of shards is a power
-/// of two within these bounds, and smaller if a shard would hold less than 32 blocks. It does not
-/// depend on the number of cores, as it does by default, so that the same reads have the same hits
+/// of two within these bounds, and smaller if a shard would hold less than 32 blocks. By default it
+/// would depend on the number of cores. Here it does not, so that the same reads have the same hits
 /// on every machine. How many cores contend for the shards was not measured.
 const SHARD_BYTES: u64 = 4 << 20;
 const LEAST_SHARDS: u64 = 8;
 const MOST_SHARDS: u64 = 256;
 /// A separated value is cached if it takes at most this fraction of its shard.
 const VALUE_FRACTION: u64 = 16;
-/// The doorkeeper remembers as many reads as would fill this fraction of the budget with values. So
-/// if all values are read equally often, few replace each other.
+/// The doorkeeper remembers as many reads as it takes to fill this fraction of the budget with
+/// values. So if all values are read equally often, few of them replace each other.
 const LATELY_FRACTION: u64 = 4;
-/// The doorkeeper has one word for this many bytes of the budget: at most 0.4% of it, which does
-/// not count against it.
+/// The doorkeeper has one word for this many bytes of the budget: at most 0.4% of the budget. These
+/// words do not count against it.
 const MARK_BYTES: u64 = 2048;
-/// Blocks that were just written enter the cache while it takes less than this part of the budget.
-/// The rest is for memtables: the memory of freed blocks is scattered, and an allocator cannot use
-/// it for memtables.
+/// Blocks that were just written enter the cache while the cache takes less than this part of the
+/// budget. The rest is for memtables: the memory of freed blocks is scattered, and an allocator
+/// cannot use it for memtables.
 const ROOM_NUMERATOR: u64 = 5;
 const ROOM_DENOMINATOR: u64 = 8;
 /// Once memtables and log take this fraction of the budget, writers check their growth.
 const WATCHED_FRACTION: u64 = 4;
-/// An object's use is reported to the cache again once this fraction of the cache's capacity was
-/// added. Measured with zipfian gets (theta 0.99) of 5 million keys, three fifths of the data in
-/// memory: if every use is reported, 9.7% of the gets read a block; with a quarter 9.9%, with the
-/// whole capacity 12.3%.
+/// An object's use is reported to the cache again once objects of this fraction of the cache's
+/// capacity were added. Measured with zipfian gets (theta 0.99) of 5 million keys, with three
+/// fifths of the data in memory: if every use is reported, 9.7% of the gets read a block; with a
+/// quarter, 9.9% do, and with the whole capacity, 12.3%.
 const TURN_FRACTION: u64 = 4;
-/// Changes of the capacity below this are not worth taking every shard's lock.
+/// A smaller change of the capacity is not worth taking every shard's lock.
 const ADJUST_STEP_BYTES: u64 = 1 << 20;
 
 /// Identifies an object by the file's uid and the place in the file.
@@ -90,7 +90,7 @@ impl CacheKey {
 pub enum Cached {
     /// A data block.
     Block(Arc<Block>),
-    /// Index and filter of some neighbouring blocks.
+    /// The index and filter of some neighbouring blocks.
     Partition(Arc<Partition>),
     /// The places of the records in a collected segment of a value file.
     Footer(Arc<Footer>),
@@ -113,7 +113,7 @@ impl Weighter<CacheKey, Cached> for Weight {
     }
 }
 
-/// Mixes the two words of a key; uids are random already.
+/// Mixes the two words of a key. Uids are random already.
 #[derive(Default)]
 struct KeyHasher(u64);
 
@@ -143,7 +143,7 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// The memory budget that it is a part of, in bytes.
+    /// The memory budget that the cache is a part of, in bytes.
     pub fn budget_bytes(&self) -> u64 {
         self.budget.bytes()
     }
@@ -188,10 +188,10 @@ impl Cache {
     }
 
     /// Adds a block that was just written, if there is unused room. Readers of fresh data then find
-    /// it in memory, and it evicts no block that was read. Room that memtables briefly free does
-    /// not count: blocks there would be evicted when memtables grow again, and until then would be
-    /// scattered over pages that stay resident (measured: 286 MiB resident of a budget of 202,
-    /// without it 235).
+    /// the block in memory, and it evicts no block that was read. Room that memtables briefly free
+    /// does not count. Blocks there would be evicted when memtables grow again, and until then
+    /// would be scattered over pages that stay resident. Measured with a budget of 202 MiB: 286 MiB
+    /// resident if such room counts, 235 MiB if it does not.
     pub fn insert_if_room(&self, key: CacheKey, raw: &[u8]) {
         self.budget.insert_if_room(self.own(key), raw);
     }
@@ -233,7 +233,8 @@ pub struct Budget {
     slabs: Arc<Slabs>,
     process: Process,
     map: Map,
-    /// Counts turns: a turn ends when a fraction of the capacity was added. Never 0.
+    /// The number of the turn; a turn ends when objects of a fraction of the capacity were added.
+    /// Never 0.
     turn: AtomicU32,
     /// Bytes added in this turn.
     turn_bytes: CachePadded<AtomicU64>,
@@ -246,19 +247,19 @@ pub struct Budget {
     held_bytes: AtomicU64,
     /// Set when a memtable takes memory while memtables take a large part of the budget.
     memtables_grew: AtomicBool,
-    /// Capacity last given to the map.
+    /// The capacity that was last set for the map.
     capacity_bytes: Mutex<rank::CacheCapacity, u64>,
     /// The part of the budget that memtables and partitions leave. Slabs may take it.
     share_bytes: AtomicU64,
     /// Memory of the map without its objects, at the beginning of the turn.
     map_bytes: AtomicU64,
-    /// The free bytes of slabs when every slab that could be emptied was empty; 0 if some slab can
-    /// be emptied.
+    /// The free bytes of slabs when no further slab could be emptied; 0 if some slab can be
+    /// emptied.
     tried_at_bytes: AtomicU64,
 }
 
 impl Budget {
-    /// A budget that is unused so far.
+    /// An unused budget.
     pub fn new(budget_bytes: u64) -> Arc<Budget> {
         let capacity_bytes = budget_bytes - budget_bytes / FREE_FRACTION;
         let options = quick_cache::OptionsBuilder::new()
@@ -302,8 +303,8 @@ impl Budget {
     }
 
     /// Changes the budget. A smaller one evicts cached objects at once; memtables and partitions
-    /// stay until they end. The number of shards and the size of slabs, which were chosen for the
-    /// first budget, stay.
+    /// stay until they are dropped. The number of shards and the size of slabs were chosen for the
+    /// first budget, and do not change.
     pub fn set(&self, budget_bytes: u64) {
         self.budget_bytes.store(budget_bytes, Relaxed);
         self.adjust();
@@ -318,8 +319,8 @@ impl Budget {
         }
     }
 
-    /// The size at which a memtable is full. A second one fills while the first is flushed, so the
-    /// size is limited such that both fit in the budget, whatever size the keyspace asks for.
+    /// The size at which a memtable is full. A second memtable fills while the first is flushed, so
+    /// the size is limited such that both fit in the budget, whatever size the keyspace requests.
     pub fn memtable_bytes(&self, write_buffer_bytes: u64) -> u64 {
         write_buffer_bytes.min(self.bytes() / 2)
     }
@@ -340,14 +341,14 @@ impl Budget {
     }
 
     /// Empties sparse slabs while slabs take more than the cache's share. This happens when the
-    /// sizes of cached objects have changed, and slots of the earlier sizes are of no use, or when
-    /// the share has become smaller. Empties `most` slabs at once.
+    /// sizes of cached objects have changed, so that slots of the earlier sizes are of no use, or
+    /// when the share has become smaller. Empties at most `most` slabs in one call.
     fn empty_sparse(&self, most: u64) {
         for _ in 0..most {
             let mapped = self.slabs.mapped_bytes();
             let share = self.share_bytes.load(Relaxed);
-            // Readers may hold the memory that is mapped above the share. Then there is nothing to
-            // empty.
+            // Readers may hold the memory that is mapped beyond the share. Then no slab can be
+            // emptied.
             let free = self.slabs.free_bytes();
             let tried_at = self.tried_at_bytes.load(Relaxed);
             if free < tried_at {
@@ -366,8 +367,8 @@ impl Budget {
     }
 
     /// Whether an object's use should be reported to the cache through [`Cache::get`], so that
-    /// other objects are evicted before it. `told` is the turn in which a use was last reported, or
-    /// 0 for never.
+    /// other objects are evicted before this one. `told` is the turn in which a use was last
+    /// reported, or 0 for never.
     ///
     /// Once in a turn is enough: the cache remembers little more than whether an object was used
     /// since the cache last looked at it, and it looks at few objects twice in a turn.
@@ -417,7 +418,8 @@ impl Budget {
         Reservation { budget: Arc::clone(self), bytes, pinned: false }
     }
 
-    /// Notes that a memtable took memory, whether it is reserved now or was before.
+    /// Notes that a memtable took memory, whether the memory is reserved now or was reserved
+    /// before.
     pub fn note_memtables_grew(&self) {
         if self.memtable_bytes.load(Relaxed) > self.bytes() / WATCHED_FRACTION {
             self.memtables_grew.store(true, Relaxed);
@@ -464,7 +466,7 @@ impl Budget {
         }
     }
 
-    /// Fits the map to the memory that the others leave.
+    /// Sets the map's capacity to the memory that the others leave.
     fn adjust(&self) {
         let others = self.memtable_bytes.load(Relaxed)
             + self.pinned_bytes.load(Relaxed)
@@ -509,7 +511,8 @@ impl Budget {
         self.memtable_peak_bytes.store(self.memtable_bytes.load(Relaxed), Relaxed);
     }
 
-    /// Current use. A fork does not ask the cache, whose locks may be held there for ever.
+    /// Current use. A forked process does not read the map, because its locks may be held for ever
+    /// there.
     pub fn usage(&self) -> MemoryUse {
         let is_own = self.process.is_current();
         MemoryUse {
@@ -533,13 +536,13 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    /// Takes over what another reservation of the same kind holds.
+    /// Takes over the memory of another reservation of the same kind.
     pub fn merge(&mut self, mut other: Reservation) {
         assert_eq!(self.pinned, other.pinned, "reservations of one kind");
         self.bytes += std::mem::take(&mut other.bytes);
     }
 
-    /// Gives a part back.
+    /// Gives back a part of the memory.
     pub fn shrink(&mut self, bytes: u64) {
         assert!(bytes <= self.bytes, "a part of the reservation");
         let rest = Reservation { budget: Arc::clone(&self.budget), bytes, pinned: self.pinned };
@@ -646,7 +649,7 @@ mod tests {
         drop(memtable);
     }
 
-    /// A copy of a store has the store's uid, and other files with the same numbers.
+    /// A copy of a store has the store's uid, and different files with the same file numbers.
     #[test]
     fn stores_under_one_budget_do_not_see_what_others_cached() {
         let budget = Budget::new(8 << 20);
@@ -662,8 +665,8 @@ mod tests {
         assert_eq!(other.usage().memtable_bytes, 0);
     }
 
-    /// Chunks of a released memtable go back to the pool, where they stay reserved. The bug: the
-    /// cache was given that room while only readers held the memtable, and then kept it.
+    /// Chunks of a released memtable go back to the pool, where they stay reserved. Guards against
+    /// a bug: the cache got their room while only readers held the memtable, and then kept it.
     #[test]
     fn what_readers_gave_back_is_no_room_for_the_cache() {
         let cache = Cache::new(64 << 20);

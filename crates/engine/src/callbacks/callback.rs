@@ -1,9 +1,9 @@
-//! Code of users that a store calls in the middle of its work: listeners, merge operators,
-//! compaction filters, and the sources of bulk loads. Whatever such code waits for may wait for it.
-//! So a call that could wait fails with [`Error::InsideCallback`] instead.
+//! User code that a store calls in the middle of its work: listeners, merge operators, compaction
+//! filters, and the sources of bulk loads. Whatever such code waits for may itself wait for that
+//! code. So a call that could wait fails with [`Error::InsideCallback`] instead.
 //!
-//! Reads wait for nobody, so callbacks may read. Only a merge operator that reads a value which it
-//! has to make itself would never end.
+//! Reads wait for nobody, so callbacks may read. The one exception is a merge operator that reads a
+//! value which it has to compute itself: it would never end.
 
 use std::cell::Cell;
 
@@ -11,15 +11,16 @@ use crate::error::{Error, Result};
 use crate::sync::Aside;
 
 thread_local! {
-    /// The opening of a store whose callback runs in this thread.
+    /// Identifies the open store whose callback runs in this thread.
     static INSIDE: Cell<u64> = const { Cell::new(NONE) };
-    /// The opening of a store whose merge operator runs in this thread.
+    /// Identifies the open store whose merge operator runs in this thread.
     static MERGING: Cell<u64> = const { Cell::new(NONE) };
 }
 
 /// A number that no opening has.
 pub(crate) const NONE: u64 = u64::MAX;
-/// Callbacks of several stores: one wrote to another store, which then called its own callback.
+/// Callbacks of several stores run: one of them wrote to another store, which then called its own
+/// callback.
 const SEVERAL: u64 = u64::MAX - 1;
 
 /// While this lives, a callback runs in the thread.
@@ -43,7 +44,7 @@ impl Drop for Inside {
     }
 }
 
-/// Refuses a call from a callback of the store that could wait for that callback.
+/// Refuses a call, made from a callback of the store, that could wait for that callback.
 #[inline]
 pub(crate) fn check_outside(opening: u64) -> Result<()> {
     let inside = INSIDE.get();
@@ -65,7 +66,8 @@ impl InsideMerge {
         if opening != NONE && (before == opening || before == SEVERAL) {
             return Err(Error::InsideCallback);
         }
-        // One store's operator may read a second store, but not a third: that could be the first.
+        // One store's operator may read a second store, but not a third one, which could be the
+        // first.
         MERGING.set(if before == NONE { opening } else { SEVERAL });
         Ok(InsideMerge { _inside: Inside::of(opening), before })
     }

@@ -24,8 +24,8 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that never goes back while the store is open: what has expired for one reader has
-/// expired for all later ones.
+/// A clock that never goes back while the store is open: an entry that has expired for one reader
+/// has expired for all later readers.
 #[derive(Debug)]
 pub(crate) struct Watch {
     clock: Arc<dyn Clock>,

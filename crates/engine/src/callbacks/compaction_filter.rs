@@ -1,5 +1,5 @@
-//! Compaction filters: programs that look at entries while compactions pass them, and remove or
-//! change those that they no longer want.
+//! Compaction filters: user code that looks at entries while compactions pass them, and removes or
+//! changes unwanted entries.
 
 use std::fmt::Debug;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,23 +12,23 @@ use crate::keys::{MAX_VALUE_BYTES, check_length};
 /// What becomes of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FilterDecision {
-    /// It stays as it is.
+    /// The entry stays as it is.
     Keep,
-    /// It is removed, as if its key had been deleted when it was written: older versions stay
-    /// hidden.
+    /// The entry is removed, as if its key had been deleted when the entry was written. Older
+    /// versions stay hidden.
     Remove,
-    /// Its value becomes this one. An entry that expires still expires at the same time.
+    /// The entry gets this value. An entry that expires still expires at the same time.
     Change(Vec<u8>),
 }
 
-/// Looks at entries that compactions pass, from several threads. It is shown the puts that current
-/// readers see, unless a [`Snapshot`](crate::Snapshot) saw them when the compaction began. A
-/// snapshot that is taken while it runs may see what the filter did. So may cursors and scans: some
-/// are always open, so a filter that spared them would never run. Operands are not shown, nor are
-/// the values below them, wherever the operands lie when the compaction begins. An operand that is
-/// written while it runs applies to the old value until the compaction is done, and then to what
-/// the filter made of it. Until a compaction passes an entry, reads see it;
-/// [`crate::Keyspace::compact`] passes all.
+/// Looks at entries that compactions pass, from several threads. The filter gets the puts that
+/// current readers see, unless a [`Snapshot`](crate::Snapshot) saw them when the compaction began.
+/// A snapshot that is taken while the compaction runs may see what the filter did. So may cursors
+/// and scans: some are always open, so a filter that spared them would never run. The filter gets
+/// no operands, and no values below operands, wherever the operands are when the compaction begins.
+/// An operand that is written while the compaction runs applies to the old value until the
+/// compaction is done, and then to the filter's result. Reads see an entry until a compaction
+/// passes it; [`crate::Keyspace::compact`] passes all entries.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -69,8 +69,8 @@ pub trait CompactionFilter: Debug + Send + Sync {
     /// The name that keyspaces give in `compaction_filter`.
     fn name(&self) -> &str;
 
-    /// What becomes of an entry that a compaction writes to `level`. If it panics, or makes a value
-    /// that is too long, the entry stays.
+    /// Decides about an entry that a compaction writes to `level`. If this method panics, or
+    /// returns a value that is too long, the entry stays.
     fn decide(&self, level: u32, key: &[u8], value: &[u8]) -> FilterDecision;
 }
 
@@ -79,14 +79,14 @@ pub trait CompactionFilter: Debug + Send + Sync {
 pub(crate) struct Filtering {
     /// `None` if the keyspace has none, or nobody has registered it.
     filter: Option<Arc<dyn CompactionFilter>>,
-    /// The name of one that nobody has registered.
+    /// The name of the filter, if nobody has registered it.
     missing: Option<String>,
-    /// The opening of the store that calls it.
+    /// Identifies the open store that calls the filter.
     opening: u64,
 }
 
 impl Filtering {
-    /// The filter that a keyspace names, among those registered.
+    /// Finds the filter that a keyspace names, among the registered ones.
     pub(crate) fn find(
         name: &str,
         registered: &[Arc<dyn CompactionFilter>],
@@ -97,7 +97,8 @@ impl Filtering {
         Filtering { filter: named.cloned(), missing, opening }
     }
 
-    /// The filter that the keyspace names and nobody has registered, so that all entries stay.
+    /// The name of the keyspace's filter, if nobody has registered that filter. All entries then
+    /// stay.
     pub(crate) fn missing(&self) -> Option<&str> {
         self.missing.as_deref()
     }
@@ -119,7 +120,7 @@ impl Filtering {
         let decision = catch_unwind(call).map_err(|_| "it panicked".to_string());
         let decision = decision.and_then(|decision| match decision {
             FilterDecision::Change(value) => {
-                // The old value may expire, and its instant is stored with the new one.
+                // The old value may expire. Its instant is then stored with the new value.
                 let most = MAX_VALUE_BYTES - EXPIRY_BYTES as u64;
                 check_length(value, most).map(FilterDecision::Change)
             }

@@ -39,7 +39,7 @@ pub enum Event {
         output_tables: usize,
         /// Tables that changed level without being rewritten.
         moved_tables: usize,
-        /// The parts that could run side by side; moved tables are in none.
+        /// The number of parts that could run in parallel; moved tables belong to no part.
         parts: usize,
         /// Bytes read.
         read_bytes: u64,
@@ -67,7 +67,7 @@ pub enum Event {
         keyspace: String,
         /// How far writers are from the first slowdown (0) to the stop (1).
         level: Thousandths,
-        /// The limit that causes it.
+        /// The limit that causes the pressure.
         cause: &'static str,
     },
     /// Garbage of a value file was collected.
@@ -76,7 +76,7 @@ pub enum Event {
         keyspace: String,
         /// The group that was collected.
         group: u32,
-        /// Bytes of its records before.
+        /// Bytes of the group's records before the collection.
         bytes_before: u64,
         /// Bytes of the records that are still needed.
         bytes_after: u64,
@@ -90,8 +90,9 @@ pub enum Event {
         /// The name of the filter.
         filter: String,
     },
-    /// A merge operator made no value of a key's operands in a flush or a part of a compaction: it
-    /// failed, or is not registered. The operands stay, and readers of the key get an error.
+    /// In a flush or a part of a compaction, a merge operator could not compute a value from a
+    /// key's operands: it failed, or is not registered. The operands stay, and readers of the key
+    /// get an error.
     MergeFailed {
         /// Keyspace name.
         keyspace: String,
@@ -100,9 +101,9 @@ pub enum Event {
         /// The first error.
         error: Error,
     },
-    /// A flush or a part of a compaction read more operands of a key than it may hold, and left
-    /// them unfolded. Reads apply them all. A put or a get of the key ends that, and so does a
-    /// compaction with a larger memory budget.
+    /// A flush or a part of a compaction read more operands of a key than it may hold in memory,
+    /// and left them unfolded. Reads have to apply all of them. A put or a get of the key ends
+    /// this, and so does a compaction with a larger memory budget.
     OperandsPassed {
         /// Keyspace name.
         keyspace: String,
@@ -110,7 +111,7 @@ pub enum Event {
         times: u64,
         /// The key that this happened to first.
         key: Vec<u8>,
-        /// Operands that were left.
+        /// Operands that were left unfolded.
         operands: u64,
         /// Their bytes.
         bytes: u64,
@@ -118,13 +119,14 @@ pub enum Event {
         /// most 64 MiB.
         limit_bytes: u64,
     },
-    /// The end of the log was not used at the open: something before it was gone. It had not been
-    /// synced, so a power loss explains this. Without a power loss, the disk flipped a bit.
+    /// The open did not use the end of the log, because something before it was missing. That end
+    /// had not been synced, so a power loss explains this. Without a power loss, the disk flipped a
+    /// bit.
     LogEndLost {
         /// Valid records after the gap.
         records: u64,
-        /// Files of the store that hold them, newest first, for `dump`; none if the store was
-        /// opened for reading, or if they are too large.
+        /// Files of the store that keep these records, newest first, for `dump`. Empty if the store
+        /// was opened for reading, or if the records are too large.
         kept: Vec<String>,
     },
     /// The control group of the process allows less memory than the budget: the system may kill the
@@ -132,19 +134,20 @@ pub enum Event {
     BudgetAboveLimit {
         /// [`crate::Options::memory_budget_bytes`].
         budget_bytes: u64,
-        /// What the group, or one above it, allows.
+        /// What the group, or a group above it, allows.
         limit_bytes: u64,
     },
-    /// The disk is full, so the log that was kept for readers of its history alone was removed
-    /// ([`crate::Options::keep_log_bytes`]). A reader, mirror or archive that was away may have to
-    /// begin anew.
+    /// The disk is full, so the part of the log that was kept only for readers of its history was
+    /// removed ([`crate::Options::keep_log_bytes`]). A reader, mirror or archive that was not
+    /// running may have to begin anew.
     KeptLogGivenUp {
         /// Segments that were removed.
         segments: u64,
         /// Their bytes.
         bytes: u64,
     },
-    /// A scrub found damage in a file. The store continues, and whoever reads there gets an error.
+    /// A scrub found damage in a file. The store continues, and a read of the damaged part returns
+    /// an error.
     DamageFound {
         /// The name of the file inside the store.
         file: String,
@@ -156,7 +159,7 @@ pub enum Event {
         /// The error of the job.
         error: Error,
     },
-    /// Space is back after a full disk; writes are accepted again.
+    /// The disk was full and has space again; writes are accepted again.
     Recovered,
 }
 

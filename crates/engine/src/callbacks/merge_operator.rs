@@ -1,9 +1,9 @@
-//! Merge operators: how an operand that is written without a read changes a value. Built-in
+//! Merge operators: how an operand changes a value. An operand is written without a read. Built-in
 //! operators have names; programs register others in [`crate::Options::merge_operators`].
 //!
 //! The operands of a key are stored as versions of kind `Merge`, above a value or above nothing. A
-//! read applies them, oldest first. Flushes and compactions fold them together where no snapshot
-//! lies between them.
+//! read applies them, oldest first. Flushes and compactions fold operands together where no
+//! snapshot is between them.
 
 use std::fmt::Debug;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -76,7 +76,8 @@ pub trait MergeOperator: Debug + Send + Sync {
         false
     }
 
-    /// One operand that replaces several, which come oldest first. `None` if no operand can.
+    /// Returns one operand that replaces several, which are given oldest first. `None` if there is
+    /// no such operand.
     fn partial_merge(&self, key: &[u8], operands: &[&[u8]]) -> Option<Vec<u8>> {
         self.is_associative().then(|| self.full_merge(key, None, operands).ok()).flatten()
     }
@@ -132,8 +133,8 @@ impl MergeOperator for Add {
 
     /// Signed sums saturate at both ends, so the order matters: above a base near the largest
     /// integer, +1 and -1 are not 0. Operands of one sign only move the value towards one end, and
-    /// it stays there. So their sum replaces them, if it fits an integer: two large operands may
-    /// exceed what a small base can take.
+    /// it stays there. So their sum replaces them, if it fits an integer. It may not fit: above a
+    /// base near the other end, two large operands need not saturate.
     fn partial_merge(&self, key: &[u8], operands: &[&[u8]]) -> Option<Vec<u8>> {
         if !self.is_signed {
             return self.full_merge(key, None, operands).ok();
@@ -177,7 +178,7 @@ impl MergeOperator for Extreme {
     }
 }
 
-/// Appends operands, with a separator between two.
+/// Appends operands, with a separator between them.
 #[derive(Debug)]
 struct Append {
     name: String,
@@ -293,7 +294,7 @@ impl Merging {
         Merging { name: name.to_string(), operator, opening }
     }
 
-    /// Whether the keyspace may hold operands.
+    /// Whether the keyspace may have operands.
     pub(crate) fn is_used(&self) -> bool {
         !self.name.is_empty()
     }
@@ -320,7 +321,7 @@ impl Merging {
         })
     }
 
-    /// The value after these operands, which come oldest first.
+    /// The value after these operands, which are given oldest first.
     pub(crate) fn full(
         &self,
         key: &[u8],
@@ -347,7 +348,8 @@ impl Merging {
         })
     }
 
-    /// One operand that replaces several, if the operator gives one and it fits into a value.
+    /// One operand that replaces several, if the operator returns one and it is no longer than a
+    /// value may be.
     pub(crate) fn partial(&self, key: &[u8], operands: &[&[u8]]) -> Option<Vec<u8>> {
         let operator = self.operator.as_ref()?;
         let _inside = InsideMerge::of(self.opening).ok()?;
@@ -430,7 +432,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(20_000))]
 
         /// Wherever flushes fold neighbouring operands into one, a read finds what it would have
-        /// found without that: the same integer or the same error, above each base.
+        /// found without the fold: the same integer or the same error, above each base.
         #[test]
         fn a_partial_sum_changes_nothing(
             base in proptest::option::of(operands()),
@@ -454,7 +456,7 @@ mod tests {
     }
 
     /// Operands of a counter that only grows or only falls are folded. Operands of both signs, or
-    /// at an end, are not.
+    /// operands whose sum overflows, are not.
     #[test]
     fn signed_sums_of_one_sign_fold() {
         let add = Merging::find("add-i64", &[], NONE);

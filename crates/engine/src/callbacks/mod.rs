@@ -1,4 +1,4 @@
-//! What programs plug into a store: listeners, operators, filters, clocks.
+//! The code that programs plug into a store: listeners, operators, filters, clocks.
 
 pub(crate) mod callback;
 pub(crate) mod clock;

@@ -1,30 +1,30 @@
-//! Dead ranges: stretches of keys all of whose entries are hidden, because they are tombstones,
-//! versions of deleted keys, or have expired. Walks jump over them, in both directions. A queue or
-//! a stack deletes its keys where the next walk begins, so without ranges each key taken would cost
-//! more than the one before, until a compaction runs.
+//! Dead ranges: stretches of keys whose entries are all hidden. Each entry is a tombstone, a
+//! version of a deleted key, or expired. Walks jump over dead ranges, in both directions. A queue
+//! or a stack deletes its keys where the next walk begins, so without ranges, each key that is
+//! taken would cost more than the one before, until a compaction runs.
 //!
-//! Up to 64 ranges are known per keyspace, in memory only. Each is safe on its own:
+//! Up to 64 ranges are known per keyspace, in memory only. Each range is safe to use by itself:
 //!
 //! 1. *Watch.* A dead range changes only under the commit lock. From sequence number `since` on,
 //!    each write that falls into `from..to` narrows the range and the watch before it becomes
 //!    visible. A write inside the range splits it, and leaves a dead range and a watch on both
-//!    sides. Only a delete does not narrow anything, because it shows nothing.
-//! 2. *Prove.* A walk sees the store as of its sequence number. Say that it passed `low..high` and
-//!    saw nothing, and that its sequence number is not below `since`. Then it proves that the part
-//!    of `low..high` which is still watched is dead: it would have seen earlier writes, and later
-//!    ones have narrowed the watch.
-//! 3. *Use.* A walk jumps over the range if its sequence number is not below those of the proofs.
-//!    It looks at the range after it has its sequence number. So if the walk can see a write that
-//!    the proofs could not see, that write has already narrowed the range.
+//!    sides. A delete narrows nothing, because it makes no entry visible.
+//! 2. *Prove.* A walk sees the store as of its sequence number. Suppose that the walk passed
+//!    `low..high` and saw nothing, and that its sequence number is not below `since`. Then it
+//!    proves that the part of `low..high` which is still watched is dead: the walk would have seen
+//!    earlier writes, and later writes have narrowed the watch.
+//! 3. *Use.* A walk jumps over the range if the walk's sequence number is not below those of the
+//!    proofs. It looks at the range after it has its sequence number. So if the walk can see a
+//!    write that the proofs could not see, that write has already narrowed the range.
 //! 4. If a walk could not prove all that it passed, the watch begins again, over all keys. The
 //!    proved part stays proved, since it was watched all the time. The next walk proves the rest.
 //! 5. *Expiry.* A range knows when the last of its expired entries expired. A walk whose clock
 //!    shows an earlier time does not jump, because it can still see that entry.
 //!
-//! A dead range reaches from the first hidden key to the last, not to the next visible one. So a
-//! key that is appended to a queue lies outside. A put into a keyspace without ranges costs one
-//! load. With ranges it also costs one or two comparisons of keys for each range. A dead range that
-//! no walk used while a memtable filled is forgotten.
+//! A dead range ends at its last hidden key, not at the next visible key. So a key that is appended
+//! to a queue is outside the range. Without ranges, a put costs one additional atomic load. With
+//! ranges, it also costs one or two comparisons of keys for each range. A dead range that no walk
+//! used while a memtable filled is forgotten.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
@@ -40,8 +40,9 @@ const MOST_RANGES: usize = 64;
 
 const _: () = assert!(MOST_RANGES <= 64, "`used` has no bit for some ranges");
 
-/// A walk that passed fewer hidden entries does not report them, because a report takes the commit
-/// lock. The number is small in builds with seeded bugs, so that small stores have ranges.
+/// If a walk passed fewer hidden entries than this, it does not report them, because a report takes
+/// the commit lock. The number is smaller in builds with seeded bugs, so that small stores have
+/// ranges.
 const LEAST_ENTRIES: u64 = if cfg!(feature = "seeded-bugs") { 4 } else { 16 };
 
 /// Hidden entries that a walk passed in a row: all keys from `low` (inclusive) to `high`
@@ -51,8 +52,8 @@ pub(crate) struct Walk {
     low: Vec<u8>,
     high: Vec<u8>,
     entries: u64,
-    /// When the last of the expired ones among them expired, in milliseconds since 1970; 0 if none
-    /// did. Means nothing before the first entry.
+    /// The latest expiry among these entries, in milliseconds since 1970; 0 if none has expired.
+    /// Has no meaning before the first entry.
     expired_ms: u64,
     /// Entries to pass until the walk looks for a dead range again.
     patience: u64,
@@ -72,8 +73,8 @@ impl Walk {
         self.entries == 0
     }
 
-    /// Passes a hidden entry upward; `expired_ms` is when it expired, or 0. Returns whether it is
-    /// time to look for a dead range.
+    /// Passes a hidden entry on a walk upward; `expired_ms` is when it expired, or 0. Returns
+    /// whether it is time to look for a dead range.
     pub fn pass_up(&mut self, key: &[u8], expired_ms: u64) -> bool {
         if self.entries == 0 {
             put(&mut self.low, key);
@@ -82,8 +83,8 @@ impl Walk {
         self.count(1, expired_ms)
     }
 
-    /// Passes a key downward, with all its entries; `expired_ms` is when the visible one expired,
-    /// or 0. Returns whether it is time to look for a dead range.
+    /// Passes a key with all its entries on a walk downward; `expired_ms` is when the newest entry
+    /// that the walk sees expired, or 0. Returns whether it is time to look for a dead range.
     pub fn pass_down(&mut self, key: &[u8], entries: u64, expired_ms: u64) -> bool {
         if self.entries == 0 {
             put(&mut self.high, key);
@@ -147,10 +148,10 @@ fn behind(key: &[u8]) -> Vec<u8> {
     [key, &[0]].concat()
 }
 
-/// A dead range and the watch over it, which reaches at least as far.
+/// A dead range and its watch, which covers at least the same keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DeadRange {
-    /// The first key. If it equals `high`, nothing is proved yet.
+    /// The first key of the range. If it equals `high`, nothing is proved yet.
     pub low: Vec<u8>,
     /// The smallest key greater than all keys of the range.
     pub high: Vec<u8>,
@@ -160,7 +161,7 @@ pub(crate) struct DeadRange {
     /// none.
     expired_ms: u64,
     /// The approximate number of hidden entries that walks passed inside. The range with the fewest
-    /// makes room for another.
+    /// entries is replaced by a new one.
     entries: u64,
     from: Vec<u8>,
     /// `None` means that the watch has no upper end.
@@ -169,8 +170,8 @@ pub(crate) struct DeadRange {
 }
 
 impl DeadRange {
-    /// An empty range that watches all keys from now on, so that the next walk can prove what this
-    /// one passed.
+    /// An empty range that watches all keys from now on, so that the next walk can prove that what
+    /// this walk passed is dead.
     fn watch(walk: &Walk, now: SeqNo) -> DeadRange {
         let (low, high) = (walk.low.clone(), walk.low.clone());
         let (from, to, entries) = (Vec::new(), None, walk.entries);
@@ -181,7 +182,8 @@ impl DeadRange {
         self.low >= self.high
     }
 
-    /// Whether a walk at this key may jump. The clock is read only if something inside has expired.
+    /// Whether a walk at this key may jump over the range. The clock is read only if the range has
+    /// expired entries.
     fn covers(&self, key: &[u8], seq: SeqNo, now_ms: &impl Fn() -> u64) -> bool {
         let is_late = seq >= self.seq || seeded!(DeadRangesForAllSnapshots);
         is_late
@@ -216,8 +218,8 @@ impl DeadRange {
         if key >= self.high.as_slice() {
             return [Some(below()), None];
         }
-        // At an end of the range the rest is one piece. Inside it, nobody knows how many entries
-        // are on each side, so each side gets half.
+        // If the key is at an end of the range, one piece remains. Inside it, nobody knows how many
+        // entries are on each side, so each side gets half.
         let is_split = key > self.low.as_slice() && behind(key) < self.high;
         let entries = if is_split { self.entries / 2 } else { self.entries.saturating_sub(1) };
         let below = DeadRange { high: key.to_vec(), entries, ..below() };
@@ -269,7 +271,8 @@ pub(crate) struct DeadRanges {
 }
 
 impl DeadRanges {
-    /// The range that a walk at this key may jump over; `now_ms` is the walk's clock.
+    /// The range that a walk at this key may jump over, if there is one; `now_ms` is the walk's
+    /// clock.
     pub fn over(&self, key: &[u8], seq: SeqNo, now_ms: impl Fn() -> u64) -> Option<Arc<DeadRange>> {
         if !self.are_there.load(Acquire) {
             return None;
@@ -284,7 +287,7 @@ impl DeadRanges {
         range.clone()
     }
 
-    /// Whether there are any. Called under the commit lock, under which this is set.
+    /// Whether there are any ranges. Called under the commit lock, under which this is set.
     #[inline]
     pub fn are_there(&self) -> bool {
         self.are_there.load(Relaxed)

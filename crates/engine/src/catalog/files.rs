@@ -1,5 +1,5 @@
 //! Removes and forgets files outside the manifest: tables that were written but not installed, and
-//! files that an edit left behind. The next open removes the rest as orphans.
+//! files that an edit made obsolete. The next open removes all that are left as orphans.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use crate::values::file::{ValueFile, values_name};
 use crate::values::separation::ValueFiles;
 
 impl Catalog {
-    /// Removes the files of tables that no reader needs any more. If `evicts`, their blocks leave
-    /// the cache too.
+    /// Removes the files of tables that no reader needs any more. If `evicts` is set, their blocks
+    /// are removed from the cache too.
     pub(crate) fn purge_files(&self, evicts: bool) {
         let obsolete = std::mem::take(&mut *self.tables.purge.lock());
         for table in obsolete {
@@ -29,7 +29,7 @@ impl Catalog {
         self.release_held();
     }
 
-    /// Removes a file that edits have left behind, or keeps it as long as a lease needs it.
+    /// Removes a file that edits have made obsolete, or keeps it as long as a lease needs it.
     pub(crate) fn leave_file(&self, file: HeldFile, bytes: u64) {
         let leases = &self.tables.leases;
         match leases.may_free(leases.last()) {
@@ -38,7 +38,7 @@ impl Catalog {
         }
     }
 
-    /// Removes what no lease needs any more.
+    /// Removes the files that no lease needs any more.
     pub(crate) fn release_held(&self) {
         self.tables.leases.release().into_iter().for_each(|file| self.remove_left(file));
     }
@@ -75,7 +75,7 @@ impl Catalog {
     }
 
     /// Forgets value files that the manifest no longer names. A reader of such a file may continue,
-    /// because the file lives as long as it is open.
+    /// because the file exists as long as it is open.
     pub(crate) fn forget_value_files(&self, keyspace: &KeyspaceCore, gone: &[u64]) {
         if gone.is_empty() {
             return;

@@ -59,16 +59,18 @@ impl Catalog {
         manifest.append(&all)
     }
 
-    /// What the log is sure to hold. Every edit says it, because a reader takes up an edit that
-    /// frees values only once it knows the writes that made them garbage.
+    /// The last sequence number that is surely durable in the log. Every edit records it, because a
+    /// reader applies an edit that frees values only once it knows the writes that made them
+    /// garbage.
     pub(crate) fn log_change(&self, manifest: &ManifestState) -> Change {
         let synced_seq = self.told_synced_seq();
         Change::Log { synced_seq, next_keyspace: manifest.next_keyspace }
     }
 
     /// Like [`Catalog::append_edit`], for changes that name these values. Returns the values if the
-    /// edit is logged. If nobody knows whether it is, their slots are not reused: the next open may
-    /// find the edit, and a compaction that still runs would overwrite the values.
+    /// edit is logged. If nobody knows whether it is logged, the slots of the values are not
+    /// reused: the next open may find the edit, and a compaction that still runs would overwrite
+    /// the values.
     pub(crate) fn append_with_values(
         &self,
         manifest: &mut ManifestState,
@@ -95,8 +97,8 @@ impl Catalog {
         manifest.log.as_mut().map_or(Ok(()), Manifest::rest)
     }
 
-    /// Starts a new manifest if the old one has grown. After a failure the old one stays in force.
-    /// If it has grown less, `CURRENT` records its length now and then.
+    /// Starts a new manifest if the old one has grown enough. After a failure the old one stays in
+    /// force. Otherwise `CURRENT` records its length now and then.
     pub(crate) fn rotate_manifest_if_due(&self) -> Result<()> {
         let mut manifest = self.manifest.lock();
         if let Some(log) = manifest.log.as_mut().filter(|log| log.wants_naming()) {

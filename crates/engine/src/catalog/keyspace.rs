@@ -34,8 +34,8 @@ use crate::tree::version::{RangeChange, Version};
 use crate::values::file::ValueFile;
 use crate::values::separation::ValueFiles;
 
-/// A memtable up to this size is flushed together with others. The syncs of its flush take longer
-/// than writing it.
+/// A memtable up to this size is flushed together with others, because the syncs of its flush take
+/// longer than writing it.
 const SMALL_FLUSH_BYTES: usize = 1 << 20;
 
 /// The state that a reader of a keyspace sees. It is replaced as a whole, and read without a lock.
@@ -45,7 +45,7 @@ pub(crate) struct View {
     /// Memtables that wait for their flush, newest first.
     pub(crate) immutable: Vec<Arc<Memtable>>,
     pub(crate) version: Arc<Version>,
-    /// The sequence number of the last bulk load that is in the version, or that failed.
+    /// The sequence number of the last bulk load that is in the version or has failed.
     pub(crate) loaded: SeqNo,
 }
 
@@ -64,7 +64,7 @@ impl View {
     }
 
     /// The newest record of a key in a memtable that a reader at `seq` sees. Most keyspaces have
-    /// one memtable, and a chain of iterators costs each get 40 instructions more.
+    /// one memtable, and a chain of iterators would cost each get 40 instructions more.
     #[inline]
     pub(crate) fn in_memtables(&self, key: &[u8], seq: SeqNo) -> Option<(&Arc<Memtable>, &Record)> {
         if let Some(record) = self.active.get(key, seq) {
@@ -74,7 +74,7 @@ impl View {
     }
 
     /// Whether a range delete that a reader at `seq` sees hides an entry with this sequence number.
-    /// O(1) without newer range deletes, else O(log n) in each source that has some.
+    /// O(1) without newer range deletes, otherwise O(log n) for each source that has some.
     #[inline]
     pub(crate) fn hides(&self, key: &[u8], entry: SeqNo, seq: SeqNo) -> bool {
         self.memtables_hide(key, entry, seq) || self.version.hides(key, entry, seq)
@@ -114,16 +114,16 @@ pub(crate) struct KeyspaceCore {
     pub(crate) merging: ArcSwap<Merging>,
     /// The compaction filter of its entries.
     pub(crate) filtering: ArcSwap<Filtering>,
-    /// How long writes without a time to live of their own last, in milliseconds. 0 means for ever.
+    /// The time to live of writes that have none of their own, in milliseconds. 0 means for ever.
     pub(crate) ttl_ms: AtomicU64,
     /// The files that hold its values.
     pub(crate) values: ArcSwap<ValueFiles>,
-    /// The least size of a value that goes to its file before its write is logged. It is the
-    /// largest number if no value does.
+    /// Values of at least this size are written to their file before the write is logged. The
+    /// largest number if no values are.
     pub(crate) early_at: AtomicU64,
-    /// Held by the plan that is installed part by part: the tree records one such plan at most.
+    /// Held for a plan that is installed part by part: the tree records at most one such plan.
     pub(crate) parting: Mutex<rank::Parting, ()>,
-    /// Counts of what flushes and compactions did to it.
+    /// Counts of what flushes and compactions did to the keyspace.
     pub(crate) work: Work,
     /// How many times [`KeyspaceCore::bytes_to_sample`] was called.
     samples: AtomicU64,
@@ -136,13 +136,13 @@ const SAMPLE_BYTES: u64 = 1 << 20;
 #[derive(Debug)]
 pub(crate) struct NextVersion {
     pub(crate) version: Version,
-    /// The version that it comes from, and that it replaces.
+    /// The version that this one is derived from and replaces.
     pub(crate) after: Arc<Version>,
 }
 
 impl KeyspaceCore {
-    /// The keyspace that the manifest describes, with an empty memtable. The operator, filter
-    /// and prefix rule that its options name are looked up among those registered with the store.
+    /// The keyspace that the manifest describes, with an empty memtable. The operator, filter and
+    /// prefix rule that the options name are looked up among those registered with the store.
     pub(crate) fn open(
         id: KeyspaceId,
         state: &KeyspaceState,
@@ -153,7 +153,7 @@ impl KeyspaceCore {
         KeyspaceCore::open_after(&Version::default(), (id, state), tables, pool, env)
     }
 
-    /// The same with the open tables of an earlier version.
+    /// The same, but with the open tables of an earlier version.
     pub(crate) fn open_after(
         before: &Version,
         (id, state): (KeyspaceId, &KeyspaceState),
@@ -218,8 +218,8 @@ impl KeyspaceCore {
         })
     }
 
-    /// The same keyspace with another view, for readers of another moment. Handles to this one do
-    /// not change.
+    /// The same keyspace with another view, for readers of another moment. Handles to the original
+    /// are not affected.
     pub(crate) fn with_view(&self, view: View) -> KeyspaceCore {
         KeyspaceCore {
             id: self.id,
@@ -272,8 +272,8 @@ impl KeyspaceCore {
         self.process
     }
 
-    /// How many bytes a cursor shows before it samples an entry. It is drawn anew for each cursor
-    /// and each sample, so that short scans and all parts of long ones count alike.
+    /// How many bytes a cursor shows before it samples an entry. The number is drawn anew for each
+    /// cursor and each sample, so that short scans and all parts of long scans count alike.
     pub(crate) fn bytes_to_sample(&self) -> u64 {
         mix64(self.samples.fetch_add(1, Relaxed)) % (2 * SAMPLE_BYTES)
     }
@@ -301,14 +301,15 @@ impl KeyspaceCore {
         self.view.load().immutable.last().is_none_or(|oldest| oldest.first_seq() > last_seq)
     }
 
-    /// The first sequence number that a memtable may have; the largest one if all are empty.
+    /// The first sequence number that may be in a memtable; the largest possible one if all are
+    /// empty.
     pub(crate) fn unflushed_from(&self) -> SeqNo {
         let view = self.view.load();
         view.memtables().map(|memtable| memtable.first_seq()).min().unwrap_or(SeqNo::MAX)
     }
 
-    /// Whether the oldest memtable that waits is one that others may be flushed with: its flush
-    /// takes little time, and waits for no collection of values.
+    /// Whether the oldest waiting memtable may be flushed together with others: its flush takes
+    /// little time, and waits for no collection of values.
     pub(crate) fn is_flush_small(&self) -> bool {
         let view = self.view.load();
         let is_small = |oldest: &Arc<Memtable>| oldest.reserved_bytes() <= SMALL_FLUSH_BYTES;
@@ -340,16 +341,16 @@ impl KeyspaceCore {
         old.version.left_by(&version).for_each(|handle| handle.mark_obsolete());
     }
 
-    /// Lets reads charge tables as changed options say. Called with the manifest lock held.
+    /// Makes reads charge tables according to changed options. Called with the manifest lock held.
     pub(crate) fn change_seeks(&self, options: &PolicyOptions) {
         let after = Arc::clone(&self.view.load().version);
         let version = Version::clone(&after).with_seeks_of(options);
         self.swap_version(NextVersion { version, after }, 0);
     }
 
-    /// Puts `fresh` in the place of the active memtable if that is `wanted`, and `filled`, which a
-    /// large batch wrote, between them. Called under the commit lock, so that every sequence number
-    /// in an older memtable is below those in a newer one.
+    /// Puts `fresh` in the place of the active memtable if the active one is `wanted`. Puts
+    /// `filled`, which a large batch wrote, between them. Called under the commit lock, so that
+    /// every sequence number in an older memtable is below those in a newer one.
     pub(crate) fn replace_active(
         &self,
         filled: Option<&Arc<Memtable>>,
@@ -389,9 +390,9 @@ impl KeyspaceCore {
     /// after the load. The reader could see writes after the load in a memtable, but not the load
     /// itself. It needs a view that was loaded after its sequence number.
     ///
-    /// The last load that ended decides, not the last that got a sequence number, because a later
-    /// one may have a sequence number and not have ended. If the last one ended after the reader's
-    /// sequence number, an earlier one may be missing.
+    /// What counts is the last load that has ended, not the last that got a sequence number,
+    /// because a load may have a sequence number and not have ended. If the last load ended after
+    /// the reader's sequence number, an earlier load may be missing.
     #[inline]
     pub(crate) fn lacks_load(&self, view: &View) -> bool {
         // Relaxed: the reader's sequence number was published after its loads ended.
@@ -399,7 +400,7 @@ impl KeyspaceCore {
     }
 
     /// Retired value files that nothing can point to any more: no table of `version`, and no
-    /// memtable that may hold pointers that a collection of the file wrote.
+    /// memtable in which a collection of the file may have written pointers.
     pub(crate) fn files_left_behind(&self, version: &Version) -> Vec<u64> {
         let values = self.values.load();
         if values.retired.is_empty() {
@@ -418,13 +419,14 @@ impl KeyspaceCore {
     }
 }
 
-/// The version of a shape, with the open tables of an earlier version. What the earlier version has
-/// in its place stays, and is not allocated again: a follower makes a version at each flush that it
+/// The version of a shape, with the open tables of an earlier version. Parts that are the same in
+/// the earlier version are not allocated again: a follower makes a version at each flush that it
 /// sees, perhaps of 100,000 tables.
 ///
-/// Only the range deletes of tables that came are read. Flushes wrote those that are newer than all
-/// known ones (I1), and compactions wrote the others again. Nothing says which ones compactions
-/// dropped. Those hide nothing any more, so they stay until there are too many of them.
+/// Only the range deletes of added tables are read. Flushes wrote the range deletes that are newer
+/// than all known ones (I1), and compactions rewrote the others. Nothing records which range
+/// deletes compactions dropped. Those hide nothing any more, so they stay known until there are too
+/// many of them.
 fn version_after(before: &Version, shape: &Shape, tables: &Arc<TableContext>) -> Result<Version> {
     let last_seq = before.range_deletes.as_ref().map_or(0, |known| known.last_seq());
     let came = |table: &Table| before.handle(table.id).is_none();

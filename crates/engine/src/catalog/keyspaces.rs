@@ -1,6 +1,6 @@
 //! Which keyspaces an open store has, how far each is flushed, and which of them hold writes that
-//! are only in the log. A store may have 100,000 keyspaces, so nothing that happens per write, per
-//! flush or per view of a follower walks all, unless a follower finds a new manifest.
+//! are only in the log. A store may have 100,000 keyspaces, so no work that is done per write, per
+//! flush or per view of a follower visits all of them, unless a follower finds a new manifest.
 
 use std::collections::BTreeMap;
 use std::ops::Bound::{self, Excluded, Included, Unbounded};
@@ -14,14 +14,14 @@ use crate::sync::{Mutex, rank};
 use crate::catalog::keyspace::KeyspaceCore;
 use crate::keys::{KeyspaceId, SeqNo};
 
-/// Keyspaces that are looked at together.
+/// The number of keyspaces that are read from the list at once.
 const PAGE: usize = 256;
 
 type ById = BTreeMap<KeyspaceId, Arc<KeyspaceCore>>;
 
-/// The keyspaces of an open store, in order of creation. Reads as a map by id. A clone is O(1)
-/// and shares everything with the original; each later change copies O(log n). Each view of a
-/// follower has one.
+/// The keyspaces of an open store, in order of creation. It can be read as a map by id. A clone is
+/// O(1) and shares everything with the original; each later change copies O(log n). Each view of a
+/// follower has such a clone.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Keyspaces {
     by_id: RedBlackTreeMapSync<KeyspaceId, Arc<KeyspaceCore>>,
@@ -51,7 +51,7 @@ impl Keyspaces {
     }
 
     pub(crate) fn remove(&mut self, keyspace: &KeyspaceCore) {
-        // A later keyspace may have the name by now.
+        // A newer keyspace may have the name by now.
         if self.by_name.get(&keyspace.name) == Some(&keyspace.id) {
             self.by_name.remove_mut(&keyspace.name);
         }
@@ -101,7 +101,8 @@ impl FromIterator<(KeyspaceId, SeqNo)> for Flushed {
     }
 }
 
-/// The keyspaces that may hold writes which are only in the log. Every keyspace that does is here.
+/// The keyspaces that may hold writes which are only in the log. Every keyspace that holds such
+/// writes is in this list.
 #[derive(Debug, Default)]
 pub(crate) struct Unflushed(Mutex<rank::Unflushed, ById>);
 
@@ -111,8 +112,8 @@ impl Unflushed {
         self.0.lock().insert(keyspace.id, Arc::clone(keyspace));
     }
 
-    /// Removes a keyspace unless it holds writes. A write that comes meanwhile is announced before
-    /// the keyspace is added, so it is seen here or adds the keyspace again.
+    /// Removes a keyspace unless it holds writes. A concurrent write is announced before the
+    /// keyspace is added, so it is either seen here or adds the keyspace again.
     pub(crate) fn remove_if_flushed(&self, keyspace: &KeyspaceCore) {
         let mut unflushed = self.0.lock();
         if !keyspace.holds_writes() {
@@ -125,7 +126,7 @@ impl Unflushed {
         self.0.lock().remove(&id);
     }
 
-    /// All that hold writes, in order of creation.
+    /// All keyspaces that hold writes, in order of creation.
     pub(crate) fn all(&self) -> Vec<Arc<KeyspaceCore>> {
         let mut all = Vec::new();
         self.for_each(|keyspace| {
@@ -136,7 +137,7 @@ impl Unflushed {
         all
     }
 
-    /// Looks at those that may hold writes, in order of creation, until `found` returns something.
+    /// Looks at the keyspaces in order of creation, until `found` returns something.
     pub(crate) fn find_map<T>(
         &self,
         found: impl FnMut(&Arc<KeyspaceCore>) -> Option<T>,
@@ -144,7 +145,7 @@ impl Unflushed {
         self.find_within((Unbounded, Unbounded), found)
     }
 
-    /// The first that is `wanted`, from `turn` on and then from the beginning.
+    /// The first keyspace that is `wanted`, searched from `turn` on and then from the beginning.
     pub(crate) fn find_from(
         &self,
         turn: KeyspaceId,
@@ -155,7 +156,7 @@ impl Unflushed {
         first.or_else(|| self.find_within((Unbounded, Excluded(turn)), &mut found))
     }
 
-    /// Looks at each of them.
+    /// Looks at each keyspace.
     pub(crate) fn for_each(&self, mut look: impl FnMut(&Arc<KeyspaceCore>)) {
         self.find_map(|keyspace| {
             look(keyspace);
@@ -163,9 +164,9 @@ impl Unflushed {
         });
     }
 
-    /// Looks at those in a range of ids until `found` returns something. Writers add keyspaces
-    /// under the commit lock, so the list is not locked for the whole search. A keyspace that stays
-    /// in the list is always found.
+    /// Looks at the keyspaces in a range of ids until `found` returns something. Writers add
+    /// keyspaces under the commit lock, so the list is not locked for the whole search. A keyspace
+    /// that stays in the list is always found.
     fn find_within<T>(
         &self,
         (mut from, to): (Bound<KeyspaceId>, Bound<KeyspaceId>),
