@@ -14,7 +14,7 @@ pub enum Error {
     /// The storage refused an operation.
     #[error("{0}")]
     Storage(std::sync::Arc<runstone_storage::Error>),
-    /// Bytes on disk are not those that were written (P6).
+    /// The bytes on disk differ from those that were written (P6).
     #[error("{file} is corrupt at byte {offset}: {what}")]
     Corruption {
         /// File name inside the store.
@@ -38,7 +38,7 @@ pub enum Error {
         /// The path as given.
         path: String,
     },
-    /// The directory holds other files; a store is not made among them.
+    /// The directory holds other files; no store is created among them.
     #[error("{path} holds files that are not expected there, such as {example}")]
     ForeignFiles {
         /// The path as given.
@@ -87,14 +87,14 @@ pub enum Error {
         /// The operation that failed.
         what: String,
     },
-    /// A background job or a sync failed; the store reads but accepts no writes until reopened
-    /// (P7).
+    /// A background job or a sync failed. The store serves reads but accepts no writes until it is
+    /// reopened (P7).
     #[error("the store stopped accepting writes: {cause}")]
     Stopped {
         /// The first failure.
         cause: Box<Error>,
     },
-    /// No keyspace of that name.
+    /// There is no keyspace with that name.
     #[error("keyspace {name:?} does not exist")]
     UnknownKeyspace {
         /// The name as given.
@@ -107,16 +107,16 @@ pub enum Error {
         operator: String,
         /// The key, escaped.
         key: String,
-        /// Its message.
+        /// The message of the operator.
         what: String,
     },
-    /// Another writer changed a key that the transaction wrote or read, or other writers were too
-    /// fast for sixteen checks to keep up. Nothing was written.
+    /// Another writer changed a key that the transaction wrote or read, or other writers were so
+    /// fast that sixteen checks did not keep up with them. Nothing was written.
     #[error("another write of key \"{}\" of keyspace {keyspace:?} came first", key.escape_ascii())]
     Conflict {
         /// The keyspace of the key.
         keyspace: String,
-        /// The key. For a range delete or a scan, a key that both writers have.
+        /// The key. For a range delete or a scan, a key that both writers wrote or read.
         key: Vec<u8>,
     },
     /// Another transaction held the lock of a key for too long.
@@ -132,27 +132,28 @@ pub enum Error {
         /// The transaction that holds the lock.
         holder: u64,
     },
-    /// Transactions wait for each other's locks, in a circle that this one would have closed.
+    /// Transactions wait for each other's locks, in a cycle that this one would have closed.
     #[error("transactions wait for each other: {cycle}")]
     Deadlock {
         /// Which transaction waits for which key of which other one.
         cycle: String,
     },
     /// A listener, merge operator, compaction filter or source of a load made a call that could
-    /// wait for itself, or for a lock held while it runs; or a merge operator read what it makes.
+    /// wait for itself, or for a lock that is held while it runs. Or a merge operator read a value
+    /// that it has to compute itself.
     #[error("a callback called into the store that called it")]
     InsideCallback,
-    /// The writer of the store took back the lease of this follower, because the limits of what
-    /// it keeps were reached. What the follower was about to read may be gone. Or somebody put
-    /// another copy of the store in its place.
+    /// The writer of the store revoked the lease of this follower, because it kept as much for
+    /// followers as its limits allow. What the follower was about to read may be gone. Or somebody
+    /// put another copy of the store in its place.
     #[error("the writer of {path} keeps no files for this follower any more")]
     LeaseRevoked {
         /// The store.
         path: String,
     },
-    /// The store has lost the end of its log to a power loss, or an older copy lies in its place
-    /// now, and the lost part has changes that the caller has read. Numbers above the last common
-    /// one mean other writes now.
+    /// The store has lost the end of its log in a power loss, or an older copy is in its place now,
+    /// and the lost part had changes that the caller has read. Sequence numbers above the last
+    /// common one now mean other writes.
     #[error("the history of {path} has forked: the last common number is {last_common}")]
     HistoryForked {
         /// The store.
@@ -165,9 +166,9 @@ pub enum Error {
     HistoryGone {
         /// The store.
         path: String,
-        /// The first position that is there.
+        /// The first position that the store has.
         first: u64,
-        /// Why they are gone.
+        /// Why the changes are gone.
         why: Gone,
     },
     /// The store was closed while the operation waited.
@@ -179,31 +180,31 @@ pub enum Error {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Gone {
-    /// The log begins after it.
+    /// The log begins after the position.
     Log,
     /// The store does not know the history of the position: it remembers 64 crashes and copies, and
-    /// no other store.
+    /// nothing of other stores.
     History,
-    /// A load came after it, whose tables were compacted.
+    /// After the position there was a load whose tables were compacted.
     Load,
-    /// The writes after it may be to keyspaces that were dropped.
+    /// The writes after the position may be to keyspaces that were dropped.
     Keyspace,
 }
 
-/// What kind of failure an [`Error`] is: what a program decides by. The error itself has the
-/// context, and says what to do.
+/// The kind of failure that an [`Error`] is, on which a program can base its decisions. The error
+/// itself has the context, and says what to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
     /// The file system refused an operation.
     Io,
-    /// Bytes on disk are not those that were written.
+    /// The bytes on disk differ from those that were written.
     Corruption,
     /// An argument or option is out of range: another may work.
     Invalid,
     /// The path holds no store.
     NotAStore,
-    /// The directory holds files of something else, perhaps of LevelDB or RocksDB.
+    /// The directory holds files that are not of a store, perhaps of LevelDB or RocksDB.
     ForeignFiles,
     /// A newer release wrote the store.
     NewerFormat,
@@ -215,7 +216,7 @@ pub enum ErrorKind {
     ReadOnly,
     /// The disk, a quota or a limit is full. Writes work again once there is space.
     NoSpace,
-    /// A background job or a sync failed: no writes before the store is opened again.
+    /// A background job or a sync failed: the store accepts no writes before it is opened again.
     Stopped,
     /// No keyspace has that name.
     UnknownKeyspace,
@@ -281,7 +282,7 @@ impl Error {
         Error::InvalidArgument { what: what.into(), hint: hint.into() }
     }
 
-    /// Bytes that do not fit.
+    /// Bytes that do not fit the format.
     pub fn corruption(file: impl Into<String>, offset: u64, what: impl Into<String>) -> Error {
         Error::Corruption { file: file.into(), offset, what: what.into() }
     }
@@ -374,8 +375,8 @@ impl Error {
         }
     }
 
-    /// The error of a failed sync. A full disk that only the sync found is not waited out: the data
-    /// to be synced are lost, and nobody tries again (P7).
+    /// The error of a failed sync. If the sync itself finds the disk full, waiting does not help:
+    /// the data to be synced are lost, and nobody tries again (P7).
     pub(crate) fn of_failed_sync(self) -> Error {
         if self.is_no_space() { Error::Stopped { cause: Box::new(self) } } else { self }
     }
@@ -388,13 +389,14 @@ impl Error {
         }
     }
 
-    /// Whether the cause will pass without a reopen: a full disk, or too many open files. Nothing
-    /// was half done, so the work is tried again later.
+    /// Whether the cause can end without a reopen: a full disk, or too many open files. The work
+    /// left nothing half done, so it is tried again later.
     pub(crate) fn is_transient(&self) -> bool {
         self.is_no_space() || matches!(self, Error::Storage(error) if error.is_out_of_files())
     }
 
-    /// Whether a transaction failed because of others, so that it may succeed if it begins again.
+    /// Whether a transaction failed because of other transactions or writers, so that it may
+    /// succeed if it begins again.
     pub fn is_retryable(&self) -> bool {
         matches!(self.kind(), ErrorKind::Conflict | ErrorKind::LockTimeout | ErrorKind::Deadlock)
     }
@@ -460,7 +462,7 @@ fn storage_hint(error: &runstone_storage::Error) -> String {
     hint.to_string()
 }
 
-/// What makes room where a write found none.
+/// How to make room when a write found none.
 fn space_hint(full: Full, path: &str) -> &'static str {
     match full {
         Full::Space if path.ends_with(".wal") => {
@@ -475,7 +477,8 @@ fn space_hint(full: Full, path: &str) -> &'static str {
 }
 
 /// What helps against damage in a file. A checkpoint on the same disk shares tables and value
-/// files, so it has their damage too; manifest and log fit no other moment of the store.
+/// files, so it has the same damage. The manifest and the log fit only their own moment of the
+/// store.
 fn damage_hint(file: &str) -> &'static str {
     match extension(file) {
         Some("manifest" | "wal") => WHOLE_COPY,
@@ -497,7 +500,7 @@ fn extension(file: &str) -> Option<&str> {
     std::path::Path::new(file).extension().and_then(|extension| extension.to_str())
 }
 
-/// Whether a file of this name belongs to a store and is never missing.
+/// Whether a file with this name belongs to a store and must not be missing.
 fn is_of_store(file: &str) -> bool {
     matches!(extension(file), Some("table" | "values" | "manifest" | "wal"))
 }

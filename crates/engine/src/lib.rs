@@ -57,7 +57,7 @@
 //! | see whole programs | `crates/engine/examples/` in the repository, one story each |
 //!
 //! [`Durability`] says what an acknowledged write survives. The repository has how-tos, and
-//! describes every byte on disk (`docs/formats.md`) and how the store works inside
+//! describes every byte on disk (`docs/formats.md`) and the inner workings of the store
 //! (`ARCHITECTURE.md`).
 //!
 //! It runs on Linux; `docs/porting.md` says what other systems lack.
@@ -77,8 +77,8 @@ macro_rules! seeded {
         false
     };
 }
-/// Asserts what must hold. A test of a seeded bug can switch that off, to see that its oracle finds
-/// the bug as well.
+/// Asserts an invariant. A test of a seeded bug can switch the assertion off, to see that its
+/// oracle finds the bug as well.
 #[cfg(feature = "seeded-bugs")]
 macro_rules! invariant {
     ($holds:expr, $what:literal) => {
@@ -91,7 +91,7 @@ macro_rules! invariant {
         assert!($holds, $what)
     };
 }
-/// The same where a release has no time for it.
+/// The same, but only in debug builds, where the check would be too slow for a release.
 macro_rules! debug_invariant {
     ($holds:expr, $what:literal) => {
         if cfg!(debug_assertions) {
@@ -99,7 +99,7 @@ macro_rules! debug_invariant {
         }
     };
 }
-/// Lets a test step in at a place of `seeded::Waypoint`.
+/// Lets a test run code at a place of `seeded::Waypoint`.
 #[cfg(feature = "seeded-bugs")]
 macro_rules! reached {
     ($place:ident) => {

@@ -2,7 +2,7 @@
 //!
 //! - [`keyspace`]: the state that all handles to a keyspace share.
 //! - [`keyspaces`]: which keyspaces exist, and which hold writes that are only in the log.
-//! - [`settle`]: brings a keyspace in line with its options.
+//! - [`settle`]: adapts a keyspace to its options.
 //! - [`install`]: appends edits to the manifest, and makes the versions that follow.
 //! - [`files`]: removes and forgets files outside the manifest.
 //! - [`dead_ranges`]: stretches of hidden entries that walks jump over.
@@ -40,7 +40,7 @@ use keyspaces::{Flushed, Keyspaces, Unflushed};
 pub(crate) struct ManifestState {
     /// `None` in a store that is opened read-only.
     pub(crate) log: Option<Manifest>,
-    /// What readers in other processes need. They must learn of every edit.
+    /// The files that readers in other processes need. The leases must learn of every edit.
     pub(crate) leases: Arc<Leases>,
     /// The flushed sequence number of each keyspace.
     pub(crate) flushed: Flushed,
@@ -51,12 +51,13 @@ pub(crate) struct ManifestState {
     pub(crate) history: History,
     /// The id of the history that the open found.
     pub(crate) found_history: u64,
-    /// The first log segment that recovery would read, and the sequence number of its first record.
+    /// The first log segment that a recovery would read, and the sequence number of its first
+    /// record.
     pub(crate) log_start: (u64, SeqNo),
-    /// The manifest that the open found, and how much of it is valid.
+    /// The manifest that the open found, and the length of its valid part.
     pub(crate) found: Current,
-    /// The least id above those of all keyspaces that this manifest knows of, dropped ones
-    /// included; 0 if it does not say.
+    /// The id for the next keyspace, as the found manifest records it: above the ids of all
+    /// keyspaces, dropped ones included; 0 if the manifest has no such record.
     pub(crate) found_next_keyspace: KeyspaceId,
 }
 
@@ -75,8 +76,8 @@ pub(crate) struct Catalog {
     pub(crate) load: NumberedLoad,
 }
 
-/// The load that has a number and is not in the tree yet. No edit says that it is durable or below
-/// the floor of the log: readers in other processes would take it for one that has ended.
+/// The load that has a sequence number and is not in the tree yet. No edit records it as durable or
+/// as below the floor of the log: readers in other processes would then assume that it has ended.
 #[derive(Debug)]
 pub(crate) struct NumberedLoad {
     seq: AtomicU64,
@@ -88,7 +89,7 @@ impl NumberedLoad {
         NumberedLoad { seq: AtomicU64::new(u64::MAX), segment: AtomicU64::new(u64::MAX) }
     }
 
-    /// Called under the commit lock, and so before a sync covers the number.
+    /// Called under the commit lock, and so before a sync covers the sequence number.
     pub(crate) fn begin(&self, seq: SeqNo, segment: u64) {
         self.segment.store(segment, Relaxed);
         self.seq.store(seq, Release);
@@ -99,7 +100,7 @@ impl NumberedLoad {
         self.segment.store(u64::MAX, Relaxed);
     }
 
-    /// The segment of the log that has its record.
+    /// The segment of the log that has the load's record.
     pub(crate) fn segment(&self) -> Option<u64> {
         Some(self.segment.load(Relaxed)).filter(|segment| *segment < u64::MAX)
     }
@@ -125,9 +126,9 @@ impl Catalog {
         }
     }
 
-    /// What an edit says is durable.
+    /// The last sequence number that an edit may record as durable.
     fn told_synced_seq(&self) -> SeqNo {
-        // Acquire: what was synced by then is durable before the edit is.
+        // Acquire: all that was synced up to this number is durable before the edit is.
         let durable_seq = self.durable_seq.load(Acquire);
         durable_seq.min(self.load.seq.load(Acquire) - 1)
     }
@@ -147,8 +148,8 @@ impl Catalog {
         self.unflushed.remove(keyspace.id);
     }
 
-    /// A new memtable. It gets a filter if the memtable before was at least half full, because then
-    /// it will probably fill too.
+    /// A new memtable. It gets a filter if the previous memtable was at least half full, because
+    /// then the new one will probably fill too.
     pub(crate) fn new_memtable(
         &self,
         options: &KeyspaceOptions,
@@ -161,8 +162,8 @@ impl Catalog {
         }
     }
 
-    /// Whether writes up to `last_seq` are unflushed, besides those of `flushed`. O(memtables): a
-    /// flush without a log has a memtable of each keyspace.
+    /// Whether any write up to `last_seq` is unflushed, apart from those in `flushed`.
+    /// O(memtables): without a log, a flush has a memtable of each keyspace.
     pub(crate) fn others_unflushed(&self, flushed: &[Arc<Memtable>], last_seq: SeqNo) -> bool {
         let flushed: HashSet<_> = flushed.iter().map(Arc::as_ptr).collect();
         let is_other = |memtable: &Arc<Memtable>| {
@@ -211,7 +212,8 @@ impl Catalog {
 }
 
 impl ManifestState {
-    /// The manifest, and how much of it is durable; `None` in a store that is opened read-only.
+    /// The manifest, and the length of its durable part; `None` in a store that is opened
+    /// read-only.
     pub(crate) fn current(&self) -> Option<Current> {
         self.log.as_ref().map(Manifest::current)
     }
@@ -221,7 +223,7 @@ impl ManifestState {
         let says_log = changes.iter().any(|change| matches!(change, Change::Log { .. }));
         invariant!(says_log, "an edit does not say what the log holds");
         self.log.as_mut().map_or(Err(Error::ReadOnly), |log| log.append(changes))?;
-        // Only now: a lease that is not seen was taken after the edit.
+        // Only now, after the append: a lease that is not seen here was taken after the edit.
         if let Some(Current { number, least_bytes, .. }) = self.current() {
             self.leases.edited(EditPlace { manifest: number, bytes: least_bytes });
         }

@@ -1,5 +1,5 @@
-//! Brings a keyspace in line with its options: its value files, and the rule that cuts its tables.
-//! An option that cannot change is refused, and the error names the way out.
+//! Adapts a keyspace to its options: its value files, and the rule that cuts its tables. A change
+//! of an option that cannot change is refused, and the error says what to do.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -17,7 +17,7 @@ use crate::values::file::ValueFile;
 use crate::values::layout::Layout;
 use crate::values::separation::ValueFiles;
 
-/// Brings a keyspace's value files in line with its options.
+/// Adapts a keyspace's value files to its options.
 pub(crate) fn settle_placement(
     keyspace: &KeyspaceCore,
     tables: &TableContext,
@@ -69,7 +69,7 @@ pub(crate) fn check_values(keyspace: &KeyspaceCore, options: &ValueOptions) -> R
         .try_for_each(|layout| check_same_file(&layout, options))
 }
 
-/// Groups and slots never change, because pointers and places depend on them.
+/// Refuses a change of groups and slots, because pointers and places depend on them.
 fn check_same_file(layout: &Layout, options: &ValueOptions) -> Result<()> {
     let fixed = [
         ("values.groups", u64::from(layout.group_count()), u64::from(options.group_count())),
@@ -89,7 +89,7 @@ fn check_same_file(layout: &Layout, options: &ValueOptions) -> Result<()> {
     Ok(())
 }
 
-/// The rule that cuts tables by prefix: the stored one, or the one in the options if none is
+/// The rule that cuts tables by prefix: the stored rule, or the rule in the options if none is
 /// stored.
 pub(crate) fn settle_prefixer(
     stored: Option<&PrefixRule>,

@@ -1,4 +1,4 @@
-//! Prints the content of a file of a store, without opening the store, for people who debug.
+//! Prints the content of a file of a store without opening the store, for debugging.
 
 pub(crate) mod values;
 
@@ -22,8 +22,8 @@ use crate::tree::record::{self, BadRecord};
 use crate::wal::batch::take_operation;
 use crate::wal::segments::lost_number;
 
-/// Describes a table, value file, log segment, manifest or `CURRENT` as text. `entries`: also every
-/// entry, record or operation.
+/// Describes a table, value file, log segment, manifest or `CURRENT` as text. With `entries`, also
+/// every entry, record or operation.
 pub fn dump_file(storage: &dyn Storage, name: &str, entries: bool) -> Result<String> {
     if let Some(id) = number_in(name, "table") {
         return dump_table(storage, id, entries);
@@ -52,7 +52,7 @@ fn text(bytes: &[u8]) -> String {
     format!("\"{}\"{more}", shown.escape_ascii())
 }
 
-/// What an entry holds, and when it expires.
+/// The value of an entry, and when it expires.
 fn entry(expires: bool, bytes: &[u8]) -> String {
     if !expires {
         return text(bytes);
@@ -61,7 +61,7 @@ fn entry(expires: bool, bytes: &[u8]) -> String {
     format!("{} expires {at_ms} ms after 1970", text(value))
 }
 
-/// What a table holds besides puts and deletes. Most tables hold nothing else.
+/// What a table contains besides puts and deletes. Most tables contain nothing else.
 fn features(properties: &Properties, ranges: usize) -> String {
     let mut out = String::new();
     let expiries = &properties.expiries;
@@ -121,7 +121,8 @@ fn dump_table(storage: &dyn Storage, id: u64, entries: bool) -> Result<String> {
     Ok(out)
 }
 
-/// One line: the manifest in use, its length when it was installed, a checksum of both.
+/// `CURRENT` is one line: the manifest in use, its length when it was installed, and a checksum of
+/// both.
 fn dump_current(storage: &dyn Storage) -> Result<String> {
     const MOST_BYTES: u64 = 4096;
     let file = storage.open(CURRENT, Category::Manifest)?;

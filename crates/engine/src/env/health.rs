@@ -14,7 +14,7 @@ const WRITABLE: u8 = 0;
 const NO_SPACE: u8 = 1;
 const STOPPED: u8 = 2;
 
-/// How often a job that found the disk full, or could open no file, is tried again.
+/// How long to wait before a job that found the disk full, or could open no file, is tried again.
 pub(crate) const NO_SPACE_RETRY: Duration = Duration::from_millis(250);
 
 /// Whether writes are accepted, and if not, why.
@@ -35,7 +35,7 @@ impl Env {
         self.check_writable_slow()
     }
 
-    /// Refuses jobs in a stopped store. They may run without space, because they free some, and
+    /// Refuses jobs in a stopped store. They may run without space, because they free space, and
     /// find out when there is space again.
     pub(crate) fn check_not_stopped(&self) -> Result<()> {
         match self.check_writable() {
@@ -51,7 +51,7 @@ impl Env {
         let mut cause = self.health.cause.lock();
         match (self.health.state.load(Acquire), &mut *cause) {
             (STOPPED, Some((error, _))) => Err(Error::Stopped { cause: Box::new(error.clone()) }),
-            // The caller runs the jobs, and they find out whether there is space again.
+            // The caller runs the jobs, which find out whether there is space again.
             (NO_SPACE, Some(_)) if self.is_manual() => Ok(()),
             (NO_SPACE, Some((error, tried))) => {
                 // Now and then one write is let through to find out whether there is space again.
@@ -66,7 +66,7 @@ impl Env {
         }
     }
 
-    /// The error of the last failure, if it is not over.
+    /// Returns the error of the last failure, unless the failure is over.
     pub(crate) fn check_healthy(&self) -> Result<()> {
         match (self.health.state.load(Acquire), &*self.health.cause.lock()) {
             (STOPPED, Some((error, _))) => Err(Error::Stopped { cause: Box::new(error.clone()) }),
@@ -75,7 +75,7 @@ impl Env {
         }
     }
 
-    /// Stops writes: nothing is acknowledged until the store is reopened.
+    /// Stops writes: no write is acknowledged until the store is reopened.
     pub(crate) fn stop_writes(&self, error: &Error) {
         let error = match error {
             Error::Stopped { cause } => cause,
@@ -95,8 +95,9 @@ impl Env {
         }
     }
 
-    /// Notes that a job or a log append failed. A full disk, or one open file too many, left
-    /// nothing behind, and is waited out. Any other failure left unknown bytes, and stops writes.
+    /// Notes that a job or a log append failed. A full disk, or one open file too many, left no
+    /// bytes behind, and the store waits until it is over. Any other failure left unknown bytes,
+    /// and stops writes.
     pub(crate) fn note_job_error(&self, error: &Error) {
         if !error.is_transient() {
             return self.stop_writes(error);
@@ -104,7 +105,7 @@ impl Env {
         let mut cause = self.health.cause.lock();
         let changed = self.health.state.compare_exchange(WRITABLE, NO_SPACE, AcqRel, Acquire);
         if changed == Err(NO_SPACE) {
-            // The moment of the last try stays.
+            // The time of the last try stays.
             cause.iter_mut().for_each(|(last, _)| *last = error.clone());
         }
         if changed.is_ok() {
@@ -122,7 +123,7 @@ impl Env {
         if self.health.state.load(Relaxed) != NO_SPACE {
             return;
         }
-        // Under the lock, so that no failure that comes meanwhile loses its cause.
+        // Under the lock, so that a concurrent failure does not lose its cause.
         let mut cause = self.health.cause.lock();
         if self.health.state.compare_exchange(NO_SPACE, WRITABLE, AcqRel, Acquire).is_ok() {
             *cause = None;
@@ -142,7 +143,7 @@ impl Env {
         self.is_out_of_space() && cause().as_ref().is_some_and(|(error, _)| error.is_no_space())
     }
 
-    /// Whether the store waits out a full disk, or too many open files.
+    /// Whether the store waits because the disk is full, or too many files are open.
     pub(crate) fn is_out_of_space(&self) -> bool {
         self.health.state.load(Acquire) == NO_SPACE
     }

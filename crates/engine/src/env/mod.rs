@@ -1,5 +1,5 @@
 //! The environment that all rooms of an open store share: options, storage, cache, counters, file
-//! numbers, health. It knows no tree, no log and no job.
+//! numbers, health. It does not know about trees, logs or jobs.
 
 pub(crate) mod health;
 
@@ -24,7 +24,8 @@ use crate::sync::threads::Bell;
 /// The environment of an open store.
 #[derive(Debug)]
 pub(crate) struct Env {
-    /// The number of this opening among all in the process. Batches are bound to one.
+    /// The number of this opening among all openings in the process. A batch is bound to one
+    /// opening.
     pub(crate) opening: u64,
     process: Process,
     /// Whether other stores draw on the same budget.
@@ -42,12 +43,12 @@ pub(crate) struct Env {
     pub(crate) pace: Pace,
     pub(crate) watch: Watch,
     pub(crate) io_rate: Arc<IoRate>,
-    /// Whether any keyspace writes values to their file before it logs the writes, or ever did.
-    /// Each commit checks this flag instead of each keyspace.
+    /// Whether any keyspace writes, or ever wrote, values to their file before it logs the writes.
+    /// Each commit checks this one flag instead of every keyspace.
     pub(crate) has_early: AtomicBool,
 }
 
-/// What an environment may have in common with those of other stores.
+/// What an environment may share with the environments of other stores.
 #[derive(Clone, Debug)]
 pub(crate) struct Common {
     pub(crate) is_sharing: bool,
@@ -129,17 +130,17 @@ impl Env {
         self.budget_bytes.load(Relaxed)
     }
 
-    /// Whether callers run the jobs, one by one, and no thread does.
+    /// Whether callers run the jobs one by one, instead of threads.
     pub(crate) fn is_manual(&self) -> bool {
         self.options.background == Background::Manual
     }
 
-    /// Whether flushes run though nobody calls the store, and no flush is known to fail.
+    /// Whether flushes run without any call of the user, and are not known to fail.
     pub(crate) fn flushes_by_itself(&self) -> bool {
         !self.is_manual() && !self.is_stopped() && !self.is_out_of_space()
     }
 
-    /// The number of a new file. Numbers are never given out twice.
+    /// The number of a new file. No number is given out twice.
     pub(crate) fn new_file(&self) -> u64 {
         self.next_file.fetch_add(1, Relaxed)
     }

@@ -1,5 +1,5 @@
-//! A data block: sorted entries of internal keys and values, searched in place. Not here: checksums
-//! and compression (`frame`), where blocks lie in a file (`index`).
+//! A data block: sorted entries of internal keys and values, searched in place. Checksums and
+//! compression are in `frame`, and the positions of blocks in a file in `index`.
 //!
 //! ```text
 //! entry*      shared varint | unshared varint | value_len varint | tag varint | key rest | value
@@ -10,10 +10,11 @@
 //! ```
 //!
 //! Every `restart_interval` entries the key is stored whole (shared = 0). The tag is
-//! `zigzag(seq - base_seq) << 3 | kind`, base_seq being the first entry's. The heads of all
-//! restarts of a 4 KiB block share one or two cache lines, so a search touches those, the offset,
-//! and the entries of one restart. A restart interval of 16 with keys only in the entries
-//! (LevelDB's layout) costs a cache line per probed restart and a walk over 8 values on average.
+//! `zigzag(seq - base_seq) << 3 | kind`, where `base_seq` is the sequence number of the first entry.
+//! The heads of all restarts of a 4 KiB block share one or two cache lines, so a search touches
+//! those lines, the offset, and the entries of one restart. A restart interval of 16 with keys only
+//! in the entries (LevelDB's layout) costs a cache line per probed restart and a walk over 8 values
+//! on average.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -31,11 +32,11 @@ const KEPT_BYTES: usize = 64 << 10;
 const BUCKET_EMPTY: u8 = 254;
 const BUCKET_UNSURE: u8 = 255;
 
-/// How far ahead a walk prefetches. A scan over many runs returns to this block only after it
-/// visited others, and the processor sees no pattern in that.
+/// How far ahead a walk prefetches. A scan over many runs returns to this block only after it has
+/// visited others, and the processor recognises no pattern in that.
 const PREFETCH_BYTES: usize = 2 * LINE_BYTES;
 
-/// Bytes of a block that do not decode. The caller adds file and offset.
+/// Why the bytes of a block do not decode. The caller adds the file and the offset.
 pub type BadBlock = &'static str;
 
 /// Builds one block after another.
@@ -115,7 +116,7 @@ impl BlockBuilder {
         &self.last_key
     }
 
-    /// Completes the block into `out` (cleared first) and starts the next.
+    /// Writes the completed block to `out` (cleared first) and starts the next.
     pub fn finish(&mut self, out: &mut Vec<u8>) {
         assert!(self.entries > 0, "a block without entries is written");
         let prefix_len =
@@ -124,7 +125,7 @@ impl BlockBuilder {
         out.append(&mut self.bytes);
         self.bytes.shrink_to(KEPT_BYTES);
         for at in &self.restarts {
-            // A restart entry stores its key whole; it starts after the four varints.
+            // A restart entry stores its key whole. The key starts after the four varints.
             let (_, key) = restart_key(out, *at as usize).unwrap_or((0, &[]));
             let word = head(key, prefix_len);
             out.extend_from_slice(&word.to_le_bytes());
@@ -171,14 +172,15 @@ fn restart_key(bytes: &[u8], at: usize) -> Option<(u64, &[u8])> {
     Some((tag, bytes.get(at..at + unshared as usize)?))
 }
 
-/// A block in memory, checked at its seams; entries are checked as they are read.
+/// A block in memory. Its footer and arrays are checked at first; entries are checked as they are
+/// read.
 pub struct Block {
     bytes: Buffer,
     entries_end: usize,
     restart_count: usize,
     bucket_count: u16,
     prefix_len: u16,
-    /// The turn in which the cache last heard of the block's use; 0 for never.
+    /// The turn in which the block's use was last reported to the cache; 0 for never.
     pub(crate) told: AtomicU32,
     base_seq: SeqNo,
     pub(super) home: Home,
@@ -242,7 +244,7 @@ impl Block {
         })
     }
 
-    /// Gives all entries this number. They must have been written under number 0.
+    /// Gives all entries this sequence number. They must have been written with sequence number 0.
     pub fn numbered(mut self, seq: SeqNo) -> Result<Block, BadBlock> {
         if self.base_seq != 0 {
             return Err("entries have numbers where the manifest gives them theirs");
@@ -251,7 +253,7 @@ impl Block {
         Ok(self)
     }
 
-    /// The bytes that it was parsed from.
+    /// The bytes that the block was parsed from.
     pub fn raw(&self) -> &[u8] {
         &self.bytes
     }
@@ -269,7 +271,7 @@ impl Block {
         self.restart_count
     }
 
-    /// Whether it has a hash index.
+    /// Whether the block has a hash index.
     pub fn has_hash_index(&self) -> bool {
         self.bucket_count > 0
     }
@@ -294,13 +296,15 @@ impl Block {
         };
         let mut at = self.offset(restart)?;
         let mut next_restart = restart + 1;
-        // `matched` is the common prefix of `key` and the previous entry, which sorts before `key`:
-        // shared > matched keeps an entry before it, shared < matched puts it after.
+        // `matched` is the length of the common prefix of `key` and the previous entry, which sorts
+        // before `key`. If shared > matched, this entry also sorts before `key`; if shared <
+        // matched, it sorts after.
         let mut matched = 0;
         while at < self.entries_end {
             let entry = self.entry(at)?;
             if next_restart < self.restart_count && at >= self.offset(next_restart)? {
-                // A restart stores its key whole, whatever it shares.
+                // A restart stores its key whole, however much it has in common with the previous
+                // key.
                 matched = 0;
                 next_restart += 1;
             }
@@ -599,8 +603,8 @@ impl BlockCursor {
         }
         self.key.truncate(entry.shared);
         self.key.extend_from_slice(&self.block.bytes[entry.key_at..entry.value_at]);
-        // Only a restart entry shares nothing with a key that is not empty; the number is checked
-        // against the array, so that a key that shares nothing by chance does not count.
+        // A restart entry always has `shared == 0`. The offset is checked against the array too, so
+        // that another key that happens to share nothing does not count as a restart.
         if entry.shared == 0
             && self.restart + 1 < self.block.restart_count
             && self.at >= self.block.offset(self.restart + 1)?
@@ -619,7 +623,7 @@ impl BlockCursor {
 
 /// A trailer that sorts before every version of its key.
 pub const BEFORE_ALL_VERSIONS: u64 = u64::MAX;
-/// A trailer that comes after every version of its key, as no version has sequence number 0.
+/// A trailer that sorts after every version of its key, because no version has sequence number 0.
 pub const AFTER_ALL_VERSIONS: u64 = 0;
 
 #[cfg(test)]

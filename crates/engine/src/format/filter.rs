@@ -1,5 +1,5 @@
-//! A blocked Bloom filter: every key lies in one 64-byte line, so a probe costs one cache miss. Not
-//! here: how many bits a table gets, which the builder of the table decides.
+//! A blocked Bloom filter: all bits of a key are in one 64-byte line, so a probe costs one cache
+//! miss. The builder of a table decides how many bits the table gets.
 //!
 //! ```text
 //! probes u8 | line*      a line is 8 x u64, little-endian
@@ -13,7 +13,7 @@ use runstone_policy::filters::LINE_BITS;
 
 use crate::memory::prefetch::prefetch;
 
-/// More bits than this gain nothing: the number of probes is limited, and keys share lines.
+/// More bits than this bring no gain: the number of probes is limited, and keys share lines.
 const MOST_MILLIBITS_PER_KEY: u32 = 24_000;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -34,8 +34,8 @@ pub fn hash(key: &[u8]) -> u64 {
 }
 
 impl Filter {
-    /// Builds a filter over key hashes, with this many thousandths of a bit per key. Below 0.7 bits
-    /// a filter is worse than none, so none is built.
+    /// Builds a filter over key hashes, with this many thousandths of a bit per key. With less than
+    /// 0.7 bits a filter is worse than none, so none is built.
     pub fn build(hashes: &[u64], millibits_per_key: u32) -> Option<Filter> {
         if millibits_per_key < 700 || hashes.is_empty() {
             return None;
@@ -43,7 +43,7 @@ impl Filter {
         let millibits_per_key = millibits_per_key.min(MOST_MILLIBITS_PER_KEY);
         let bits = hashes.len() as u64 * u64::from(millibits_per_key) / 1000;
         let line_count = bits.div_ceil(LINE_BITS).max(1);
-        // ln 2 * bits per key is optimal for a plain Bloom filter; a blocked one wants a little
+        // ln 2 * bits per key is optimal for a plain Bloom filter; a blocked filter needs a little
         // less.
         let probes = (millibits_per_key * 69 / 100_000).clamp(1, 12);
         let mut filter = Filter { lines: vec![Line::default(); line_count as usize], probes };
@@ -59,7 +59,7 @@ impl Filter {
         Some(filter)
     }
 
-    /// Whether the key of this hash may be present. One cache miss.
+    /// Whether a key with this hash may be present. One cache miss.
     #[inline]
     pub fn may_contain(&self, hash: u64) -> bool {
         let line = &self.lines[line_of(hash, self.lines.len() as u64)].0;
@@ -74,7 +74,7 @@ impl Filter {
         true
     }
 
-    /// Prefetches the line that the key of this hash would be in.
+    /// Prefetches the line of keys with this hash.
     #[inline]
     pub fn prefetch(&self, hash: u64) {
         prefetch(&self.lines, line_of(hash, self.lines.len() as u64));

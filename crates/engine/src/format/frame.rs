@@ -1,4 +1,5 @@
-//! The frame around every block of a table file: compression and a checksum bound to the place.
+//! The frame around every block of a table file: compression, and a checksum that is bound to the
+//! block's place.
 //!
 //! ```text
 //! body | kind u8 | checksum u32      kind: 0 none, 1 lz4, 2 zstd
@@ -6,7 +7,7 @@
 //! ```
 //!
 //! The checksum is the low half of xxh3-64 over body and kind, seeded with the file's uid and the
-//! block's offset: a block swapped inside a file or between files does not verify.
+//! block's offset: a block that was moved within a file or to another file does not verify.
 
 use std::cell::Cell;
 use std::io;
@@ -19,21 +20,24 @@ use crate::keys::codec::u32_at;
 use crate::options::store::Compression;
 
 const CHECKSUM_BYTES: usize = 4;
-/// Largest raw block: a 4 GiB value with its key and the block's own arrays.
+/// The largest raw length of a compressed block, which stores the length in 32 bits. A larger block
+/// is stored raw.
 const MAX_RAW_BYTES: u64 = u32::MAX as u64;
-/// No byte of LZ4 expands to more bytes than this.
+/// A byte of LZ4 input expands to at most this many bytes.
 const LZ4_MAX_RATIO: u64 = 255;
-/// A block of a zstd frame holds at most 128 KiB and takes at least 4 bytes.
+/// A block of a zstd frame holds at most 128 KiB and takes at least 4 bytes, which gives this
+/// ratio.
 const ZSTD_MAX_RATIO: u64 = 32 << 10;
 /// A block that compresses by less than 1/8 is stored raw: decoding would cost more than it saves.
 const WORTH_NUMERATOR: usize = 7;
 const WORTH_DENOMINATOR: usize = 8;
 const ZSTD_LEVEL: i32 = 3;
-/// A context of zstd that has compressed more takes up to a megabyte, and is not kept.
+/// A zstd context that has compressed a larger block takes up to a megabyte, and is not kept.
 const MOST_RAW_BYTES_KEPT: usize = 64 << 10;
 
-// Each thread keeps its contexts, of 140 KiB to compress and 96 KiB to decompress. A new one for
-// each block of 4 KiB took 8 of the 9 us of its decoding, and half of the 17 us of its encoding.
+// Each thread keeps its contexts: 140 KiB for compression and 96 KiB for decompression. A new
+// context for each block of 4 KiB took 8 of the 9 us of its decoding, and half of the 17 us of its
+// encoding.
 thread_local! {
     static COMPRESSOR: Cell<Option<Compressor<'static>>> = const { Cell::new(None) };
     static DECOMPRESSOR: Cell<Option<Decompressor<'static>>> = const { Cell::new(None) };
@@ -45,7 +49,7 @@ fn with_kept<C, R>(
     new: impl FnOnce() -> io::Result<C>,
     work: impl FnOnce(&mut C) -> io::Result<R>,
 ) -> io::Result<R> {
-    // A thread that ends keeps nothing any more.
+    // A thread that is ending no longer keeps a context.
     let mut context = match kept.try_with(Cell::take) {
         Ok(Some(context)) => context,
         _ => new()?,
@@ -92,12 +96,12 @@ pub fn seal(
     hash
 }
 
-/// The compression of a stored block; `None` if it is too short to be one.
+/// The compression of a stored block; `None` if the bytes are too short to be a block.
 pub fn kind(stored: &[u8]) -> Option<u8> {
     stored.get(stored.len().checked_sub(CHECKSUM_BYTES + 1)?).copied()
 }
 
-/// Appends a stored block, which the caller has checked, bound to another file and place.
+/// Appends a stored block that the caller has checked, and binds it to another file and place.
 /// Returns the hash, as [`seal`] does.
 pub fn rebind(stored: &[u8], file_uid: u64, offset: u64, out: &mut Vec<u8>) -> u64 {
     let covered = &stored[..stored.len() - CHECKSUM_BYTES];
@@ -133,12 +137,12 @@ fn compress(raw: &[u8], compression: Compression, out: &mut Vec<u8>) -> Option<u
     (stored * WORTH_DENOMINATOR <= raw.len() * WORTH_NUMERATOR).then_some(kind)
 }
 
-/// Checks a stored block and gives its raw bytes.
+/// Checks a stored block and returns its raw bytes.
 pub fn open(stored: &[u8], file_uid: u64, offset: u64) -> Result<Vec<u8>, &'static str> {
     open_in(stored, file_uid, offset, zeroed)
 }
 
-/// The same, into the caller's memory, which has the requested length.
+/// The same, but into memory of the requested length that the caller allocates.
 pub fn open_in<B: DerefMut<Target = [u8]>>(
     stored: &[u8],
     file_uid: u64,
@@ -183,7 +187,8 @@ pub fn open_in<B: DerefMut<Target = [u8]>>(
     }
 }
 
-/// The declared raw length, refused if no encoder could have reached it from so few bytes.
+/// The declared raw length. It is refused if no encoder could have compressed that many bytes into
+/// so few.
 fn raw_len(body: &[u8], max_ratio: u64) -> Result<(usize, &[u8]), &'static str> {
     let len = u64::from(u32_at(body, 0).ok_or("compressed block without a length")?);
     let packed = &body[4..];
@@ -205,7 +210,7 @@ pub fn zeroed(len: usize) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
 
-    /// Found by fuzzing: without a bound on its ratio, a few bytes of zstd could reserve 4 GiB, and
+    /// Found by fuzzing: without a bound on the ratio, a few bytes of zstd could reserve 4 GiB, and
     /// a lack of memory would have ended the process.
     #[test]
     fn a_length_that_no_encoder_reaches_takes_no_memory() {

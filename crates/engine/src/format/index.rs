@@ -1,6 +1,6 @@
-//! Sorted arrays of short keys with heads, and the partition: index and filter of a few hundred
+//! Sorted arrays of short keys with heads, and the partition: the index and filter of a few hundred
 //! neighbouring data blocks. A table is a sequence of partitions below one small root array, so a
-//! reader loads only the parts of the key space that are read.
+//! reader loads only the partitions of the keys that it reads.
 //!
 //! ```text
 //! key array   count varint | prefix bytes | count x (suffix bytes)
@@ -10,7 +10,8 @@
 //! ```
 //!
 //! The separator of a block is >= every user key inside and < the first user key of the next block,
-//! except where versions of one key span both: then it is that key, and a search continues.
+//! except where versions of one key span both blocks. Then the separator is that key, and a search
+//! continues in the next block.
 
 use crate::format::filter::Filter;
 use crate::format::resident::Residents;
@@ -18,9 +19,10 @@ use crate::keys::codec::{Reader, put_bytes, put_varint};
 use crate::keys::{common_prefix_len, head};
 
 /// How many heads on either side of a guess are searched. If hashed keys fill 512 blocks with
-/// thirty each, the number of keys in the first half deviates by 62, which is two blocks.
+/// thirty keys each, the number of keys in the first half has a standard deviation of 62, which is
+/// two blocks.
 const NEAR_HEADS: usize = 8;
-/// How many equal heads are looked at one by one. More are searched.
+/// Up to this many equal heads are compared one by one. Among more, a binary search is used.
 const FEW_EQUAL_HEADS: usize = 4;
 
 /// A sorted array of keys, searched by eight-byte heads first.
@@ -28,7 +30,7 @@ const FEW_EQUAL_HEADS: usize = 4;
 pub struct KeyArray {
     prefix: Box<[u8]>,
     heads: Box<[u64]>,
-    /// Set if the heads are evenly spread.
+    /// `Some` if the heads are evenly spread.
     spread: Option<Spread>,
     /// End of each key's suffix in `suffixes`.
     ends: Box<[u32]>,
@@ -45,8 +47,8 @@ struct Spread {
 }
 
 impl Spread {
-    /// `None` if a guess would often be wrong, as for numbers in decimal digits: it would cost more
-    /// than it saves. O(heads).
+    /// `None` if a guess would often be wrong, as for numbers in decimal digits. Guessing would
+    /// then cost more than it saves. O(heads).
     fn of(heads: &[u64]) -> Option<Spread> {
         let (least, last) = (*heads.first()?, *heads.last()?);
         let span = u128::from(last.checked_sub(least)?) + 1;
@@ -85,8 +87,8 @@ impl KeyArray {
         self.suffixes.get(start as usize..end as usize).unwrap_or(&[])
     }
 
-    /// Index of the first key >= `key`, and whether it equals it. O(log n); touches whole keys only
-    /// where heads are equal.
+    /// Index of the first key >= `key`, and whether the two are equal. O(log n); touches whole keys
+    /// only where heads are equal.
     #[inline]
     pub fn lower_bound(&self, key: &[u8]) -> (usize, bool) {
         let prefix = &*self.prefix;
@@ -111,8 +113,8 @@ impl KeyArray {
         (at, false)
     }
 
-    /// The same among the keys that have the same head as the one at `from`. Keys share a head if
-    /// they begin alike, but not as the first and the last key of the array do.
+    /// The same among the keys that have the same head as the key at `from`. Many keys share a head
+    /// if they have a long prefix in common that not all keys of the array have.
     #[cold]
     fn among_equal_heads(&self, from: usize, rest: &[u8]) -> (usize, bool) {
         let equal = self.heads[from..].partition_point(|head| *head == self.heads[from]);
@@ -127,9 +129,9 @@ impl KeyArray {
         (low, low < from + equal && self.suffix(low) == rest)
     }
 
-    /// The place of the first head >= `wanted`. It first tries the place that evenly spread heads
-    /// would have, as those of hashes do. That reads two or three neighbouring cache lines; a
-    /// binary search reads one line after another.
+    /// The place of the first head >= `wanted`. It first tries the place that the head would have
+    /// if all heads were evenly spread, as the heads of hashes are. That reads two or three
+    /// neighbouring cache lines; a binary search reads one line after another.
     #[inline]
     fn first_head_from(&self, wanted: u64) -> usize {
         let heads = &*self.heads;
@@ -199,7 +201,7 @@ pub struct Partition {
     pub filter: Option<Filter>,
     /// One separator per block.
     pub separators: KeyArray,
-    /// Where each block starts, and where the last one ends.
+    /// The offset of each block, and the end of the last block.
     offsets: Box<[u64]>,
     /// The blocks that are in memory.
     pub residents: Residents,
@@ -318,7 +320,7 @@ mod tests {
         }
     }
 
-    /// Keys whose heads give good, bad and worthless guesses.
+    /// Keys whose heads lead to good, bad and worthless guesses.
     #[test]
     fn lower_bound_of_many_keys_agrees_with_a_sorted_vec() {
         let mut random = Random::new(7);

@@ -3,7 +3,7 @@
 //!
 //! * [`block`]: sorted entries; [`resident`]: which blocks of a partition are in memory.
 //! * [`index`]: separators and places of up to 512 blocks; [`filter`]: which keys they may hold.
-//! * [`frame`]: compression and checksum around every part of a table.
+//! * [`frame`]: compression and checksums of every part of a table.
 //! * [`properties`]: what a table says about itself.
 //! * [`record`]: records, footers and pointers of value files.
 

@@ -5,9 +5,9 @@
 //! ```
 //!
 //! Tags below 128 must be understood by the reader; an unknown one is a newer format. Tags from 128
-//! on are hints and may be skipped. Tags 10 and 11 are reserved: value pointers, policy hints. Tag
-//! 12 has no bytes: all entries are stored with sequence number 0, and the manifest has the real
-//! one.
+//! on are hints and may be skipped. Tags 10 and 11 are reserved for value pointers and policy
+//! hints. Tag 12 has no bytes: all entries are stored with sequence number 0, and the manifest has
+//! the real number.
 //!
 //! ```text
 //! expiries (tag 129)    := count (0: nothing follows) | first u64
@@ -21,7 +21,7 @@
 //!
 //! In expiries, `first` is when the first entry expires, in milliseconds since 1970. Each step says
 //! how many entries expire by an instant. It stores the instant as the distance from the previous
-//! step's, or in the first step from `first`.
+//! step's instant; the first step stores the distance from `first`.
 
 use runstone_policy::shape::expiry::{Expiries, ExpiryStep};
 use runstone_policy::shape::range_delete::RangeDelete;
@@ -39,11 +39,11 @@ const TAG_PREFIXES: u64 = 4;
 const TAG_KINDS: u64 = 5;
 const TAG_RANGE_DELETES: u64 = 9;
 const TAG_NUMBERED_LATER: u64 = 12;
-/// A hint: readers without it lose an estimate.
+/// A hint. Readers without it lose an estimate.
 const TAG_SKETCH: u64 = 128;
-/// A hint: readers without it drop no table unread.
+/// A hint. Readers without it drop no table without reading it.
 const TAG_EXPIRIES: u64 = 129;
-/// A hint: the manifest knows it too. Without the hint, a reader needs the manifest.
+/// A hint. The manifest has this information too; a reader without the hint needs the manifest.
 const TAG_HOME: u64 = 130;
 
 /// Where a table belongs. A repair without a manifest needs it.
@@ -86,19 +86,20 @@ pub struct Properties {
     pub range_deletes: Vec<RangeDelete>,
     /// The entries that expire.
     pub expiries: Expiries,
-    /// Whether all entries have the one sequence number that the manifest gives the table. A bulk
-    /// load writes such tables, because it has no number yet.
+    /// Whether all entries have the same sequence number, which the manifest gives the table. A
+    /// bulk load writes such tables, because it has no sequence number yet.
     pub is_numbered_later: bool,
-    /// Where the table belongs; `None` in a table of no store, or of an earlier release.
+    /// Where the table belongs; `None` if the table belongs to no store, or was written by an
+    /// earlier release.
     pub home: Option<Home>,
 }
 
 /// Why properties do not decode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadProperties {
-    /// Bytes do not fit the format.
+    /// The bytes do not fit the format.
     Malformed,
-    /// A required tag of a newer release.
+    /// There is a required tag of a newer release.
     Newer,
 }
 
@@ -304,7 +305,8 @@ mod tests {
         put_bytes(&mut newer, b"");
         assert_eq!(Properties::decode(&newer), Err(BadProperties::Newer));
         assert_eq!(Properties::decode(&[]), Err(BadProperties::Malformed));
-        // Instants without entries, one twice, one beyond the clock, and too many.
+        // Steps without entries, an instant that occurs twice, one beyond the clock, and too many
+        // steps.
         let many = [[1, 1]; 17].concat();
         let bad: [(u64, &[u64]); 4] =
             [(5, &[1, 0]), (5, &[1, 1, 0, 1]), (u64::MAX, &[1, 1]), (5, &many)];

@@ -1,5 +1,5 @@
-//! Bytes of separated values: records, footers of collected segments, and the pointers that the
-//! tree holds.
+//! The format of separated values: records, footers of collected segments, and the pointers in the
+//! tree.
 //!
 //! ```text
 //! record  := checksum u32 | kind u8 | seq 7 B | key bytes u16 | value bytes u32 | key | value
@@ -10,14 +10,14 @@
 //!            | expiry u64, if the entry that holds the pointer expires
 //! ```
 //!
-//! A record of kind 2 is a tag: it has no value here, because its value lies in the cold stream.
-//! Footer entries of records and of tags are sorted by stream offset, which counts from that of the
-//! segment.
+//! A record of kind 2 is a tag: it has no value here, because its value is in the cold stream.
+//! Footer entries of records and of tags are sorted by stream offset, which counts from the stream
+//! offset of the segment.
 //!
 //! A record of kind 3 is a marker, in files whose pointers are written back. It has no value
-//! either. It says that the version with its number is a deletion, or lies inline in the tree. Such
-//! files have no footers in their hash groups, so a tag there is of kind 4 and names the place of
-//! its value itself.
+//! either. It says that the version with its sequence number is a deletion, or is inline in the
+//! tree. Such files have no footers in their hash groups. So a tag there is of kind 4 and itself
+//! names the place of its value.
 //!
 //! Checksums are the low half of xxh3, seeded with the file's uid, the generation of the slot and
 //! the offset in the segment. So the bytes of an earlier use of a slot are never mistaken for a
@@ -46,7 +46,7 @@ const KIND_TAG: u8 = 2;
 const KIND_MARKER: u8 = 3;
 /// A tag that names the place of its value. Newer releases have the other kinds.
 const KIND_PLACED_TAG: u8 = 4;
-/// What such a tag has in place of a value.
+/// The bytes that such a tag has in place of a value.
 const COLD_OFFSET_BYTES: usize = 8;
 
 /// Bytes of a record.
@@ -54,8 +54,8 @@ pub(crate) fn record_bytes(key_bytes: usize, value_bytes: usize) -> u64 {
     (HEADER_BYTES + key_bytes + value_bytes) as u64
 }
 
-/// Whether a value can be a record. Positions and lengths inside of a segment have 32 bits, so a
-/// value of nearly 4 GiB stays in its table.
+/// Whether a value can be a record. Positions and lengths inside a segment have 32 bits, so a value
+/// of nearly 4 GiB stays in its table.
 pub(crate) fn fits_record(key_bytes: usize, value_bytes: usize) -> bool {
     u32::try_from(record_bytes(key_bytes, value_bytes)).is_ok()
 }
@@ -83,7 +83,7 @@ pub(crate) fn first_key(bytes: &[u8]) -> Option<&[u8]> {
     bytes.get(HEADER_BYTES..HEADER_BYTES + len)
 }
 
-/// A pointer in the tree. It is stable: a collection moves the record and keeps its stream offset.
+/// A pointer in the tree. It is stable: a collection moves the record but keeps its stream offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pointer {
     /// File number of the value file.
@@ -94,7 +94,7 @@ pub(crate) struct Pointer {
     pub(crate) value_bytes: u32,
 }
 
-/// The most bytes that [`Pointer::encode`] makes: four numbers of at most 64, 32, 64 and 32 bits.
+/// The most bytes that [`Pointer::encode`] writes: four numbers of at most 64, 32, 64 and 32 bits.
 pub(crate) const MOST_POINTER_BYTES: usize = 10 + 5 + 10 + 5;
 
 impl Pointer {
@@ -131,7 +131,7 @@ impl Pointer {
     }
 }
 
-/// Where the record of a version lies. Only offsets in one stream can be compared.
+/// The place of a version's record. Only offsets in the same stream can be compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) store: u64,
@@ -155,12 +155,12 @@ impl ChecksumSeed {
         xxhash_rust::xxh3::xxh3_64_with_seed(bytes, self.seed.wrapping_add(offset)) as u32
     }
 
-    /// Appends a record that will lie at `offset` of the segment.
+    /// Appends a record that will be at `offset` of the segment.
     pub(crate) fn put(self, out: &mut Vec<u8>, offset: u64, seq: SeqNo, key: &[u8], value: &[u8]) {
         self.put_kind(out, offset, KIND_VALUE, seq, (key, value, value.len() as u32));
     }
 
-    /// Appends the tag of a record whose value of `value_bytes` bytes lies in the cold stream.
+    /// Appends the tag of a record whose value of `value_bytes` bytes is in the cold stream.
     pub(crate) fn put_tag(
         self,
         out: &mut Vec<u8>,
@@ -172,8 +172,8 @@ impl ChecksumSeed {
         self.put_kind(out, offset, KIND_TAG, seq, (key, &[], value_bytes));
     }
 
-    /// Appends the tag of a record that lies in the cold stream at `cold_offset`, and whose value
-    /// has `value_bytes` bytes.
+    /// Appends the tag of a record that is in the cold stream at `cold_offset`, and whose value has
+    /// `value_bytes` bytes.
     pub(crate) fn put_placed_tag(
         self,
         out: &mut Vec<u8>,
@@ -186,7 +186,7 @@ impl ChecksumSeed {
         self.put_kind(out, offset, KIND_PLACED_TAG, seq, (key, &place, value_bytes));
     }
 
-    /// Appends the marker of a version that has no value here.
+    /// Appends the marker of a version that has no value in this file.
     pub(crate) fn put_marker(self, out: &mut Vec<u8>, offset: u64, seq: SeqNo, key: &[u8]) {
         self.put_kind(out, offset, KIND_MARKER, seq, (key, &[], 0));
     }
@@ -210,7 +210,7 @@ impl ChecksumSeed {
         out[at..at + CHECKSUM_BYTES].copy_from_slice(&sum.to_le_bytes());
     }
 
-    /// The record that starts at the beginning of `bytes`, which lies at `offset` of the segment.
+    /// The record at the beginning of `bytes`, which are at `offset` of the segment.
     pub(crate) fn take(self, bytes: &[u8], offset: u64) -> Result<Record<'_>, &'static str> {
         let record = Record::of_checked(bytes)?;
         let sum = u32_at(bytes, 0);
@@ -228,8 +228,8 @@ impl ChecksumSeed {
     }
 
     /// Appends the footer of records at (stream offset, offset) and of tags at (stream offset, cold
-    /// stream offset). It will lie at `offset` of the segment. The first stream offset of each pair
-    /// counts from that of the segment.
+    /// stream offset). The footer will be at `offset` of the segment. The first stream offset of
+    /// each pair counts from the stream offset of the segment.
     pub(crate) fn put_footer(
         self,
         out: &mut Vec<u8>,
@@ -280,11 +280,11 @@ pub(crate) struct Record<'a> {
     pub(crate) value: &'a [u8],
     /// Whether this is a tag.
     pub(crate) is_tag: bool,
-    /// The place in the cold stream that it names, if it is a tag that does.
+    /// The place in the cold stream, if this is a tag that names it.
     pub(crate) cold_offset: Option<u64>,
     /// Whether this is a marker.
     pub(crate) is_marker: bool,
-    /// Bytes of the value, wherever it lies.
+    /// Bytes of the value, wherever the value is.
     pub(crate) value_bytes: u32,
     /// Bytes of the whole record.
     pub(crate) len: usize,
@@ -370,8 +370,8 @@ impl Footer {
         prefetch(&self.entries, high * FOOTER_ENTRY_BYTES);
     }
 
-    /// The entries among which a stream offset is expected. If records of one size died at random,
-    /// the rest are spread evenly. If they are not, `find` searches all of them.
+    /// The entries among which a stream offset is expected. If the records have one size and died
+    /// at random, the rest are spread evenly. If the guess is wrong, `find` searches all entries.
     fn near(&self, stream_offset: u32) -> (usize, usize) {
         let count = self.tags_at / FOOTER_ENTRY_BYTES;
         let (first, span) = (self.first, u64::from(self.last - self.first).max(1));

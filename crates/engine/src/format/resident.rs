@@ -1,10 +1,11 @@
-//! Finds the blocks of a partition that are in memory, by their number. A search goes from the
-//! separator straight to the block. The cache would search its hash table and update the list of a
-//! shard, under a lock. That is a fifth of the time of a get that finds everything in memory.
+//! Finds the blocks of a partition that are in memory, by their number. So a search goes from the
+//! separator straight to the block. The cache would have to search its hash table and update the
+//! list of a shard, under a lock. That would be a fifth of the time of a get that finds everything
+//! in memory.
 //!
 //! The cache alone decides what stays. From a block's second use on, a partition knows where it is,
-//! for as long as the cache or a reader holds it; a block that is dropped removes itself here. The
-//! cache does not see most uses, so a use is reported to it once in each of its turns
+//! for as long as the cache or a reader holds it. A block that is dropped removes itself here. The
+//! cache does not see most uses, so a use is reported to the cache once in each of its turns
 //! (`Cache::is_due`).
 
 use std::sync::{Arc, OnceLock, Weak};
@@ -24,7 +25,7 @@ pub struct Residents(Arc<Places>);
 pub struct Home(OnceLock<(Weak<Places>, u32)>);
 
 impl Residents {
-    /// Knows none of `count` blocks.
+    /// A partition of `count` blocks, none of which is known.
     pub fn new(count: usize) -> Residents {
         Residents(Arc::new((0..count).map(|_| ArcSwapWeak::new(Weak::new())).collect()))
     }
@@ -35,8 +36,8 @@ impl Residents {
         self.0.get(i)?.load().upgrade()
     }
 
-    /// Notes that block `i` is in the cache. A block that another partition knows stays there: the
-    /// same part of the file was read twice.
+    /// Notes that block `i` is in the cache. If another partition already knows the block, nothing
+    /// changes: the same part of the file was read twice.
     pub fn note(&self, i: usize, block: &Arc<Block>) {
         let Ok(number) = u32::try_from(i) else { return };
         let (places, at) = block.home.0.get_or_init(|| (Arc::downgrade(&self.0), number));
@@ -55,7 +56,8 @@ impl Residents {
 }
 
 impl Drop for Block {
-    /// Forgets the block where it is known. Its memory is freed with the last weak pointer.
+    /// Removes the block from the partition that knows it. Its memory is freed with the last weak
+    /// pointer.
     fn drop(&mut self) {
         let Some((places, at)) = self.home.0.get() else { return };
         let Some(places) = places.upgrade() else { return };

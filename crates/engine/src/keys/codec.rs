@@ -1,7 +1,7 @@
 //! Little-endian and varint encoding, and a reader of untrusted bytes that never panics.
 //!
-//! Every `take_*` checks the bytes that are left and returns [`Truncated`] or a value; nothing is
-//! allocated from a length before the length is checked against the input.
+//! Every `take_*` function checks the bytes that are left, and returns a value or [`Truncated`]. A
+//! length is checked against the input before anything of that length is allocated.
 
 /// The input ended early or a varint was too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +64,7 @@ fn long_varint_at(bytes: &[u8], at: usize, first: u8) -> Option<(u64, usize)> {
     }
 }
 
-/// Decodes three varints; one load and one test where each is a single byte.
+/// Decodes three varints; with one load and one test if each is a single byte.
 #[inline(always)]
 pub fn three_varints_at(bytes: &[u8], at: usize) -> Option<([u64; 3], usize)> {
     if let Some(word) = u32_at(bytes, at)
@@ -140,15 +140,15 @@ impl<'a> Reader<'a> {
         Ok(value)
     }
 
-    /// A varint that must fit in a usize and not exceed the bytes that are left: for counts of
-    /// things of at least one byte each, and for lengths.
+    /// A varint that must fit in a usize and not exceed the bytes that are left. It is for lengths,
+    /// and for counts of elements of at least one byte each.
     #[inline(always)]
     pub fn take_len(&mut self) -> Decoded<usize> {
         let value = self.take_varint()?;
         if value > self.rest.len() as u64 { Err(Truncated) } else { Ok(value as usize) }
     }
 
-    /// A length and that many bytes.
+    /// A length followed by that many bytes.
     #[inline(always)]
     pub fn take_bytes(&mut self) -> Decoded<&'a [u8]> {
         let len = self.take_len()?;
@@ -161,9 +161,9 @@ pub fn take_u32(reader: &mut Reader<'_>) -> Decoded<u32> {
     u32::try_from(reader.take_varint()?).map_err(|_| Truncated)
 }
 
-/// Sequence numbers, places in streams and numbers of files, runs and generations stay below this
+/// Sequence numbers, places in streams, and numbers of files, runs and generations stay below this
 /// limit, because they grow by one or by the bytes written. A larger number is damage, and sums of
-/// such numbers would overflow.
+/// larger numbers could overflow.
 pub const NUMBER_LIMIT: u64 = 1 << 56;
 /// Bytes, entries and keys of one object stay below this limit, so that 65,536 of them can be
 /// summed.

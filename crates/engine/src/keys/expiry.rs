@@ -20,13 +20,13 @@ pub(crate) fn split(entry: &[u8]) -> (&[u8], u64) {
     }
 }
 
-/// The instant at which an entry expires, or `None` if it never does.
+/// The instant at which an entry expires, or `None` if it never expires.
 #[inline]
 pub(crate) fn expiry_of(trailer: u64, entry: &[u8]) -> Option<u64> {
     expires(trailer).then(|| split(entry).1)
 }
 
-/// How long a key has its value.
+/// How long a key keeps its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expiry {
     /// Until it is replaced or deleted.

@@ -1,16 +1,17 @@
-//! The heaviest prefixes of weighted keys. Pure: it knows neither tables nor reads.
+//! Finds the heaviest prefixes of weighted keys. Pure functions: they know nothing about tables or
+//! reads.
 //!
 //! 1. All keys are one group, named by the prefix that they share.
 //! 2. The heaviest group that can be divided is divided by the byte after its name, and each part
 //!    is named by the prefix that its keys share. A group stays whole if no part would have at
-//!    least a sixteenth of it: its keys differ like random numbers, and 256 parts of a few
-//!    thousandths each would say nothing.
-//! 3. This ends when there are as many groups as were asked for. A division adds fewer than 16
-//!    groups that weigh much, and at most 256.
+//!    least a sixteenth of its weight: its keys then differ like random numbers, and 256 parts of a
+//!    few thousandths each would say nothing.
+//! 3. This ends when there are as many groups as were asked for. A division adds at most 256
+//!    groups, and fewer than 16 heavy ones.
 
 use crate::keys::common_prefix_len;
 
-/// A part with less than this fraction of a group is no reason to divide it.
+/// A part with less than this fraction of a group's weight is no reason to divide the group.
 const LEAST_FRACTION: u64 = 16;
 
 /// Keys that share a prefix.
@@ -24,7 +25,7 @@ pub(crate) struct Heavy {
     pub(crate) is_key: bool,
 }
 
-/// At most `limit` prefixes, the heaviest first; no key counts in two of them. `keys` ascend, and
+/// At most `limit` prefixes, the heaviest first; no key counts for two of them. `keys` ascend, and
 /// may repeat.
 pub(crate) fn heaviest<K: AsRef<[u8]>>(keys: &[(K, u64)], limit: usize) -> Vec<Heavy> {
     let mut whole: Vec<Group<'_, K>> = Vec::new();

@@ -9,7 +9,7 @@ use runstone_policy::shape::range_delete::RangeDelete;
 
 use crate::error::Error;
 
-/// Identifies a keyspace inside a store.
+/// Identifies a keyspace within a store.
 pub type KeyspaceId = u32;
 /// An id that no keyspace has, for records in the log that write to no keyspace.
 pub(crate) const NO_KEYSPACE: KeyspaceId = KeyspaceId::MAX;
@@ -40,14 +40,14 @@ pub enum Kind {
     Delete = 0,
     /// The value is stored inline.
     Put = 1,
-    /// An operand of the keyspace's merge operator, on top of older versions.
+    /// An operand of the keyspace's merge operator, which applies to older versions.
     Merge = 2,
     /// Deletes older entries from this key on. The value is the least key after the range; empty
     /// means that the range has no end.
     RangeDelete = 3,
     /// The value is a pointer into a value file.
     ValuePointer = 4,
-    /// A pointer written by garbage collection, to the record of an older version with this value.
+    /// A pointer that a collection wrote, to the record of an older version with this value.
     Relocate = 5,
     /// The value is stored inline, and expires.
     ExpiringPut = 6,
@@ -88,19 +88,19 @@ impl Kind {
         matches!(self, Kind::ExpiringPut | Kind::ExpiringPointer)
     }
 
-    /// Whether no user made this write: a collection moved the value that the key has.
+    /// Whether a collection made this write, not a user: it moved the value of the key.
     pub(crate) fn is_relocation(self) -> bool {
         self == Kind::Relocate
     }
 }
 
-/// Asks a question of a trailer's kind. The answer is no for kinds of a newer format.
+/// Whether a test is true for a trailer's kind. It is false for kinds of a newer format.
 #[inline]
 fn is(trailer: u64, asked: impl FnOnce(Kind) -> bool) -> bool {
     Kind::from_u8(kind_of(trailer)).is_some_and(asked)
 }
 
-/// Whether an entry with this trailer deletes its key, alone or with others.
+/// Whether an entry with this trailer deletes its key, alone or together with other keys.
 #[inline]
 pub fn is_delete(trailer: u64) -> bool {
     is(trailer, Kind::deletes)
@@ -138,7 +138,7 @@ pub fn is_pointer(trailer: u64) -> bool {
     is(trailer, Kind::is_pointer)
 }
 
-/// Whether an entry with this trailer holds its value.
+/// Whether an entry with this trailer has its value inline.
 #[inline]
 pub fn is_inline(trailer: u64) -> bool {
     is(trailer, Kind::is_inline)
@@ -174,7 +174,7 @@ pub(crate) fn unsupported_kind(trailer: u64) -> Error {
     Error::corruption("a table", 0, format!("entry of unsupported kind {}", kind_of(trailer)))
 }
 
-/// The range delete that an entry of kind [`Kind::RangeDelete`] stands for.
+/// The range delete that an entry of kind [`Kind::RangeDelete`] represents.
 pub fn range_delete(start: &[u8], seq: SeqNo, end: &[u8]) -> RangeDelete {
     let end = (!end.is_empty()).then(|| end.into());
     RangeDelete { start: start.into(), end, seq }
@@ -186,9 +186,9 @@ pub fn compare(a_key: &[u8], a_trailer: u64, b_key: &[u8], b_trailer: u64) -> Or
     a_key.cmp(b_key).then_with(|| b_trailer.cmp(&a_trailer))
 }
 
-/// The eight bytes of `key` from `skip` on as a big-endian number, padded with zeros: for keys that
-/// share their first `skip` bytes, different heads order as the keys do. Equal heads decide
-/// nothing.
+/// The eight bytes of `key` from `skip` on as a big-endian number, padded with zeros. For keys that
+/// share their first `skip` bytes, different heads have the same order as the keys. Equal heads
+/// decide nothing.
 #[inline]
 pub fn head(key: &[u8], skip: usize) -> u64 {
     match key.get(skip..skip + 8) {
@@ -204,9 +204,9 @@ pub fn head(key: &[u8], skip: usize) -> u64 {
     }
 }
 
-/// How to take heads of keys that mostly share a prefix: after that prefix. A key with another
-/// beginning gets the smallest or the largest head, so that heads never contradict the order of any
-/// keys. Equal heads decide nothing.
+/// How to take heads of keys that mostly share a prefix. The head is taken after that prefix. A key
+/// with another beginning gets the smallest or the largest head, so that heads never contradict the
+/// order of the keys. Equal heads decide nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HeadRule {
     /// Length of the shared prefix, at most 16.
@@ -241,8 +241,8 @@ impl HeadRule {
         match (first_sixteen(key) & mask(self.skip)).cmp(&self.prefix) {
             Ordering::Equal if key.len() >= self.skip => head(key, self.skip),
             Ordering::Greater => u64::MAX,
-            // Padding made this key look as if it had the prefix. It ends within the prefix, so it
-            // is below.
+            // The padding made this key look as if it had the prefix. The key ends within the
+            // prefix, so it sorts before keys that have the prefix.
             Ordering::Equal | Ordering::Less => 0,
         }
     }
@@ -285,7 +285,7 @@ pub fn common_prefix_len(a: &[u8], b: &[u8]) -> usize {
     at
 }
 
-/// A short key `s` with `low <= s < high` for `low < high`; `low` itself if nothing shorter fits.
+/// A short key `s` with `low <= s < high`, given `low < high`; `low` itself if no shorter key fits.
 pub fn separator(low: &[u8], high: &[u8]) -> Vec<u8> {
     let shared = common_prefix_len(low, high);
     if shared < low.len() && shared < high.len() {
@@ -299,7 +299,7 @@ pub fn separator(low: &[u8], high: &[u8]) -> Vec<u8> {
     low.to_vec()
 }
 
-/// The smallest key after every key that starts with `prefix`; `None` if there is none.
+/// The smallest key greater than every key that starts with `prefix`; `None` if there is none.
 pub fn prefix_successor(prefix: &[u8]) -> Option<Vec<u8>> {
     let keep = prefix.iter().rposition(|byte| *byte != 0xff)?;
     let mut end = prefix[..=keep].to_vec();
@@ -311,7 +311,7 @@ pub fn prefix_successor(prefix: &[u8]) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
 
-    /// Beyond the limit, the stored length would be truncated.
+    /// The stored length of a longer value would be truncated.
     #[test]
     fn values_that_programs_make_have_the_same_limit() {
         assert_eq!(check_length(vec![7; 3], 3), Ok(vec![7; 3]));

@@ -1,12 +1,12 @@
-//! Ranges of keys, as methods take them.
+//! Ranges of keys, as arguments of methods.
 
 use std::ops::{Bound, Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
 
 /// A range of keys: `"a".."c"`, `"a"..="b"`, `"a"..`, `..`, or a pair of bounds. The ends are of
-/// any type that is bytes.
+/// any type that can be read as bytes.
 ///
-/// Not [`std::ops::RangeBounds`]: the compiler could not tell the key type of `..`, so callers
-/// would have to write it.
+/// It is not [`std::ops::RangeBounds`], because the compiler could not infer the key type of `..`,
+/// so callers would have to write it.
 pub trait KeyRange {
     /// Where the range begins.
     fn start(&self) -> Bound<&[u8]>;

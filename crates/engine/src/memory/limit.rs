@@ -1,15 +1,15 @@
-//! The most memory that the system allows this process, if a control group limits it: a budget
-//! above it ends in a kill, not in an error.
+//! The most memory that the system allows this process, if a control group limits it. A process
+//! with a larger budget would be killed instead of getting an error.
 
-/// The least limit of the process's control group and those above it; `None` if there is none, or
-/// if the system has no such groups.
+/// The lowest limit of the process's control group and the groups above it; `None` if there is no
+/// limit, or if the system has no control groups.
 pub fn limit_bytes() -> Option<u64> {
     let read = |path: &str| std::fs::read_to_string(path).ok();
     limit_in(&read("/proc/self/cgroup")?, read)
 }
 
-/// The same for the groups in the text of `/proc/self/cgroup`. Lines of the unified hierarchy are
-/// `0::PATH`, those of the older one `NUMBER:memory:PATH`.
+/// The same for the groups in the text of `/proc/self/cgroup`. Lines of the unified hierarchy have
+/// the form `0::PATH`, and those of the older hierarchy `NUMBER:memory:PATH`.
 fn limit_in(groups: &str, read: impl Fn(&str) -> Option<String>) -> Option<u64> {
     let limits = groups.lines().flat_map(|line| {
         let mut parts = line.splitn(3, ':').skip(1);
@@ -25,7 +25,8 @@ fn limit_in(groups: &str, read: impl Fn(&str) -> Option<String>) -> Option<u64> 
             format!("{root}{}/{name}", group.display().to_string().trim_end_matches('/'))
         })
     });
-    // Not a number: no limit. The older hierarchy writes a number that no machine has.
+    // Text that is not a number means no limit. The older hierarchy writes a number that exceeds
+    // the memory of any machine.
     let limits = limits.filter_map(|file| read(&file)?.trim().parse::<u64>().ok());
     limits.filter(|limit| *limit < 1 << 60).min()
 }

@@ -1,9 +1,9 @@
-//! Memory that counts against a store's budget to the byte, and what the system is told about it.
+//! Memory that counts against a store's budget to the byte, and hints to the system about memory.
 //!
 //! * [`slabs`]: what the cache holds, in mapped slabs of one slot size each.
-//! * [`region`]: memory from the system, not the allocator.
+//! * [`region`]: memory from the system instead of the allocator.
 //! * [`prefetch`]: asks the processor for memory that is needed soon.
-//! * [`limit`]: what the system allows at most.
+//! * [`limit`]: the most memory that the system allows.
 
 pub mod limit;
 pub(crate) mod prefetch;

@@ -1,12 +1,13 @@
 //! Asks the processor for a cache line ahead of its use. A hint: nothing depends on it.
 //!
-//! The unsafe code has one obligation: no pointer is made out of bounds by arithmetic that forbids
-//! it. The address lies inside the slice, or is made by wrapping. A prefetch never faults.
+//! The unsafe code has one obligation: it must not compute an out-of-bounds pointer with arithmetic
+//! that forbids this. The address is inside the slice, or is computed with wrapping arithmetic. A
+//! prefetch never faults.
 
 /// Size of a cache line.
 pub const LINE_BYTES: usize = 64;
 
-/// Asks for the line that holds `items[at]`, if there is such an item.
+/// Prefetches the line that holds `items[at]`, if there is such an item.
 #[inline(always)]
 #[allow(unsafe_code)]
 pub fn prefetch<T>(items: &[T], at: usize) {
@@ -20,7 +21,7 @@ pub fn prefetch<T>(items: &[T], at: usize) {
     let _ = (items, at);
 }
 
-/// Asks for the line `offset` bytes after an address, whatever it holds.
+/// Prefetches the line `offset` bytes after an address, whatever is there.
 #[inline(always)]
 #[allow(unsafe_code)]
 pub fn prefetch_at(address: *const u8, offset: usize) {

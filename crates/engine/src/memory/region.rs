@@ -1,10 +1,10 @@
-//! Memory mapped from the system, not through the program's allocator. It is returned as a whole
-//! when it is dropped. Allocators keep what is freed to them by thread and by size, and a budget
-//! knows nothing about it.
+//! Memory that is mapped from the system, not taken from the program's allocator. A region is
+//! returned to the system as a whole when it is dropped. Allocators keep freed memory per thread
+//! and per size, and a budget does not know about that memory.
 //!
 //! Obligations that keep the unsafe code here sound:
-//! 1. A region stays mapped until it is dropped, and whoever hands parts of it out drops it only
-//!    when none is in use.
+//! 1. A region stays mapped until it is dropped. Code that hands out parts of a region drops it
+//!    only when no part is in use.
 //! 2. All of it is initialised from the start, because the system maps zeros.
 #![allow(unsafe_code)]
 
@@ -18,7 +18,7 @@ pub const PAGE_BYTES: usize = 4 << 10;
 pub struct Region {
     base: NonNull<u8>,
     bytes: usize,
-    /// The region begins at a multiple of this, which may be more than a page.
+    /// The region begins at a multiple of this number, which may be more than a page.
     align: usize,
 }
 
@@ -28,7 +28,7 @@ unsafe impl Send for Region {}
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// A whole number of pages. `None` if the system has no memory.
+    /// Maps a whole number of pages. `None` if the system has no memory.
     pub fn map(bytes: usize) -> Option<Region> {
         Region::map_aligned(bytes, PAGE_BYTES)
     }
@@ -46,8 +46,8 @@ impl Region {
         let before = first.align_offset(align);
         for (at, len) in [(0, before), (before + bytes, all - before - bytes)] {
             if len > 0 {
-                // SAFETY: whole pages of the mapping above that nobody knows of. A refusal costs
-                // addresses only.
+                // SAFETY: whole pages of the mapping above, to which nobody has a pointer. A
+                // refusal costs addresses only.
                 let _ = unsafe { munmap(first.wrapping_add(at).cast(), len) };
             }
         }
@@ -69,7 +69,7 @@ impl Region {
         self.base
     }
 
-    /// How large it is.
+    /// The size of the region.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -100,7 +100,7 @@ impl Drop for Region {
     }
 }
 
-/// Bytes in a mapping of their own, for what a job needs for a while.
+/// Bytes in a mapping of their own, which a job needs for a while.
 #[derive(Debug)]
 pub struct MappedBytes {
     region: Region,

@@ -1,21 +1,24 @@
-//! Slabs: mapped memory of one size, each divided into slots of one size, for what the cache holds.
+//! The memory of cached objects. Slabs are mapped regions of one size, and each is divided into
+//! slots of one size.
 //!
 //! A general allocator separates memory by thread. If one thread allocated a block and another
-//! freed it by an eviction, a third cannot use that memory for its next block. So a cache that
-//! never exceeds its budget takes twice as much (measured under glibc: 1,452 MiB of a budget of
-//! 576). Here all threads share the slots of a size, an empty slab serves every size or is returned
-//! to the system, and mapped memory is counted.
+//! thread evicted it, a third thread cannot use that memory for its next block. So a cache that
+//! never exceeds its budget takes more than twice as much memory (measured under glibc: 1,452 MiB
+//! with a budget of 576 MiB). Here all threads share the slots of a size, an empty slab serves
+//! every size or is returned to the system, and mapped memory is counted.
 //!
-//! Rejected: `malloc_trim` and fewer arenas, which are settings of the program that embeds the
-//! store; whole pages for each block, half of which would be empty.
+//! Rejected: `malloc_trim` and fewer arenas, because these are settings of the program that embeds
+//! the store; and whole pages for each block, because half of each page would be empty.
 //!
 //! Obligations that keep the unsafe code here sound:
-//! 1. A region is dropped when no buffer lies in it: a slab is taken out of its class only once all
-//!    its slots are free, and each buffer holds the [`Slabs`], so that those are dropped last.
+//! 1. A region is dropped when it has no buffers: a slab is taken out of its class only once all
+//!    its slots are free, and each buffer holds the [`Slabs`], so that the [`Slabs`] are dropped
+//!    last.
 //! 2. Two buffers never overlap: a slot is either in the list of free slots or belongs to one
 //!    buffer.
 //! 3. The memory of a region is initialised from the start, see [`Region`].
-//! 4. A heap buffer is a boxed slice in parts, which are put together again exactly once.
+//! 4. A heap buffer is the pointer and length of a boxed slice, from which the box is restored
+//!    exactly once.
 #![allow(unsafe_code)]
 
 use std::collections::BTreeSet;
@@ -36,11 +39,11 @@ const LEAST_SLAB_BYTES: u64 = 64 << 10;
 const MOST_SLAB_BYTES: u64 = 2 << 20;
 /// A buffer above this fraction of a slab is mapped by itself.
 const LARGE_PART: usize = 8;
-/// The size of the smallest slots. Above it there are eight sizes for each doubling. They waste at
-/// most a ninth of a slot, and half of that on average.
+/// The size of the smallest slots. Above this size there are eight slot sizes for each doubling. A
+/// buffer wastes at most a ninth of its slot, and half of that on average.
 const LEAST_SLOT_BYTES: usize = 64;
 const SIZES_PER_DOUBLING: usize = 8;
-/// Empty slabs up to this fraction of the budget stay mapped for the next buffers.
+/// Empty slabs of up to this fraction of the budget stay mapped for the next buffers.
 const SPARE_FRACTION: u64 = 64;
 
 /// Identifies the content of a slot to the caller that took it: see [`Slabs::sparse`].
@@ -50,7 +53,7 @@ pub type Tag = [u64; 2];
 #[derive(Debug)]
 struct Slab {
     region: Region,
-    /// Slots that are free; the last is given out first.
+    /// The free slots; the last one is given out first.
     free: Vec<u16>,
     /// The tag of each slot that is in use.
     tags: Box<[Tag]>,
@@ -62,9 +65,10 @@ struct Slab {
 #[derive(Debug, Default)]
 struct Class {
     slabs: Vec<Option<Slab>>,
-    /// Slabs with a free slot. The lowest is used first, so that the highest become empty.
+    /// Slabs with a free slot. The slab with the lowest index is used first, so that the highest
+    /// ones become empty.
     partial: BTreeSet<u32>,
-    /// Indices in `slabs` that hold no slab.
+    /// Indices in `slabs` that have no slab.
     vacant: Vec<u32>,
 }
 
@@ -116,7 +120,7 @@ fn class_of(len: usize) -> (usize, usize) {
     (doublings * SIZES_PER_DOUBLING + steps - SIZES_PER_DOUBLING, steps * step)
 }
 
-/// The bytes that a buffer of `len` takes from a store with this budget.
+/// The bytes that a buffer of `len` bytes takes, given the size of slabs.
 fn rounded(len: usize, slab_bytes: usize) -> usize {
     match len > slab_bytes / LARGE_PART {
         true => len.next_multiple_of(PAGE_BYTES),
@@ -146,7 +150,7 @@ impl Slabs {
         self.mapped_bytes.load(Relaxed)
     }
 
-    /// Bytes of the free slots in slabs with other slots in use; part of the mapped bytes.
+    /// Bytes of the free slots in slabs that also have slots in use; a part of the mapped bytes.
     pub fn free_bytes(&self) -> u64 {
         self.free_bytes.load(Relaxed)
     }
@@ -185,7 +189,8 @@ impl Slabs {
         if slab.free.is_empty() {
             class.partial.remove(&at);
         }
-        // Counted under the lock: a slot that others can take is counted as free.
+        // Counted under the lock, so that every slot that other threads can take is counted as
+        // free.
         subtract(&self.free_bytes, slot_bytes as u64);
         drop(class);
         let home = Home::Slot { slabs: Arc::clone(self), class: number as u32, slab: at, slot };
@@ -228,7 +233,7 @@ impl Slabs {
         Some(at)
     }
 
-    /// Takes back a slot, and the slab if that was its last used slot.
+    /// Takes back a slot, and also the slab if that was its last used slot.
     fn give(&self, number: u32, at: u32, slot: u16) {
         // A forked process must not use locks that another thread held at the fork. There, memory
         // that is dropped stays mapped.
@@ -267,9 +272,9 @@ impl Slabs {
     }
 
     /// The tags of the slots in use in the slab with the most free memory. Once all of them are
-    /// dropped, the slab can serve other sizes. Each slab is returned once until it gives out
-    /// another slot, because objects that a reader holds cannot be dropped. Empty if every slab was
-    /// returned. O(slabs).
+    /// dropped, the slab can serve other sizes. The tags of each slab are returned only once until
+    /// it gives out another slot, because objects that a reader holds cannot be dropped. Empty if
+    /// the tags of every slab were returned. O(slabs).
     pub fn sparse(&self) -> Vec<Tag> {
         let free_bytes = |number: &usize| {
             let mut class = self.classes[*number].lock();
@@ -316,7 +321,7 @@ impl Buffer {
 }
 
 impl From<Vec<u8>> for Buffer {
-    /// On the heap, for content that does not outlive its reader.
+    /// A buffer on the heap, for content that does not outlive its reader.
     fn from(bytes: Vec<u8>) -> Buffer {
         let bytes = Box::leak(bytes.into_boxed_slice());
         let len = bytes.len();

@@ -1,11 +1,11 @@
-//! A bump allocator shared by the writers of one memtable; freed whole. Large chunks are mapped at
-//! multiples of 2 MiB, and those made in the background are huge pages, so that a search of a large
-//! memtable misses the cache but not the TLB too. They are kept for the next memtable. Every chunk
-//! counts against the memory budget while it exists.
+//! A bump allocator that the writers of one memtable share; it is freed as a whole. Large chunks
+//! are mapped at multiples of 2 MiB. Chunks made in the background have huge pages, so that a
+//! search of a large memtable misses the cache but not also the TLB. Large chunks are kept for the
+//! next memtable. Every chunk counts against the memory budget while it exists.
 //!
 //! Obligations that keep the unsafe code here sound:
-//! 1. A pointer handed out stays valid until the tree is dropped: chunks are never freed or reused
-//!    before. After that, `retire` leaves only the memory under the pins.
+//! 1. A pointer that was handed out stays valid until the tree is dropped: no chunk is freed or
+//!    reused earlier. After that, `retire` keeps only the memory under the pins.
 //! 2. Two allocations never overlap: `used` of a chunk only grows, by `fetch_add`; a slab is such
 //!    an allocation, and is divided under its lock.
 //! 3. Chunk memory is uninitialised; the allocating caller writes before anyone reads.
@@ -29,27 +29,28 @@ use crate::sync::threads::{Bell, thread_number};
 
 /// Size of a pooled chunk.
 pub const CHUNK_BYTES: usize = 2 << 20;
-/// The number of chunks kept ready, with or without writers. When fewer are left the background
-/// makes more, so a larger stock would not help a writer that returns.
+/// The number of chunks kept ready, with or without writers. When fewer are left, the background
+/// makes more, so a larger stock would not help when writes resume.
 const READY_CHUNKS: usize = 2;
-/// Size of an arena's first chunk. Each later one doubles what the arena has, so that thousands of
-/// keyspaces take little more than they hold. An arena that has grown takes full chunks.
+/// Size of an arena's first chunk. Each later chunk doubles the arena's memory, so that thousands
+/// of keyspaces take little more memory than their entries need. An arena that has grown takes full
+/// chunks.
 const FIRST_CHUNK_BYTES: usize = 4 << 10;
-/// An arena with a small limit takes chunks of at least this size in the end.
+/// Even an arena with a small limit takes chunks of at least this size once it has grown.
 const LEAST_FULL_CHUNK_BYTES: usize = 64 << 10;
-/// As long as all memtables together take less than this fraction of the budget, one that has grown
-/// takes full chunks. Beyond it, only a memtable that is as large as a chunk does.
+/// While all memtables together take less than this fraction of the budget, a memtable that has
+/// grown takes full chunks. Beyond this fraction, only a memtable that is as large as a chunk does.
 const ROOM_FRACTION: u64 = 4;
-/// An arena with a small limit takes chunks of this fraction of it.
+/// An arena with a small limit takes chunks of this fraction of the limit.
 const CHUNKS_PER_LIMIT: usize = 8;
-/// An allocation above this fraction of a chunk gets a chunk of its own, so that it wastes no
-/// other.
+/// An allocation above this fraction of a chunk gets a chunk of its own, so that it wastes no space
+/// in the current chunk.
 const LARGE_PART: usize = 8;
 const ALIGN: usize = 64;
 /// Chunks of this size and more are mapped.
 const LEAST_MAPPED_BYTES: usize = 256 << 10;
-/// How much a writer other than the first takes from a chunk at a time, and how many such writers
-/// have their own slab.
+/// How many bytes a writer other than the first takes from a chunk at a time, and how many such
+/// writers have their own slab.
 const SLAB_BYTES: usize = 4 << 10;
 const SLABS: usize = 8;
 /// Allocations larger than this come from the chunk itself, so that less of a slab is wasted.
@@ -59,10 +60,11 @@ const SLAB_PART_BYTES: usize = SLAB_BYTES / 4;
 struct Chunk {
     base: *mut u8,
     capacity: usize,
-    /// Its memory, if that is mapped; else it is the allocator's.
+    /// The mapped memory of the chunk; `None` if the memory is from the allocator.
     region: Option<Region>,
     used: AtomicUsize,
-    /// How many of its bytes are still there, and counted. All of them, until only pins are left.
+    /// How many of its bytes are still backed by memory and counted: all bytes, until only pins are
+    /// left.
     resident: usize,
     /// Whether the background has backed it with large pages.
     is_populated: bool,
@@ -102,21 +104,22 @@ impl Chunk {
         self.advise_part(0..self.capacity & !(PAGE_BYTES - 1), advice);
     }
 
-    /// Tells the system about whole pages, from one offset to another. They are whole pages of the
-    /// system, which has larger ones than [`PAGE_BYTES`] on some processors.
+    /// Gives the system advice about the whole pages between two offsets. The pages are those of
+    /// the system, which are larger than [`PAGE_BYTES`] on some processors.
     fn advise_part(&mut self, part: Range<usize>, advice: Advice) {
         let part = whole_pages(part, rustix::param::page_size());
         if self.region.is_some() && !part.is_empty() && !cfg!(miri) {
             assert!(part.end <= self.capacity, "a part of the chunk");
-            // SAFETY: whole pages of a region that nobody uses (`&mut self`) except for pins, and
-            // the part is not under those: they may be removed, or backed otherwise. Refusal costs
-            // speed and memory only.
+            // SAFETY: whole pages of a region that nobody but pins uses (`&mut self`), and the part
+            // has no pins. So the pages may be removed, or backed otherwise. A refusal costs speed
+            // and memory only.
             let _ = unsafe { madvise(self.base.add(part.start).cast(), part.len(), advice) };
         }
     }
 
-    /// Releases all pages but those that are `kept`, by address, in ascending order. The system
-    /// must not join the rest into large pages again. Memory of the allocator stays whole.
+    /// Releases all pages but the `kept` ones, which are given by address, in ascending order. The
+    /// system must not join the remaining pages into large pages again. Memory from the allocator
+    /// stays whole.
     fn release_but(&mut self, kept: impl Iterator<Item = Range<usize>>) {
         if self.region.is_none() {
             return;
@@ -139,8 +142,8 @@ impl Chunk {
         self.release_pages();
         self.advise(Advice::LinuxHugepage);
         self.is_populated = true;
-        // Touches the pages instead of advising: a populating `madvise` holds the lock of the whole
-        // address space, and writers wait for that.
+        // Touches the pages instead of giving advice: a populating `madvise` holds the lock of the
+        // whole address space, and writers would wait for that lock.
         for at in (0..self.capacity).step_by(PAGE_BYTES) {
             // SAFETY: inside the allocation; any bit pattern will do.
             unsafe { self.base.add(at).write_volatile(0) };
@@ -155,8 +158,8 @@ impl Chunk {
     }
 }
 
-/// The whole pages in a part of a mapping. The system rounds up the length that it releases: a part
-/// that ended inside a page would lose bytes beyond its end.
+/// The whole pages in a part of a mapping. The system rounds up the length that it releases, so
+/// bytes beyond the end of a part would be lost if the part ended inside a page.
 fn whole_pages(part: Range<usize>, page_bytes: usize) -> Range<usize> {
     let start = part.start.next_multiple_of(page_bytes);
     start..(part.end / page_bytes * page_bytes).max(start)
@@ -175,19 +178,21 @@ impl Drop for Chunk {
 /// first costs a writer milliseconds at a time.
 #[derive(Debug)]
 pub struct ChunkPool {
-    // Boxed as in an arena, where `current` points at the chunk.
+    // Boxed because chunks are boxed in an arena, where `current` points at the chunk.
     #[allow(clippy::vec_box)]
     free: Mutex<rank::FreeChunks, Vec<Box<Chunk>>>,
-    /// Used chunks of small pages that a writer made in a hurry. The background makes them again.
+    /// Used chunks with small pages, which a writer had to allocate itself. The background gives
+    /// them large pages.
     #[allow(clippy::vec_box)]
     stale: Mutex<rank::StaleChunks, Vec<Box<Chunk>>>,
     limit: AtomicUsize,
     /// Set when few chunks are left, some are stale or a filter is wanted. The background then
-    /// prepares some.
+    /// prepares them.
     short: AtomicBool,
     bell: Arc<Bell>,
     filters: Arc<FilterPool>,
-    /// Bytes of the chunks of all arenas now, and of all chunks that arenas ever took.
+    /// Bytes of the chunks of all arenas now. `taken_bytes` counts all chunks that arenas ever
+    /// took.
     in_use_bytes: AtomicU64,
     taken_bytes: AtomicU64,
     cache: Option<Arc<Cache>>,
@@ -226,9 +231,9 @@ impl ChunkPool {
         self.keep(limit);
     }
 
-    /// Whether memtables may take this much more at once. Without room, a memtable only doubles:
-    /// several small ones that each take a full chunk at the same moment would exceed their part of
-    /// the budget before writers are stopped.
+    /// Whether memtables may take this much more at once. Without room, a memtable only doubles: if
+    /// several small memtables each took a full chunk at the same moment, they would exceed their
+    /// part of the budget before writers are stopped.
     fn has_room(&self, bytes: usize) -> bool {
         let in_use_bytes = self.in_use_bytes() + bytes as u64;
         self.cache.as_ref().is_none_or(|cache| in_use_bytes <= cache.budget_bytes() / ROOM_FRACTION)
@@ -249,7 +254,7 @@ impl ChunkPool {
         self.taken_bytes.fetch_add(bytes as u64, Relaxed);
     }
 
-    /// A filter for a memtable that takes its chunks here, if one is ready.
+    /// A filter for a memtable that takes its chunks from this pool, if one is ready.
     pub(super) fn take_filter(&self, limit_bytes: usize) -> Option<PooledFilter> {
         let filter = self.filters.take(limit_bytes);
         if self.filters.wants_one() {
@@ -275,7 +280,8 @@ impl ChunkPool {
         pooled.unwrap_or_else(|| self.allocate(CHUNK_BYTES))
     }
 
-    /// Whether the background should prepare a chunk; when `urgent`, whether none is left.
+    /// Whether the background should prepare a chunk or filter; if `urgent`, only when no chunk is
+    /// left.
     pub fn wants_spare(&self, urgent: bool) -> bool {
         self.short.load(Relaxed) && (!urgent || self.free.lock().is_empty())
     }
@@ -361,7 +367,7 @@ impl Default for Slab {
 // SAFETY: the memory behind `next` belongs to the arena and to nobody else (obligation 2).
 unsafe impl Send for Slab {}
 
-/// Memory that an arena counts and did not allocate.
+/// Memory that an arena counts although it did not allocate it.
 #[derive(Debug, Default)]
 struct Beside {
     bytes: usize,
@@ -391,19 +397,20 @@ pub struct Arena {
     full: AtomicBool,
     /// Number of the first writer; 0 before there is one.
     first_writer: AtomicUsize,
-    /// Its size once it was flushed, while only readers hold it.
+    /// The size of the arena after the flush, while only readers hold it.
     held_bytes: AtomicUsize,
-    /// Memory that lies elsewhere and belongs to the entries.
+    /// Memory elsewhere that belongs to the entries.
     beside: Mutex<rank::ChunksBeside, Beside>,
     /// Made for the second writer: an idle memtable has none.
     slabs: OnceLock<Box<[SharedSlab; SLABS]>>,
-    /// The pages under pins, by their first address and the one after the last, and how many pins
-    /// each has.
+    /// The pages under pins, given by their first address and the address after them, and how many
+    /// pins each range has.
     pins: Mutex<rank::Pins, BTreeMap<(usize, usize), usize>>,
     /// Whether only pins are left. Written under their lock.
     is_retired: AtomicBool,
-    /// The process that made it. A fork has copies of its pins, and of their lock as it was: nobody
-    /// there may ever release the lock, so nothing there gives pages back.
+    /// The process that made the arena. A forked process has copies of the pins, and of their lock
+    /// in its state at the fork. Perhaps nobody there ever releases that lock, so a forked process
+    /// gives no pages back.
     process: Process,
     pool: Arc<ChunkPool>,
 }
@@ -416,8 +423,8 @@ pub struct Pin {
 }
 
 impl Pin {
-    /// Pins `len` bytes at `at`, which the arena handed out. The tree in it is still there, or
-    /// another pin on the same bytes.
+    /// Pins `len` bytes at `at`, which the arena handed out. The tree in the arena, or another pin
+    /// on the same bytes, must still exist.
     pub fn new(arena: &Arc<Arena>, at: usize, len: usize) -> Pin {
         let pages = (at & !(PAGE_BYTES - 1), (at + len).next_multiple_of(PAGE_BYTES));
         if arena.process.is_current() {
@@ -436,7 +443,7 @@ impl Clone for Pin {
 impl Drop for Pin {
     fn drop(&mut self) {
         if !self.arena.process.is_current() {
-            // Dropping the arena would wait for locks, too.
+            // Dropping the arena would also wait for locks.
             std::mem::forget(Arc::clone(&self.arena));
             return;
         }
@@ -475,7 +482,7 @@ impl Arena {
         }
     }
 
-    /// Memory in use: whole chunks, and the used part of the current one.
+    /// Memory in use: the used part of the current chunk, and all other chunks as a whole.
     pub fn allocated_bytes(&self) -> usize {
         // SAFETY: `current` is null or points into a box that `chunks` keeps until drop.
         let current = unsafe { self.current.load(Acquire).as_ref() };
@@ -490,7 +497,7 @@ impl Arena {
         self.closed_bytes.load(Relaxed) + current.map_or(0, |chunk| chunk.capacity)
     }
 
-    /// Counts memory that lies elsewhere as if it had been allocated here.
+    /// Counts memory elsewhere as if it had been allocated here.
     pub fn count_beside(&self, bytes: usize) {
         if bytes == 0 {
             return;
@@ -530,7 +537,8 @@ impl Arena {
         self.leave_to(&pins, (0, usize::MAX));
     }
 
-    /// Gives back what is not under these pins, in the chunks that have memory in a range.
+    /// Gives back the memory that is not under these pins, in the chunks that overlap a range of
+    /// addresses.
     fn leave_to(&self, pins: &BTreeMap<(usize, usize), usize>, range: (usize, usize)) {
         if pins.is_empty() {
             return;
@@ -590,7 +598,7 @@ impl Arena {
             align.is_power_of_two() && align <= ALIGN,
             "a chunk cannot give memory of this alignment"
         );
-        // Sizes are kept multiples of 8, so 8-aligned requests never need padding.
+        // All sizes are multiples of 8, so 8-aligned requests never need padding.
         let len = len.next_multiple_of(8);
         let padded = if align <= 8 { len } else { len + align - 8 };
         if padded > self.chunk_bytes / LARGE_PART {
@@ -623,7 +631,7 @@ impl Arena {
         }
     }
 
-    /// `len`, a multiple of 8, at an 8-aligned address.
+    /// Allocates `len` bytes, a multiple of 8, at an 8-aligned address.
     fn alloc_in_chunk(&self, len: usize) -> *mut u8 {
         loop {
             let chunk_ptr = self.current.load(Acquire);
@@ -649,7 +657,7 @@ impl Arena {
         }
     }
 
-    /// Replaces the chunk that has no room for `len` more bytes.
+    /// Replaces a chunk that has no room for `len` more bytes.
     fn grow(&self, full: *mut Chunk, len: usize) {
         let mut chunks = self.chunks.lock();
         if self.current.load(Relaxed) != full {
@@ -734,8 +742,8 @@ mod tests {
     }
 
     /// The kernel of many arm64 machines has pages of 16 or 64 KiB. Once, the memory released
-    /// before a pinned entry ended at a multiple of 4 KiB, and the entry went with the rest of its
-    /// page.
+    /// before a pinned entry ended at a multiple of 4 KiB, and the entry was lost with the rest of
+    /// its page.
     #[test]
     fn pages_that_a_pin_shares_are_not_released() {
         let (small, large) = (4 << 10, 16 << 10);

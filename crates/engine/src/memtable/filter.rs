@@ -1,12 +1,12 @@
-//! Shows which keys a memtable may hold. Without it, a get that finds its key in a table would
-//! search every memtable first: a chain of cache misses through a tree that grows while others
-//! write.
+//! Shows which keys a memtable may hold. Without a filter, a get that finds its key in a table
+//! would have to search every memtable first. Each search is a chain of cache misses through a
+//! growing tree.
 //!
-//! It is a Bloom filter of one word per key: four bits of a word of 64. One atomic operation sets
-//! them before the entry is inserted. So a reader that may see an entry finds its bits, because the
-//! visible sequence number is published later and read earlier. With 16 bits per key, less than 1%
-//! of other keys pass. `format/filter.rs` has the filters of tables, which are built once, when the
-//! number of keys is known.
+//! It is a Bloom filter with one word per key: a key has four bits in a word of 64 bits. One atomic
+//! operation sets them before the entry is inserted. So a reader that may see an entry finds its
+//! bits, because the visible sequence number is published later and read earlier. With 16 bits per
+//! key, less than 1% of absent keys pass. The filters of tables are in `format/filter.rs`; they are
+//! built once, when the number of keys is known.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -38,7 +38,7 @@ impl KeyFilter {
         (((hash >> 32) * self.words.len() as u64) >> 32) as usize
     }
 
-    /// The word of a key, and its bits there.
+    /// The word of a key, and the bits of the key in it.
     #[inline]
     fn place(&self, hash: u64) -> (&AtomicU64, u64) {
         let bit = |shift: u32| 1u64 << ((hash >> shift) & 63);
@@ -46,12 +46,12 @@ impl KeyFilter {
     }
 }
 
-/// Filters for the next memtables. The background makes them, because a megabyte that was never
-/// touched may cost milliseconds, which writers must not pay.
+/// Filters for the next memtables. The background makes them, because the first use of a megabyte
+/// of memory may take milliseconds, and writers must not wait that long.
 #[derive(Debug)]
 pub(super) struct FilterPool {
     free: Mutex<rank::FreeFilters, Vec<KeyFilter>>,
-    /// Words of a filter that should be made; 0 if none.
+    /// The number of words of a filter that should be made; 0 if none is wanted.
     wanted_words: AtomicUsize,
     cache: Option<Arc<Cache>>,
 }
@@ -63,8 +63,8 @@ impl FilterPool {
         Arc::new(FilterPool { free, wanted_words, cache })
     }
 
-    /// An empty filter for a memtable of this size, if one is ready. Asks for another if that was
-    /// the last.
+    /// An empty filter for a memtable of this size, if one is ready. Requests another if no such
+    /// filter is left.
     pub(super) fn take(self: &Arc<Self>, limit_bytes: usize) -> Option<PooledFilter> {
         let bytes = (limit_bytes / BYTES_PER_FILTER_BYTE).clamp(WORD_BYTES, MOST_BYTES);
         let count = bytes / WORD_BYTES;
@@ -117,7 +117,7 @@ impl FilterPool {
     }
 }
 
-/// A filter that returns to its pool, emptied.
+/// A filter that returns to its pool, where it is emptied.
 #[derive(Debug)]
 pub(super) struct PooledFilter {
     filter: KeyFilter,
@@ -135,7 +135,8 @@ impl PooledFilter {
     #[inline]
     pub(super) fn add(&self, hash: u64) {
         let (word, bits) = self.filter.place(hash);
-        // A key that is written again finds its bits set, and a read costs less than a write.
+        // If a key is written again, its bits are already set, and a load costs less than an atomic
+        // write.
         if word.load(Relaxed) & bits != bits {
             word.fetch_or(bits, Relaxed);
         }
@@ -166,7 +167,8 @@ mod tests {
         assert!(pool.take(4096 * 128).is_none() && pool.wants_one());
         pool.prepare();
         for _ in 0..2 {
-            // Of 4,096 entries of 128 bytes. The second time, the filter has been used before.
+            // A filter for 4,096 entries of 128 bytes. In the second round, the filter has been
+            // used before.
             let filter = pool.take(4096 * 128).expect("one is there");
             let key = |number: u64| hash(&number.to_be_bytes());
             assert!((0..5_000).all(|number| !filter.may_contain(key(number))), "empty");

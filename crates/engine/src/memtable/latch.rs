@@ -1,12 +1,13 @@
-//! The version word of a tree node: a lock for writers that readers only look at.
+//! The version word of a tree node: a lock for writers, which readers only read.
 //!
-//! 1. The lowest bit is the lock. Unlocking leaves a version that was never there before.
-//! 2. A reader notes a version that is not locked, reads, and checks that it is still there.
-//! 3. A writer locks at a version that it noted, so that what it read before still holds.
+//! 1. The lowest bit is the lock. Unlocking sets a version that the word never had before.
+//! 2. A reader notes an unlocked version, reads the node, and checks that the version is still the
+//!    same.
+//! 3. A writer locks at a version that it noted, so that everything it read before is still true.
 //!
 //! Data under a latch are atomics, which may be read and written with relaxed ordering. Four
 //! orderings make a torn read fail its check: the acquire load and fence of readers, and the
-//! release fence and store of writers. Each is needed: `weak` takes them away one by one.
+//! release fence and store of writers. All are needed: `weak` removes them one by one.
 
 use super::sync::atomic::{AtomicU64, Ordering::*, fence};
 use super::sync::pause;
@@ -42,7 +43,7 @@ impl Latch {
         }
     }
 
-    /// Whether nothing was written since the version was noted.
+    /// Checks that nothing was written since the version was noted.
     #[inline]
     pub fn check(&self, version: u64) -> Result<(), Restart> {
         // Orders the data loads before the load below.
@@ -63,7 +64,7 @@ impl Latch {
         }
     }
 
-    /// Unlocks what was locked at the version.
+    /// Unlocks a latch that was locked at this version.
     #[inline]
     pub fn unlock(&self, version: u64) {
         self.0.store(version + 2, Release);

@@ -36,11 +36,11 @@ use crate::memtable::range_deletes::OwnRangeDeletes;
 use crate::ranges::RangeDeletes;
 use crate::sync::cores as sync;
 
-/// Keys per node: 64 heads fill eight cache lines, of which a binary search touches three.
+/// Keys per node. 64 heads fill eight cache lines, and a binary search touches three of them.
 const NODE_KEYS: usize = 64;
 
-/// The first number of a batch that has no numbers yet: above all that a store gives out, so that
-/// nobody sees its entries.
+/// The first sequence number of a batch that has no numbers yet. It is above all that a store gives
+/// out, so that nobody sees the entries of the batch.
 pub const UNNUMBERED: SeqNo = 1 << 55;
 
 /// Recent writes of one keyspace.
@@ -49,43 +49,43 @@ pub struct Memtable {
     tree: Tree,
     /// A filter over all its keys, if the memtable will be large: see [`Memtable::filtered`].
     filter: Option<PooledFilter>,
-    /// The range deletes among its entries; nothing if there are none. Boxed, because most
+    /// The range deletes among its entries; not set if there are none. Boxed, because most
     /// memtables have none.
     range_deletes: OnceLock<Box<OwnRangeDeletes>>,
     /// The entries that expire, see [`Memtable::count_expiries`].
     expiries: Mutex<rank::Expiries, CountedExpiries>,
-    /// It changes with every write, so it must not share a cache line with the tree's root.
+    /// Changes with every write, so it must not share a cache line with the tree's root.
     announced: CachePadded<Announced>,
 }
 
-/// The entries that expire, as they were when the memtable held nothing newer than `seq`.
+/// The counts of entries that expire, taken when the memtable held nothing newer than `seq`.
 #[derive(Debug, Default)]
 struct CountedExpiries {
     seq: SeqNo,
     expiries: Expiries,
 }
 
-/// The entries that the memtable will hold once its writers are done. Changes only under the commit
-/// lock.
+/// What is known about the entries that the memtable will hold once its writers are done. Changes
+/// only under the commit lock.
 #[derive(Debug)]
 struct Announced {
     /// Smallest sequence number inside; `u64::MAX` when empty.
     min_seq: AtomicU64,
     max_seq: AtomicU64,
-    /// Entries, and how many of them are deletes. A batch over several keyspaces counts for each of
-    /// them as a whole.
+    /// The number of entries; `deletes` is how many of them are deletes. A batch over several
+    /// keyspaces counts as a whole for each of them.
     entries: AtomicU64,
     deletes: AtomicU64,
     /// First WAL segment that holds an entry of this memtable; `u64::MAX` when empty.
     first_segment: AtomicU64,
-    /// Bytes of values that its entries point to and that no edit of their file names yet.
+    /// Bytes of values that the entries point to and that no edit of their value file records yet.
     apart_bytes: AtomicU64,
-    /// The memory, or the bytes of such values, at which it asks to be replaced.
+    /// The memtable is full once its memory, or the bytes of such values, reach this limit.
     limit_bytes: u64,
 }
 
 impl Memtable {
-    /// An empty memtable that asks to be replaced at `limit_bytes`.
+    /// An empty memtable that is full at `limit_bytes`.
     pub fn new(pool: &Arc<ChunkPool>, limit_bytes: usize) -> Memtable {
         Memtable {
             tree: Tree::new(Arena::new(Arc::clone(pool), limit_bytes)),
@@ -105,18 +105,21 @@ impl Memtable {
     }
 
     /// The same with a filter, if one is ready: a get of an absent key then costs one cache miss.
-    /// The filter takes 1/64 of the limit at once, so it is for memtables that will be filled.
+    /// The filter takes 1/64 of the limit from the start, so it is for memtables that will be
+    /// filled.
     pub fn filtered(pool: &Arc<ChunkPool>, limit_bytes: usize) -> Memtable {
         let filter = pool.take_filter(limit_bytes);
         Memtable { filter, ..Memtable::new(pool, limit_bytes) }
     }
 
-    /// Announces entries from a batch of `batch_len` writes, some of them `deletes`, logged in WAL
-    /// segment `segment`, before they are inserted. Called under the commit lock, so no memtable
-    /// that was replaced gets another one. Returns whether they are the first.
+    /// Announces the entries of a batch before they are inserted. The batch has `batch_len` writes,
+    /// of which `deletes` are deletes, and is logged in WAL segment `segment`. Called under the
+    /// commit lock, so a memtable that was replaced gets no further batch. Returns whether these
+    /// entries are the memtable's first.
     #[must_use]
     pub fn announce(&self, first_seq: SeqNo, batch_len: u64, deletes: u64, segment: u64) -> bool {
-        // Only this function writes these, one caller at a time: no read-modify-write is needed.
+        // Only this function writes these fields, one caller at a time, so no atomic
+        // read-modify-write is needed.
         let announced = &*self.announced;
         let newest_seq = announced.max_seq.load(Relaxed);
         assert!(newest_seq < first_seq, "a memtable is told of a batch after a later one");
@@ -133,14 +136,14 @@ impl Memtable {
         is_first
     }
 
-    /// Notes values that entries point to. A flush makes their space known to collections, so they
-    /// fill the memtable.
+    /// Notes values that entries point to. Collections learn of their space only by a flush, so
+    /// these values count towards the size of the memtable.
     pub fn note_apart(&self, bytes: u64) {
         self.announced.apart_bytes.fetch_add(bytes, Relaxed);
     }
 
-    /// Inserts an entry of a batch that has no number yet, see [`Memtable::number`]. `index` is its
-    /// place in the batch.
+    /// Inserts an entry of a batch that has no sequence number yet, see [`Memtable::number`].
+    /// `index` is the entry's place in the batch.
     pub fn insert_unnumbered(&self, index: u64, kind: Kind, key: &[u8], value: &[u8]) {
         self.tree.insert(key, pack(UNNUMBERED + index, kind), value);
     }
@@ -150,7 +153,7 @@ impl Memtable {
         self.tree.records()
     }
 
-    /// Numbers the entries of a batch that begins with `first_seq`. Readers may look meanwhile, as
+    /// Numbers the entries of a batch that begins with `first_seq`. Readers may read meanwhile, as
     /// long as the batch is not visible.
     pub fn number(&self, records: &[RecordRef], first_seq: SeqNo) {
         self.tree.number(records, UNNUMBERED - first_seq);
@@ -169,8 +172,8 @@ impl Memtable {
         self.tree.insert(key, trailer, value);
     }
 
-    /// Lets readers know of range deletes, which are among the entries too. No later one has a
-    /// sequence number up to `settled`. O(log n) each, amortised.
+    /// Makes range deletes, which are among the entries too, known to readers. No later range
+    /// delete has a sequence number up to `settled`. O(log n) each, amortised.
     pub fn note_range_deletes(&self, ranges: Vec<Arc<RangeDelete>>, settled: SeqNo) {
         if ranges.is_empty() {
             return;
@@ -185,8 +188,8 @@ impl Memtable {
         self.range_deletes.get().map(|own| own.set())
     }
 
-    /// Whether a range delete that a reader at `seq` sees hides an entry of this number. O(1)
-    /// without range deletes that are newer, else O(log n).
+    /// Whether a range delete that a reader at `seq` sees hides an entry with this sequence number.
+    /// O(1) without newer range deletes, otherwise O(log n).
     #[inline(always)]
     pub fn hides(&self, key: &[u8], entry: SeqNo, seq: SeqNo) -> bool {
         self.range_deletes.get().is_some_and(|own| own.hide(key, entry, seq))
@@ -196,8 +199,8 @@ impl Memtable {
     #[inline]
     pub fn prepare(&self, key: &[u8], value: &[u8]) -> Prepared<'_> {
         let Some(filter) = &self.filter else { return self.tree.prepare(key, value) };
-        // An atomic operation waits for all stores before it. The lock that comes next does so
-        // anyway.
+        // An atomic operation waits for all earlier stores. The lock that is taken next waits for
+        // them anyway.
         let hash = hash(key);
         filter.prefetch(hash);
         let prepared = self.tree.prepare(key, value);
@@ -216,12 +219,12 @@ impl Memtable {
         (found.key() == key).then_some(found)
     }
 
-    /// About how much lies from one key on and before another, see [`Tree::tally`].
+    /// Estimates how much is between two keys, see [`Tree::tally`].
     pub fn tally(&self, from: &[u8], to: Option<&[u8]>) -> Tally {
         self.tree.tally(from, to)
     }
 
-    /// The map of the memtable.
+    /// The ordered map of the memtable.
     pub(crate) fn tree(&self) -> &Tree {
         &self.tree
     }
@@ -252,21 +255,21 @@ impl Memtable {
         (counted.seq >= self.max_seq()).then(|| counted.expiries.surely_expired(now_ms))
     }
 
-    /// Whether so many of its entries are deletes, or have expired, that scans gain by a flush.
-    /// Only expired entries that were counted are known.
+    /// Whether so many of its entries are deletes, or have expired, that a flush would speed up
+    /// scans. Of the expired entries, only those that were counted are known.
     pub fn is_littered(&self, now_ms: u64) -> bool {
         let expired = self.expiries.lock().expiries.surely_expired(now_ms);
         let hidden = self.deletes() + expired;
         hidden >= LEAST_TOMBSTONES && hidden * 4 >= self.entries()
     }
 
-    /// Whether it holds entries that were not counted, and enough of them to matter.
+    /// Whether the memtable has enough entries to matter, and some were not counted.
     pub fn awaits_count(&self) -> bool {
         self.entries() >= LEAST_TOMBSTONES && self.expiries.lock().seq < self.max_seq()
     }
 
-    /// Counts the entries that expire, in a walk over all of it. For a store to which nobody
-    /// writes: a count at each write would cost more than the walk.
+    /// Counts the entries that expire, in a walk over the whole memtable. For a store to which
+    /// nobody writes: counting at each write would cost more than the walk.
     pub fn count_expiries(memtable: &Arc<Memtable>) {
         let seq = memtable.max_seq();
         let mut counts = ExpiryCounts::default();
@@ -327,7 +330,7 @@ pub struct MemtableIter {
 }
 
 impl MemtableIter {
-    /// An iterator on no entry; seek before use.
+    /// An iterator that is at no entry; seek before use.
     pub fn new(memtable: Arc<Memtable>) -> Self {
         MemtableIter { memtable, position: Position::default() }
     }
@@ -338,7 +341,7 @@ impl MemtableIter {
         self.position.record(&self.memtable.tree)
     }
 
-    /// Moves to no entry.
+    /// Leaves the current entry, so that the iterator is at no entry.
     pub fn leave(&mut self) {
         self.position = Position::default();
     }

@@ -1,8 +1,8 @@
 //! The tree under a model checker: the same files, compiled against primitives that shuttle
-//! schedules, at random and by priorities. Test code only; memory is sequentially consistent here,
-//! and `weak` looks at orderings. Not modelled: the arena, which uses the real primitives.
+//! schedules, at random and by priorities. Test code only. Memory is sequentially consistent here;
+//! `weak` checks orderings. The arena is not modelled, and uses the real primitives.
 
-/// `super::sync` of the tree: shuttle's atomics. Each access is a place where it may switch.
+/// `super::sync` of the tree: shuttle's atomics. At each access, shuttle may switch threads.
 pub mod sync {
     pub use shuttle::sync::atomic;
 
@@ -64,7 +64,8 @@ mod tests {
         }
     }
 
-    /// Checks that everything done before this began is visible, whatever happens meanwhile.
+    /// Checks that everything that was done before this read began is visible, whatever happens
+    /// meanwhile.
     fn read(tree: &Tree, done: &[AtomicU64]) {
         let there: Vec<u64> = done.iter().map(|count| count.load(Acquire)).collect();
         let mut found = Vec::new();
@@ -90,7 +91,7 @@ mod tests {
         }
     }
 
-    /// Writers and a reader on one tree; at the end the tree holds everything.
+    /// Writers and a reader use one tree; in the end the tree holds everything.
     fn write_and_read() {
         let tree = tree();
         let done: Arc<[AtomicU64; 2]> = Arc::default();
@@ -123,7 +124,7 @@ mod tests {
         Runner::new(scheduler, Config::new()).run(write_and_read);
     }
 
-    /// Without any one of its checks the tree loses entries, or shows them twice.
+    /// If any one of its checks is removed, the tree loses entries, or shows them twice.
     #[cfg(feature = "seeded-bugs")]
     #[test]
     fn each_check_that_is_left_out_is_found() {

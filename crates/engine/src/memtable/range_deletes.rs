@@ -1,4 +1,4 @@
-//! The range deletes of a memtable. Readers take the set as it is; writers replace it, one at a
+//! The range deletes of a memtable. Readers load the current set; writers replace it, one at a
 //! time.
 
 use std::sync::Arc;
@@ -17,12 +17,14 @@ const COUNTED_BYTES: usize = 4 << 10;
 #[derive(Debug, Default)]
 pub(super) struct OwnRangeDeletes {
     set: ArcSwap<RangeDeletes>,
-    /// The bytes of the set that were counted. Held by the writer that replaces the set.
+    /// The bytes of the set that were counted. Its lock is held by the writer that replaces the
+    /// set.
     counted: Mutex<rank::CountedRanges, usize>,
 }
 
 impl OwnRangeDeletes {
-    /// Adds range deletes; see [`RangeDeletes::add`]. Returns the bytes that are to be counted.
+    /// Adds range deletes; see [`RangeDeletes::add`]. Returns the bytes that are to be counted in
+    /// addition.
     pub(super) fn add(&self, ranges: Vec<Arc<RangeDelete>>, settled: SeqNo) -> usize {
         let mut counted = self.counted.lock();
         let mut set = RangeDeletes::clone(&self.set.load());
@@ -35,7 +37,7 @@ impl OwnRangeDeletes {
         bytes - std::mem::replace(&mut *counted, bytes)
     }
 
-    /// All range deletes of the present.
+    /// All current range deletes.
     pub(super) fn set(&self) -> Arc<RangeDeletes> {
         self.set.load_full()
     }

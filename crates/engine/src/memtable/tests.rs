@@ -1,4 +1,5 @@
-//! The tree against an ordered map, and with real threads; `model` schedules them.
+//! Compares the tree with an ordered map, and tests it with real threads. `model` tests it with
+//! scheduled threads.
 
 use std::cmp::Ordering::Less;
 use std::collections::BTreeMap;
@@ -138,7 +139,7 @@ fn concurrent_writers_and_readers_lose_nothing() {
     assert_eq!(count, writers * each);
 }
 
-/// A memtable with a filter returns what one without returns, for present and absent keys.
+/// A memtable with a filter returns the same as one without a filter, for present and absent keys.
 #[test]
 fn a_filter_hides_nothing() {
     let pool = ChunkPool::new(4 << 20, None, Arc::default());

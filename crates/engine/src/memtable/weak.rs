@@ -1,6 +1,6 @@
 //! Checks the latch of tree nodes with loom, which tries every execution that the memory model
 //! allows. It compiles the same file against loom's atomics. Test code only. Each ordering of the
-//! latch is taken away in turn, and a torn read must then show up.
+//! latch is removed in turn, and a torn read must then occur.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ thread_local! {
     static WITHOUT: Cell<Option<Without>> = const { Cell::new(None) };
 }
 
-/// An ordering that is taken away.
+/// An ordering that is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Without {
     AcquireFence,
@@ -24,7 +24,7 @@ enum Without {
     ReleaseStore,
 }
 
-/// `super::sync` of the latch: loom's atomics, without the ordering that is taken away.
+/// `super::sync` of the latch: loom's atomics, without the removed ordering.
 mod sync {
     /// As in `std`.
     pub mod atomic {

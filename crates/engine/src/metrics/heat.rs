@@ -1,10 +1,10 @@
-//! Which keys are read: the last [`SAMPLES`] of the reads of a store that were sampled, in order. A
-//! read is a get, or a seek of a cursor. One in 64 is sampled, at intervals that vary, so that no
-//! rhythm of a program hides a key.
+//! Estimates which keys are read most, from the last [`SAMPLES`] sampled reads of a store. A read
+//! is a get, or a seek of a cursor. One in 64 is sampled, at intervals that vary, so that no rhythm
+//! of a program hides a key.
 //!
-//! A list of the last samples, and not a counter per key (Space-Saving and its like): it costs no
-//! search, forgets by itself what was hot once, and shows prefixes as well as keys. What it cannot
-//! show is a key with less than a few thousandths of all reads.
+//! It keeps a list of the last samples, not a counter per key (as Space-Saving and similar
+//! algorithms do). The list costs no search, forgets by itself what was hot once, and shows
+//! prefixes as well as keys. It cannot show a key with less than a few thousandths of all reads.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -15,21 +15,21 @@ use crate::keys::KeyspaceId;
 use crate::keys::heaviest::heaviest;
 use crate::sync::{Mutex, rank};
 
-/// The samples that are kept. A key with a hundredth of the reads is among them 41 times, give or
-/// take 6.
+/// The number of samples that are kept. A key with a hundredth of the reads is among them 41 times,
+/// give or take 6.
 const SAMPLES: usize = 4096;
-/// Of a key longer than this only the beginning is kept, so that the samples of a store take at
+/// If a key is longer than this, only its beginning is kept, so that the samples of a store take at
 /// most 4 MiB.
 const KEPT_BYTES: usize = 1024;
 /// Samples older than this say nothing about the present.
 const MOST_AGE: Duration = Duration::from_secs(600);
-/// The most keys, and the most prefixes, that are reported of a keyspace.
+/// At most this many keys, and this many prefixes, are reported for a keyspace.
 const TOLD: usize = 64;
-/// The most keyspaces that are reported: those with the most reads.
+/// At most this many keyspaces are reported: those with the most reads.
 const TOLD_KEYSPACES: usize = 64;
 
-/// The keys of a keyspace that are read most, estimated from the reads of the last minutes that
-/// were sampled: about one in 64.
+/// The keys of a keyspace that are read most, estimated from sampled reads of the last minutes.
+/// About one read in 64 is sampled.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
@@ -44,8 +44,8 @@ pub struct KeyspaceHeat {
     pub over_ms: u64,
     /// Keys that were read twice or more among the samples, the hottest first; at most 64.
     pub keys: Vec<Hot>,
-    /// Prefixes, the hottest first; at most 64. No read counts in two of them, and keys are not
-    /// divided if no part of them stands out.
+    /// Prefixes, the hottest first; at most 64. No read counts for two of them, and keys with a
+    /// common prefix are not divided if no part of them stands out.
     pub prefixes: Vec<Hot>,
 }
 
@@ -54,14 +54,14 @@ pub struct KeyspaceHeat {
 #[serde(default)]
 #[non_exhaustive]
 pub struct Hot {
-    /// The key or the prefix. Of a key of more than 1024 bytes it is only the beginning.
+    /// The key or the prefix. Only the beginning, if the key has more than 1024 bytes.
     #[serde(with = "hex")]
     pub key: Vec<u8>,
     /// How many reads of it were sampled.
     pub samples: u64,
 }
 
-/// The reads of a store that were sampled.
+/// The sampled reads of a store.
 #[derive(Debug, Default)]
 pub(crate) struct Heat {
     ring: Mutex<rank::Heat, Ring>,
@@ -70,7 +70,7 @@ pub(crate) struct Heat {
 #[derive(Debug, Default)]
 struct Ring {
     reads: Vec<Read>,
-    /// The place of the oldest, once all places are taken.
+    /// The place of the oldest read, once all places are taken.
     next: usize,
 }
 
@@ -82,7 +82,7 @@ struct Read {
 }
 
 impl Heat {
-    /// Notes a read. Waits for nobody: where two threads meet, one sample is lost.
+    /// Notes a read. Does not wait: if two threads are here at the same time, one sample is lost.
     #[cold]
     pub(crate) fn note(&self, keyspace: KeyspaceId, key: &[u8], at: Instant) {
         let Some(mut ring) = self.ring.try_lock() else { return };
@@ -99,8 +99,8 @@ impl Heat {
         read.key.extend_from_slice(key);
     }
 
-    /// What is hot in the keyspaces with the most reads. O(samples) and a sort; the lock is held
-    /// for a copy of the samples.
+    /// The hot keys and prefixes of the keyspaces with the most reads. O(samples) and a sort; the
+    /// lock is held only while the samples are copied.
     pub(crate) fn told(
         &self,
         now: Instant,
@@ -140,7 +140,7 @@ fn of_reads(keyspace: String, mut reads: Vec<(Vec<u8>, u64)>) -> KeyspaceHeat {
     KeyspaceHeat { keyspace, samples, keys, prefixes, ..KeyspaceHeat::default() }
 }
 
-/// Keys as digits: JSON has no bytes.
+/// Keys as hexadecimal digits, because JSON has no bytes.
 mod hex {
     use serde::{Deserialize, Deserializer, Serializer, de};
 

@@ -1,4 +1,4 @@
-//! Counters and histograms of a running store. `prometheus.rs` writes them as a text.
+//! Counters and histograms of a running store. `prometheus.rs` writes them as text.
 //!
 //! Counters of hot paths are striped over cache lines by thread, so that counting never makes two
 //! readers share a line. Histograms have 16 buckets per power of two: at most 6% error, no locks.
@@ -233,14 +233,14 @@ pub struct Metrics {
     pub(crate) lately: Lately,
 }
 
-/// Latencies of gets and commits that were measured, and of synced writes, while somebody wants
-/// them.
+/// Latencies of measured gets and commits, and of synced writes. They are recorded while somebody
+/// wants them.
 #[derive(Debug, Default)]
 pub(crate) struct Lately {
     is_wanted: AtomicBool,
     sampled_ns: Histogram,
     synced_ns: Histogram,
-    /// How often they were asked for in vain.
+    /// How many times they were requested in vain.
     looks: AtomicU64,
     /// The count of gets and commits at the last look.
     calls: AtomicU64,
@@ -265,7 +265,8 @@ impl Lately {
         }
     }
 
-    /// The slower p99 of both since they were last taken, unless few were measured.
+    /// The higher p99 of the two histograms since they were last taken, unless few calls were
+    /// measured.
     fn take(&self) -> Option<Duration> {
         self.is_wanted.store(true, Relaxed);
         let both = [&self.sampled_ns, &self.synced_ns];
@@ -282,7 +283,7 @@ impl Lately {
         p99.max()
     }
 
-    /// Stops, because nobody wants them any more.
+    /// Stops recording, because nobody wants the latencies any more.
     pub(crate) fn rest(&self) {
         self.is_wanted.store(false, Relaxed);
     }
@@ -294,9 +295,9 @@ fn stripe() -> usize {
 }
 
 /// Whether this call is the one in 64 that is measured. A measurement takes two clock reads of 25
-/// ns. The calls between two of them are 1 to 127, drawn at random: at a fixed interval, all
-/// measurements of a program that alternates puts and gets would fall on one of the two, and those
-/// of a program that reads 64 keys in a cycle on one key.
+/// ns. The interval between two measured calls is 1 to 127 calls, drawn at random. With a fixed
+/// interval, all measurements of a program that alternates puts and gets would be puts, or all
+/// would be gets. If a program reads 64 keys in a cycle, all measurements would be of one key.
 #[inline]
 pub(crate) fn sampled() -> bool {
     thread_local! {
@@ -427,7 +428,7 @@ impl Histogram {
         self.max.fetch_max(ns, Relaxed);
     }
 
-    /// Takes the percentiles, and clears. A measurement that comes meanwhile may be lost.
+    /// Takes the percentiles, and clears the histogram. A concurrent measurement may be lost.
     fn take(&self) -> Percentiles {
         let taken = self.percentiles();
         self.buckets.iter().for_each(|bucket| bucket.store(0, Relaxed));
@@ -492,9 +493,10 @@ pub struct PressureState {
     pub since_ms: u64,
 }
 
-/// Everything that the store measures about itself, at one moment.
+/// Everything that the store measures about itself, as of one moment.
 ///
-/// It can be read from its JSON. Figures that the release which wrote it did not measure are zero.
+/// It can be read back from its JSON. Figures that were not measured by the release that wrote the
+/// JSON are zero.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
@@ -518,15 +520,15 @@ pub struct MetricsSnapshot {
     pub filter_bits: u64,
     /// Bytes of log segments in use.
     pub wal_bytes: u64,
-    /// The most entries that were looked at under one hold of the commit lock since the open.
+    /// The most entries that were read while the commit lock was held once, since the open.
     pub commit_lock_peak_entries: u64,
-    /// The most bytes that were copied under one hold of it.
+    /// The most bytes that were copied while the commit lock was held once, since the open.
     pub commit_lock_peak_bytes: u64,
     /// Followers in other processes that hold a lease.
     pub followers: u64,
-    /// Bytes of files and of places in value files that stay for them alone.
+    /// Bytes of files, and of places in value files, that are kept only for followers.
     pub follower_held_bytes: u64,
-    /// Bytes of the log that are kept for readers of its history alone.
+    /// Bytes of the log that are kept only for readers of its history.
     pub kept_log_bytes: u64,
     /// Leases that were revoked since the open, because they held too much.
     pub follower_leases_revoked: u64,
@@ -534,12 +536,12 @@ pub struct MetricsSnapshot {
     pub write_amplification: f64,
     /// Whether writers are held back, and by what.
     pub pressure: PressureState,
-    /// Bytes that flushes and compactions may write in a second now, by the rate that was set or by
-    /// `target_p99`; `None` for no limit.
+    /// Bytes that flushes and compactions may now write per second, because of the rate that was
+    /// set or of `target_p99`; `None` for no limit.
     pub background_io_limit_bytes: Option<u64>,
     /// Estimated bytes still to be compacted.
     pub compaction_debt_bytes: u64,
-    /// The same for each keyspace, in order of creation.
+    /// Figures for each keyspace, in order of creation.
     pub keyspaces: Vec<KeyspaceMetrics>,
     /// Commit latency (one in 64).
     pub commit: Percentiles,
@@ -596,7 +598,7 @@ impl Work {
         self.compaction_bytes_written.fetch_add(written_bytes, Relaxed);
     }
 
-    /// Adds these counts to a description of what the keyspace holds.
+    /// Adds these counts to the metrics of what the keyspace holds.
     pub(crate) fn add_to(&self, metrics: KeyspaceMetrics) -> KeyspaceMetrics {
         KeyspaceMetrics {
             flushes: self.flushes.load(Relaxed),

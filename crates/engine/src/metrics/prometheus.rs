@@ -1,5 +1,5 @@
-//! What a store measures, as a text for Prometheus. `promtool check metrics` accepts it without a
-//! word, whatever the keyspaces are called: a test checks that.
+//! The metrics of a store as text for Prometheus. `promtool check metrics` accepts it without a
+//! warning, whatever the names of the keyspaces are. A test checks this.
 //!
 //! ```text
 //! # HELP runstone_gets_total Gets.
@@ -7,9 +7,9 @@
 //! runstone_gets_total 12
 //! ```
 //!
-//! Units are bytes and seconds. Counters begin at 0 when the store is opened and never fall; those
-//! of a keyspace end with it. Figures per keyspace have names of their own: otherwise a sum over
-//! all series of one name would count everything twice.
+//! Units are bytes and seconds. Counters begin at 0 when the store is opened and never fall; the
+//! counters of a keyspace end with the keyspace. Figures per keyspace have names of their own,
+//! because otherwise a sum over all series of one name would count everything twice.
 
 use std::fmt::{Display, Formatter, Result, Write as _};
 
@@ -21,7 +21,8 @@ impl MetricsSnapshot {
         let mut text = Text::default();
         for ((name, help), value) in COUNTERS.iter().zip(self.counters.to_vec()) {
             match name.strip_suffix("_ns") {
-                // The help of these says how long something happened: in seconds, as the name says.
+                // The help of these counters says how many nanoseconds something took. Here it says
+                // seconds, as the name does.
                 Some(name) => {
                     let help = help.trim().replacen("Nanoseconds", "Seconds", 1);
                     let name = format!("{name}_seconds_total");
@@ -163,7 +164,7 @@ impl Text {
         };
     }
 
-    /// If nothing was measured, no quantile is a number.
+    /// If nothing was measured, the quantiles are NaN.
     fn summary(&mut self, name: &str, help: &str, of: &Percentiles) {
         let name = format!("{name}_seconds");
         self.head(&name, help, "summary");

@@ -1,31 +1,33 @@
-//! A concurrent B+tree over key heads: the ordered map inside a memtable. Inserts only; nothing is
-//! removed, and all memory is freed with the arena.
+//! A concurrent B+tree over key heads: the ordered map inside a memtable. It supports only inserts:
+//! nothing is removed, and all memory is freed with the arena.
 //!
 //! Algorithm (optimistic lock coupling; Leis et al., DaMoN 2016):
 //! 1. Every node has a version word; its lowest bit is the write lock. A reader notes the version,
 //!    reads, and reads the version again: if it changed, it starts over. Readers never write.
 //! 2. A writer descends like a reader, splits every full node on its way (so that a parent always
 //!    has room), locks the leaf by compare-and-swap on the version that it noted, and inserts.
-//! 3. A node knows its fences: all keys it may ever hold lie in [low, high). Their common prefix is
-//!    the prefix of all its keys, so the heads (eight bytes after that prefix) still differ where
-//!    keys like user0001 and user0002 share their beginning. Whole keys are compared only where
-//!    heads are equal.
+//! 3. A node knows its fences: all keys that it may ever hold are in [low, high). The common prefix
+//!    of the fences is a prefix of all its keys. So the heads (eight bytes after that prefix)
+//!    differ even for keys like user0001 and user0002, which share their beginning. Whole keys are
+//!    compared only where heads are equal.
 //! 4. A writer may find its leaf and write its record before it has a sequence number (`prepare`),
 //!    and insert afterwards; if the leaf changed, it descends again.
-//! 5. An iterator copies the record pointers of one leaf at a time, and continues from its fence.
+//! 5. An iterator copies the record pointers of one leaf at a time, and continues from the leaf's
+//!    fence.
 //!
-//! Why not a skiplist: one cache miss per hop, 4-5 times slower at 500k entries (docs/limits.md).
+//! Rejected: a skiplist, which has one cache miss per hop, and is 4-5 times slower at 500k entries
+//! (docs/limits.md).
 //!
 //! Obligations that keep the unsafe code here sound:
-//! 1. Node and record memory comes from the arena of the same tree and lives as long as the tree; a
-//!    record that is pinned lives as long as its pin.
-//! 2. A record is written completely before its pointer is stored (Release), and never again,
-//!    except for its atomic trailer; so any non-null record pointer that a reader loads (Acquire),
-//!    even from a node that is being changed, may be dereferenced.
+//! 1. Node and record memory comes from the arena of the same tree and lives as long as the tree. A
+//!    pinned record lives as long as its pin.
+//! 2. A record is written completely before its pointer is stored (Release), and is not written
+//!    again, except for its atomic trailer. So any non-null record pointer that a reader loads
+//!    (Acquire), even from a node that is being changed, may be dereferenced.
 //! 3. Child pointers are dereferenced only after the version check that covers their load.
-//! 4. All fields that change after a node is published are atomics; a racing read gives a stale
-//!    value, which step 1 discards, and never undefined behaviour.
-//! 5. A node of level 0 has no child array; `child` is called on inner nodes only, `level` never
+//! 4. All fields that change after a node is published are atomics. A racing read returns a stale
+//!    value, which step 1 discards, and is never undefined behaviour.
+//! 5. A node of level 0 has no child array. `children` is called on inner nodes only, `level` never
 //!    changes, and an inner node is allocated with room for the array after it.
 #![allow(unsafe_code)]
 
@@ -50,8 +52,8 @@ pub use position::Position;
 #[repr(C)]
 #[derive(Debug)]
 pub struct Record {
-    /// Changes only in [`Tree::number`]. A plain atomic, not one that a model checker schedules,
-    /// because nobody waits for it.
+    /// Changes only in [`Tree::number`]. It is an atomic of the standard library, not one that a
+    /// model checker schedules, because nobody waits for it.
     trailer: std::sync::atomic::AtomicU64,
     key_len: u32,
     value_len: u32,
@@ -81,15 +83,14 @@ impl Record {
         }
     }
 
-    /// How many bytes of the arena it takes.
+    /// How many bytes of the arena the record takes.
     fn len(&self) -> usize {
         size_of::<Record>() + self.key_len as usize + self.value_len as usize
     }
 
     fn bytes(&self) -> *const u8 {
         let header = std::ptr::from_ref(self);
-        // The address is exposed by `Tree::record`, so that the pointer may reach beyond the
-        // header.
+        // `Tree::record` exposes the address, so that the pointer may reach beyond the header.
         std::ptr::with_exposed_provenance::<u8>(header.addr() + size_of::<Record>())
     }
 }
@@ -106,12 +107,13 @@ struct Node {
     keys: [AtomicPtr<Record>; CAP],
 }
 
-/// A walk prefetches this many records ahead, and this many lines of each. Records lie where they
-/// were written, so each is a cache miss or two. Eight records, or two lines, are no faster.
+/// A walk prefetches this many records ahead, and this many lines of each. Records are in the order
+/// in which they were written, so each costs a cache miss or two. Eight records, or two lines, are
+/// no faster.
 const PREFETCH_RECORDS: usize = 4;
 const PREFETCH_LINES: usize = 3;
 
-/// The array after an inner node.
+/// The array that follows an inner node in memory.
 type Children = [AtomicPtr<Node>; CAP + 1];
 
 /// The internal key that is searched for.
@@ -128,7 +130,7 @@ impl Node {
         Ok(Locked { node: self, version })
     }
 
-    /// Inserts into a leaf that covers the target and has room, unless it changed.
+    /// Inserts into a leaf that covers the target and has room, unless the leaf has changed.
     fn insert(&self, version: u64, record: &Record, target: Target<'_>) -> Result<(), Restart> {
         let leaf = self.lock(version)?;
         debug_assert!(self.covers(target), "a key is put into a leaf that does not cover it");
@@ -137,7 +139,7 @@ impl Node {
         Ok(())
     }
 
-    /// Whether the target lies between the fences of a locked node.
+    /// Whether the target is between the fences of a locked node.
     fn covers(&self, target: Target<'_>) -> bool {
         let order = |fence: &AtomicPtr<Record>| {
             // SAFETY: fences are null or records (obligation 2).
@@ -183,7 +185,7 @@ impl Node {
         if first == count || heads[first].load(Relaxed) != wanted {
             return Ok(first);
         }
-        // Equal heads decide nothing, but usually there is only one.
+        // Equal heads decide nothing, but usually only one head is equal.
         let mut low = first;
         let mut high = match heads.get(first + 1) {
             Some(next) if next.load(Relaxed) == wanted => {
@@ -235,7 +237,7 @@ fn partition(count: usize, before: impl Fn(usize) -> bool) -> usize {
     low
 }
 
-/// A write-locked node; unlocking bumps the version.
+/// A write-locked node; unlocking increments the version.
 struct Locked<'a> {
     node: &'a Node,
     version: u64,
@@ -271,7 +273,7 @@ impl Locked<'_> {
         self.insert_key(at, separator);
     }
 
-    /// Takes the prefix of the fences, and rewrites the heads if it grew.
+    /// Sets the prefix to that of the fences, and rewrites the heads if it changed.
     fn refresh_prefix(&self) {
         let node = self.node;
         let (low, high) = (node.low.load(Relaxed), node.high.load(Relaxed));
@@ -328,7 +330,7 @@ impl Tree {
         self.arena.leave();
     }
 
-    /// Counts memory that belongs to the entries and lies elsewhere.
+    /// Counts memory elsewhere that belongs to the entries.
     pub fn count_beside(&self, bytes: usize) {
         self.arena.count_beside(bytes);
     }
@@ -338,7 +340,7 @@ impl Tree {
         self.arena.reserved_bytes()
     }
 
-    /// Keeps one of its records after the tree is dropped. O(log n) in the pins.
+    /// Keeps one of the tree's records after the tree is dropped. O(log pins).
     pub fn pin(&self, record: &Record) -> PinnedRecord {
         let at = std::ptr::from_ref(record).addr();
         PinnedRecord { record: RecordRef(record), _pin: Pin::new(&self.arena, at, record.len()) }
@@ -368,9 +370,9 @@ impl Tree {
         records
     }
 
-    /// Lowers the sequence numbers of all entries, and keeps their order. Readers may look
-    /// meanwhile if both the old and the new numbers are too large for them to see. Nobody inserts
-    /// any more.
+    /// Lowers the sequence numbers of all entries, and keeps their order. Readers may read
+    /// meanwhile if both the old and the new numbers are too large for them to see. Nobody may
+    /// insert any more.
     pub fn number(&self, records: &[RecordRef], less: SeqNo) {
         for record in records {
             let trailer = &record.get(self).trailer;
@@ -378,15 +380,16 @@ impl Tree {
         }
     }
 
-    /// Does the part of an insert that needs no trailer: the copy, and the way down to the leaf. It
-    /// helps a writer whose number comes last, because others then wait for little. The entry will
-    /// be the newest of its key. Dropping the result wastes its memory. Inlined into the commit,
-    /// its only hot caller: as a call it costs 50 instructions more of the 3,300 of a put.
+    /// Does the part of an insert that needs no trailer: the copy, and the descent to the leaf. So
+    /// a writer that gets its sequence number late has little left to do, and others wait less for
+    /// it. The entry will be the newest of its key. Dropping the result wastes its memory. The
+    /// function is inlined into the commit, its only hot caller: as a call it would cost 50 more
+    /// instructions, and a put has 3,300.
     #[inline(always)]
     pub fn prepare(&self, key: &[u8], value: &[u8]) -> Prepared<'_> {
         let record = self.record(key, u64::MAX, value);
-        // The largest trailer sorts before all versions of the key, where the newest one is
-        // inserted.
+        // The largest trailer sorts before all versions of the key. That is where the newest
+        // version is inserted.
         let target = Target { key, trailer: u64::MAX };
         loop {
             if let Ok((leaf, version)) = self.find_leaf(target) {
@@ -423,7 +426,7 @@ impl Tree {
             return Ok(None);
         };
         let at = leaf.lower_bound(target)?;
-        // The high fence is itself a record: the first one of the next leaf.
+        // The high fence is itself a record: the first record of the next leaf.
         let record = if at < leaf.count() { &leaf.keys[at] } else { &leaf.high }.load(Acquire);
         if !seeded!(LookupNotChecked) {
             leaf.latch.check(version)?;
@@ -461,7 +464,7 @@ impl Tree {
         if self.root.load(Acquire) == root { Ok(Some((node, version))) } else { Err(Restart) }
     }
 
-    /// The leaf that covers the target and has room for one more, and its version.
+    /// The leaf that covers the target and has room for one more record, and its version.
     fn find_leaf(&self, target: Target<'_>) -> Result<(&Node, u64), Restart> {
         let Some((mut node, mut version)) = self.read_root()? else {
             self.plant();
@@ -502,7 +505,7 @@ impl Tree {
         if locked_parent.is_none() && self.root.load(Relaxed) != node_ptr {
             return Err(Restart);
         }
-        // Ascending keys leave full nodes behind instead of half-empty ones.
+        // With ascending keys, a split leaves a full node behind instead of a half-empty one.
         let appending = node.high.load(Relaxed).is_null() && node.lower_bound(target)? == CAP;
         let middle = if appending { CAP - 1 } else { CAP / 2 };
         let (separator, right) = self.split_off(&locked, middle);
@@ -527,7 +530,8 @@ impl Tree {
         let separator_ptr = node.keys[middle].load(Relaxed);
         // SAFETY: obligation 2; the node is full, so the key is set.
         let separator = unsafe { &*separator_ptr };
-        // The separator of inner nodes moves up; that of leaves stays as the right one's first.
+        // The separator of inner nodes moves up. The separator of leaves stays as the first record
+        // of the right leaf.
         let from = if node.is_leaf() { middle } else { middle + 1 };
         for i in from..CAP {
             let (word, key) = (node.heads[i].load(Relaxed), node.keys[i].load(Relaxed));
@@ -611,14 +615,14 @@ pub struct Prepared<'a> {
     tree: &'a Tree,
     /// Not shared yet.
     record: *mut Record,
-    /// Its place if the leaf still has this version.
+    /// The leaf for the record, if the leaf still has this version.
     leaf: &'a Node,
     version: u64,
 }
 
 impl Prepared<'_> {
-    /// Inserts it. The trailer is larger than those of all versions of the key that were in the
-    /// tree when this was prepared.
+    /// Inserts the entry. The trailer is larger than those of all versions of the key that were in
+    /// the tree when the entry was prepared.
     #[inline]
     pub fn insert(self, trailer: u64) {
         let Prepared { tree, record, leaf, version } = self;
@@ -628,9 +632,9 @@ impl Prepared<'_> {
             &*record
         };
         let target = Target { key: record.key(), trailer };
-        // A fence between the largest trailer and this one would be a newer version of the key, and
-        // there is none. So a leaf that covered the largest trailer and did not change covers this
-        // one.
+        // A fence between the largest trailer and this trailer would be a newer version of the key,
+        // and there is none. So a leaf that covered the largest trailer and has not changed covers
+        // this trailer.
         if leaf.insert(version, record, target).is_err() {
             tree.insert_record(record);
         }
@@ -652,7 +656,7 @@ impl RecordRef {
         RecordRef(record)
     }
 
-    /// The record; `_tree` must be the tree that it came from.
+    /// The record; `_tree` must be the tree that contains it.
     #[inline]
     pub(crate) fn get<'a>(&self, _tree: &'a Tree) -> &'a Record {
         // SAFETY: obligation 1; the tree outlives the reference.
@@ -660,7 +664,7 @@ impl RecordRef {
     }
 }
 
-/// A record that stays when its tree is gone.
+/// A record that remains after its tree is dropped.
 #[derive(Clone, Debug)]
 pub struct PinnedRecord {
     record: RecordRef,

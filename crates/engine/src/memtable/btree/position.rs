@@ -13,8 +13,9 @@ use crate::memory::prefetch::{LINE_BYTES, prefetch_at};
 
 /// A position in the tree, with a copy of the record pointers of one leaf.
 ///
-/// Entries inserted after the copy may be missed; a reader filters by sequence number anyway, and
-/// all entries that its snapshot can see were inserted before. The owner keeps the tree alive.
+/// Entries that are inserted after the copy may be missed. This does no harm: a reader filters by
+/// sequence number, and all entries that its snapshot can see were inserted before the copy. The
+/// owner keeps the tree alive.
 #[derive(Debug)]
 pub struct Position {
     records: Vec<*const Record>,
@@ -40,7 +41,8 @@ impl Default for Position {
 }
 
 impl Position {
-    /// The record under the position, if it is on one. `tree` must be the tree that positioned it.
+    /// The record at the position, if there is one. `_tree` must be the tree in which the position
+    /// was set.
     #[inline]
     pub fn record<'a>(&self, _tree: &'a Tree) -> Option<&'a Record> {
         // SAFETY: obligations 1 and 2; the tree outlives the reference.
@@ -91,7 +93,8 @@ impl Position {
             self.at = usize::MAX;
             return;
         };
-        // The leaf of the largest record below `low`: the child of the separators strictly below.
+        // The leaf of the largest record below `low`. In each inner node, its child is chosen by
+        // the number of separators strictly below `low`.
         let target = Target { key: low.key(), trailer: low.trailer() };
         self.copy_leaf(tree, |node| node.lower_bound(target));
         let count = self.records.len();

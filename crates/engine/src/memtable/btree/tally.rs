@@ -1,5 +1,5 @@
-//! About how much lies in a range, and which key lies where: both from a few nodes of the tree. The
-//! obligations of its unsafe code are those of the tree (`super`).
+//! Estimates how much is in a range, and which entry is at a place. Both read only a few nodes of
+//! the tree. The obligations of its unsafe code are those of the tree (`super`).
 #![allow(unsafe_code)]
 
 use super::super::latch::Restart;
@@ -16,7 +16,7 @@ pub struct Tally {
     pub bytes: u64,
 }
 
-/// How many children or records of a node are looked at, to estimate the others from them.
+/// How many children or records of a node are read, to estimate the others from them.
 const SAMPLES: usize = 8;
 
 impl Tally {
@@ -24,7 +24,7 @@ impl Tally {
         Tally { entries: self.entries + other.entries, bytes: self.bytes + other.bytes }
     }
 
-    /// The estimate for `count` items, if `sampled` of them have this.
+    /// The estimate for `count` items, given the sum for `sampled` of them.
     fn scaled(self, count: usize, sampled: usize) -> Tally {
         let scaled = |number: u64| number * count as u64 / sampled.max(1) as u64;
         Tally { entries: scaled(self.entries), bytes: scaled(self.bytes) }
@@ -39,7 +39,7 @@ fn samples(places: std::ops::Range<usize>) -> impl ExactSizeIterator<Item = usiz
 }
 
 impl Node {
-    /// Where the target lies among the records of a leaf or the children of an inner node.
+    /// The place of the target among the records of a leaf or the children of an inner node.
     fn place(&self, target: Target<'_>) -> usize {
         loop {
             let place = match self.is_leaf() {
@@ -83,7 +83,8 @@ impl Node {
         inner.fold(ends, Tally::with)
     }
 
-    /// All below a node: the sum of its children, or of some that stand for all.
+    /// The tally of everything below a node: the sum of its children, or an estimate from some of
+    /// them.
     fn tally_all(&self) -> Tally {
         if self.is_leaf() {
             return self.tally_records(0..self.count());
@@ -110,10 +111,10 @@ impl Node {
 }
 
 impl Tree {
-    /// About how much lies from one key on and before another; `None` is the end. It counts the
-    /// nodes on the paths to both keys and their neighbours in between. Further up, some children
-    /// of a subtree stand for all. A larger tree costs only some hundred nodes more per level.
-    /// Writers may continue meanwhile.
+    /// Estimates how much is in the range from one key to another, which is exclusive; `None` is
+    /// the end. It counts the nodes on the paths to both keys and their neighbours in between. For
+    /// the subtrees of these neighbours, it reads some children and estimates the others. A larger
+    /// tree costs only a few hundred nodes more per level. Writers may continue meanwhile.
     pub fn tally(&self, from: &[u8], to: Option<&[u8]>) -> Tally {
         // SAFETY: the root is null or never freed (obligation 1).
         let Some(root) = (unsafe { self.root.load(Acquire).as_ref() }) else {
@@ -124,8 +125,8 @@ impl Tree {
         root.tally_between(Some(target(from)), to.map(target))
     }
 
-    /// The entry at about this place among all, in parts of `whole`. O(log n), and as exact as
-    /// nodes are evenly filled.
+    /// The entry at about the fraction `place / whole` of all entries. O(log n). The more evenly
+    /// the nodes are filled, the more exact it is.
     pub fn record_at(&self, place: u128, whole: u128) -> Option<&Record> {
         // SAFETY: the root is null or never freed (obligation 1).
         let mut node = unsafe { self.root.load(Acquire).as_ref() }?;
