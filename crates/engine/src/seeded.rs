@@ -1,6 +1,6 @@
 //! Bugs that tests switch on, to show that the tests would find them; and places where a test can
-//! step in, so that a race needs no luck. They are compiled only with the feature `seeded-bugs`,
-//! which no user turns on. Both affect only the thread that asked for them.
+//! run code, so that it does not depend on luck to cause a race. They are compiled only with the
+//! feature `seeded-bugs`, which no user turns on. Both affect only the thread that asked for them.
 
 use std::cell::{Cell, RefCell};
 
@@ -15,25 +15,26 @@ pub enum Bug {
     /// A compaction drops tombstones whenever its output is the deepest level, although tables
     /// outside the compaction may overlap there (rule I4).
     TombstonesDroppedByDepth,
-    /// A reader sees the range deletes that came after its snapshot.
+    /// A reader sees range deletes that are newer than its snapshot.
     RangeDeletesForAllSnapshots,
     /// A compaction drops a range tombstone whatever other tables hold in its range.
     RangeTombstonesDroppedEarly,
-    /// A newer put of the first key of a range replaces the range tombstone, as if that were an old
-    /// version of the key.
+    /// A newer put of the first key of a range replaces the range tombstone, as if the tombstone
+    /// were an old version of the key.
     RangeTombstonesShadowed,
-    /// A range delete hides what was written after it.
+    /// A range delete hides entries that were written after it.
     RangeDeletesHideNewer,
     /// A range tombstone is mistaken for a newer one over its own range, and is dropped.
     RangeTombstonesHideThemselves,
-    /// A compaction with range tombstones is installed in parts. The tombstone may be dropped with
-    /// its own part, before the part that holds what it hides.
+    /// A compaction with range tombstones is installed in parts. A tombstone may be dropped with
+    /// its own part, before the part with the entries that it hides.
     RangeDeletesInParts,
     /// Range deletes act only in the first slice of a compaction.
     RangeDeletesEndWithTheirSlice,
     /// Collection of a log mistakes a value that a range delete hides for a live one.
     HiddenValuesLive,
-    /// Collection of a log mistakes each value under a range delete for dead, even a newer one.
+    /// Collection of a log mistakes each value under a range delete for dead, even if the value is
+    /// newer.
     ValuesUnderRangesDead,
     /// A compaction copies whole blocks although a range tombstone deletes some of their entries.
     CoveredBlocksCopied,
@@ -41,33 +42,33 @@ pub enum Bug {
     CoveredTablesDroppedUnderSnapshots,
     /// On a full disk, tables leave the tree before the range delete that covers them is durable.
     TablesFreedBeforeTheLog,
-    /// A collection that writes pointers does not ask whether a range delete hides the record.
+    /// A collection that writes pointers does not check whether a range delete hides the record.
     RelocationsIgnoreRangeDeletes,
     /// Collection of values keeps only the newest version of each key, whatever snapshots see.
     CollectionForgetsSnapshots,
-    /// Collection of a log writes the new place of a value although its key was written since the
+    /// Collection of a log writes the new place of a value although its key was written after the
     /// look-up.
     RelocationOverwritesNewer,
-    /// Collection of a group does not close the segment that is being filled. What a flush appends
-    /// to it meanwhile is removed with the segments that are replaced.
+    /// Collection of a group does not close the segment that is being filled. Records that a flush
+    /// appends to it meanwhile are removed with the segments that are replaced.
     CollectionWithoutClosing,
-    /// A repair does not report the numbers that the log lacks.
+    /// A repair does not report the sequence numbers that are missing in the log.
     RepairPassesGaps,
-    /// A repair without a whole manifest does not say that deleted keys may be back.
+    /// A repair without a whole manifest does not report that deleted keys may be back.
     RepairTrustsTables,
-    /// A repair does not report what it cannot read of a table.
+    /// A repair does not report the parts of a table that it cannot read.
     RepairPassesHoles,
     /// A repair carries a table over although its content does not verify.
     RepairTrustsContent,
-    /// A repair forgets the deletes of the log where it carries tables over.
+    /// A repair forgets the deletes in the log when it carries tables over.
     RepairForgetsDeletes,
-    /// A writer removes and reuses what its followers read.
+    /// A writer removes files and reuses slots that its followers read.
     LeasesIgnored,
     /// The writer frees files and slots that a checkpoint in its own process copies.
     HoldsIgnored,
     /// A power loss may take back changes that were handed out.
     HistoryNotSynced,
-    /// Slots are free as soon as an edit frees them, although readers hold segments that name them.
+    /// Slots are free as soon as an edit frees them, although readers hold segments in these slots.
     SlotsFreedEarly,
     /// Checksums of records do not depend on the generation of the slot.
     ChecksumsWithoutGeneration,
@@ -75,19 +76,20 @@ pub enum Bug {
     CursorDoesNotRegister,
     /// A parked cursor continues with the present state instead of its own.
     ParkedCursorSeesThePresent,
-    /// A thread that wants the memory of a cursor does not ask whether the cursor is in use.
+    /// A thread that wants the memory of a cursor does not check whether the cursor is in use.
     VisitedWhileInside,
-    /// Puts do not change what is known about a dead range.
+    /// Puts do not narrow dead ranges.
     DeadRangesIgnorePuts,
-    /// Walks from before a dead range was watched count as proof that it is dead.
+    /// Walks with a sequence number from before a dead range was watched count as proof that it is
+    /// dead.
     DeadRangesProvedUnwatched,
     /// Walks jump over a dead range, whatever snapshot they read.
     DeadRangesForAllSnapshots,
-    /// Walks jump over a dead range although its entries expire later than the time of the walk.
+    /// Walks jump over a dead range although its entries expire later than the walk's time.
     DeadRangesIgnoreClocks,
-    /// A cursor that seeks past the versions of a key skips those that its snapshot sees.
+    /// A cursor that seeks past the versions of a key skips versions that its snapshot sees.
     VersionsSkippedForAllSnapshots,
-    /// A get whose record was collected reports the key absent instead of looking again.
+    /// A get whose record was collected reports the key as absent instead of looking again.
     GetDoesNotLookAgain,
     /// A flush logs its table first, and then, in a separate record, the values that the table
     /// points to.
@@ -98,31 +100,33 @@ pub enum Bug {
     /// A sync of the log, or a flush, does not sync the values that were in their file before their
     /// writes were logged.
     EarlyValuesNotSynced,
-    /// A replay does not check whether such values are in their file.
+    /// A replay does not check whether values that were written early are in their file.
     EarlyValuesUnchecked,
-    /// A collection takes a segment although a write whose value lies in it is under way.
+    /// A collection takes a segment although a write whose value is in it is under way.
     EarlyValuesCollectedUnderWay,
     /// The segments that a collection emptied are freed although the log still leads to them.
     EarlyValuesFreedUnflushed,
-    /// A flush leaves such values where a replay found them, although a sync of them may have
+    /// A flush leaves early values where a replay found them, although a sync of them may have
     /// failed.
     FoundValuesTrusted,
-    /// Without a log, one keyspace of a generation is flushed alone.
+    /// Without a log, a keyspace of a generation is flushed alone.
     GenerationsInPieces,
     /// The edit of a collection is logged before its copies are synced.
     CollectionNotSynced,
-    /// The slots of a collected group are free before the edit that replaces them is logged.
+    /// The slots of a collected group are free before the edit that replaces the segments is
+    /// logged.
     SlotsFreedBeforeTheEdit,
-    /// The edit of a flush is logged before the values that it appended are synced, so that a power
-    /// loss tears them.
+    /// The edit of a flush is logged before the values that the flush appended are synced, so that
+    /// a power loss tears them.
     AppendsNotSynced,
     /// Records are used as they are read, whatever their checksums say.
     RecordsUnchecked,
-    /// Only memory says which segments a collection leaves.
+    /// The segments that a collection leaves are recorded only in memory.
     CollectionNotLogged,
-    /// The log does not record edits that readers see and that no other record carries.
+    /// The log gets no note of edits that readers see and that no other record of the log contains.
     EditsNotLogged,
-    /// A log that ends before what the manifest calls durable is mistaken for complete.
+    /// A log that ends before the sequence number that the manifest records as durable is mistaken
+    /// for complete.
     ShortLogsPass,
     /// A failed sync of a value file counts as a success.
     FailedSyncIgnored,
@@ -147,7 +151,7 @@ pub enum Bug {
     BlocksUnchecked,
     /// The record that moves to the cold stream and its tag are logged one after another.
     TagsLoggedBeforeColdRecords,
-    /// Readers see a tag before they see the record in the cold stream that it leads to.
+    /// Readers see a tag before they see its record in the cold stream.
     TagsPublishedFirst,
     /// If a version has a record and a tag, the tag counts. No pointer is written, although the
     /// tree may lead to the record.
@@ -158,14 +162,14 @@ pub enum Bug {
     /// range delete that hides it may still be lost.
     ColdRecordsDeadAtOnce,
     /// Deletions and inline values leave no marker in their group, although collections that write
-    /// pointers judge by the group.
+    /// pointers decide by the group alone.
     VersionsNotMarked,
-    /// A flush does not tell the collection of a group which keys it wrote there.
+    /// A flush does not report to the collection of a group which keys it wrote there.
     WrittenKeysForgotten,
     /// A pointer that a collection wrote counts as a write of the user, so that the next collection
     /// leaves the value where it is.
     RelocationsTakenForWrites,
-    /// Values that moved free their old slots although an older snapshot needs those.
+    /// Values that moved free their old slots although an older snapshot needs those slots.
     OldSlotsFreedUnderSnapshots,
     /// Values that moved free their old slots before their new pointers are durable.
     RelocationsNotSynced,
@@ -174,15 +178,15 @@ pub enum Bug {
     /// Values are cached by their place in the file, although slots are reused, and a cached value
     /// is mistaken for the value of any version.
     ValuesCachedByPlace,
-    /// A writer inserts into the leaf that it found although the leaf changed since.
+    /// A writer inserts into the leaf that it found although the leaf has changed since.
     LeafNotChecked,
     /// A descent does not check whether the parent changed before the child was noted.
     ChildNotChecked,
-    /// A look-up in a leaf is believed although the leaf changed meanwhile.
+    /// The result of a look-up in a leaf is used although the leaf changed meanwhile.
     LookupNotChecked,
     /// A writer makes its batch visible without waiting for the earlier ones.
     PublishedOutOfOrder,
-    /// The mark of a batch replaces the mark of another that is not visible yet.
+    /// The mark of a batch replaces the mark of another batch that is not visible yet.
     MarkOverwritten,
     /// A writer that waited for another writer's sync mistakes it for a sync of its own record.
     SyncNotChecked,
@@ -208,7 +212,7 @@ pub enum Bug {
     LoadsPublishedFirst,
     /// The edit of a bulk load is logged although earlier writes are only in the unsynced log.
     LoadsOutrunTheLog,
-    /// The check of a transaction overlooks bulk loads that came after its view.
+    /// The check of a transaction overlooks bulk loads that ended after it loaded its view.
     LoadsNotChecked,
     /// A value that a collection moved counts as a write that a transaction conflicts with.
     RelocationsConflict,
@@ -216,20 +220,21 @@ pub enum Bug {
     DeadlocksNotSought,
     /// A commit deletes a range although another transaction has locked a key inside it.
     LocksIgnoredByRanges,
-    /// The cold stream does not learn of a tag that is dropped: its record looks live for ever.
+    /// The cold stream does not learn that a tag was dropped, so the tag's record looks live for
+    /// ever.
     DroppedTagsForgotten,
     /// Operands are folded onto the next version that a compaction sees, although other tables may
     /// hold versions in between.
     OperandsFoldedPastTables,
-    /// A compaction filter is shown what lies below operands that the compaction does not see.
+    /// A compaction filter gets values that are below operands which the compaction does not see.
     FilterIgnoresNewer,
-    /// Operands are folded with older ones that a snapshot sees.
+    /// Operands are folded with older operands that a snapshot sees.
     OperandsFoldedAcrossSnapshots,
     /// A delete among operands does not end their chain when they are folded.
     OperandsFoldedOverDeletes,
     /// A delete among operands does not end their chain when it is read.
     OperandsReadOverDeletes,
-    /// A get writes the value that it made of operands over newer writes.
+    /// A get writes the value that it computed from operands over newer writes.
     FoldedOverNewer,
     /// An expired entry is dropped although it hid an older version of its key.
     ExpiredDroppedEarly,
@@ -250,36 +255,36 @@ pub enum Bug {
     FilterForgetsExpiry,
 }
 
-/// Where a test may step in.
+/// A place where a test may run code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waypoint {
     /// A group is sealed and its survivors are copied. The edit is not logged yet.
     GroupCopied,
     /// The live values of a log's tail are known. None of them is moved yet.
     LiveValuesFound,
-    /// A cursor or a get of many keys has its view and no sequence number yet.
+    /// A cursor or a get of many keys has its view, but no sequence number yet.
     ViewLoaded,
-    /// A get has its view and no sequence number yet.
+    /// A get has its view, but no sequence number yet.
     GetViewLoaded,
     /// A bulk load has its sequence number, which is not published yet.
     LoadNumbered,
-    /// A bulk load holds back the jobs of its keyspace, and has no sequence number yet.
+    /// A bulk load holds back the jobs of its keyspace, but has no sequence number yet.
     LoadSettled,
     /// A large batch is logged and in the view. Its entries have no sequence numbers yet.
     LargeBatchLogged,
-    /// A get has its view and its sequence number, and has looked at nothing yet.
+    /// A get has its view and its sequence number, but has not searched yet.
     GetBegun,
-    /// A look-up has found a pointer. It does not know yet which value files there are.
+    /// A look-up has found a pointer. It has not loaded the value files yet.
     PointerFound,
     /// Values that a compaction placed are published. The tree does not point to them yet.
     ValuesPublished,
-    /// A reader has found the place of a record, and has not read it yet.
+    /// A reader has found the place of a record, but has not read the record yet.
     RecordFound,
-    /// One group of an edit is visible, another one is not yet.
+    /// One group of an edit is visible, and another one is not visible yet.
     GroupPublished,
-    /// A keyspace to be dropped or changed was looked up. Nothing is done with it yet.
+    /// A keyspace that is to be dropped or changed was looked up. It has not been changed yet.
     KeyspaceFound,
-    /// A keyspace is marked as dropped. The manifest does not say so yet.
+    /// A keyspace is marked as dropped. The manifest does not record this yet.
     KeyspaceMarked,
     /// A checkpoint without a log knows its moment. The memtables from before it are not replaced
     /// yet.
@@ -295,21 +300,22 @@ pub enum Waypoint {
     /// A batch has its sequence numbers, and its record has a place in the log but is not written
     /// yet.
     RecordPlaced,
-    /// It is known which writes may point to retired value files. The memtables are not looked at.
+    /// It is known which writes may point to retired value files. The memtables have not been
+    /// checked yet.
     RetiredFilesLookedAt,
     /// A batch may be written, and goes to its files and the log next.
     BatchAdmitted,
-    /// A value was appended to a file of which no sync knows yet. The file is noted next.
+    /// A value was appended to a file that syncs do not know about yet. The file is noted next.
     EarlyFileUnnoted,
-    /// The values of a batch are in their file, and the batch has no sequence number.
+    /// The values of a batch are in their file, but the batch has no sequence number yet.
     EarlyValuesWritten,
-    /// It is known what a sync of the log has to cover. Nothing of it is synced yet.
+    /// A sync of the log knows what it has to cover, but has synced nothing yet.
     LogSyncBegun,
     /// A compaction checks whether it should continue.
     CompactionGoesOn,
     /// A load has put its tables into the view, and publishes its sequence number next.
     LoadShown,
-    /// A get has made a value of many operands, and writes it back next.
+    /// A get has computed a value from many operands, and writes it back next.
     ValueFolded,
     /// A transaction is checked as far as possible without the commit lock, which it takes next.
     TransactionChecked,
@@ -358,7 +364,7 @@ pub fn step_in(place: Waypoint, step: impl FnOnce() + 'static) {
     STEP.set(Some((place, Box::new(step))));
 }
 
-/// Whether the step that was asked for last has been taken.
+/// Whether the last requested step has run.
 pub fn has_stepped_in() -> bool {
     STEP.with_borrow(Option::is_none)
 }
@@ -368,7 +374,7 @@ pub(crate) fn is_on(bug: Bug) -> bool {
     ON.get() == Some(bug)
 }
 
-/// Marks that this thread is at a place, and runs the step that waits for it.
+/// Called when this thread is at a place: runs the step that waits for that place.
 pub(crate) fn at(place: Waypoint) {
     let due = threads::lend(&STEP, |step| step.take_if(|(wanted, _)| *wanted == place));
     if let Some((_, step)) = due {

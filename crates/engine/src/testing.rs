@@ -1,6 +1,6 @@
-//! The internals that tests of the crate `runstone-sim` reach: the readers of each file format, for
-//! fuzz targets. Re-exports only. Compiled with the feature `seeded-bugs`, which no user turns on;
-//! no promise is made about any of it.
+//! The internals that tests of the crate `runstone-sim` use: the readers of each file format, for
+//! fuzz targets. This file has only re-exports. It is compiled with the feature `seeded-bugs`,
+//! which no user turns on, and makes no promise of stability.
 
 pub use crate::cache::Cache;
 pub use crate::format::filter::hash;

@@ -1,9 +1,9 @@
 //! Options of a keyspace and their limits.
 //!
-//! They are stored in the manifest as TOML and come back at reopen. Options given then replace the
-//! stored ones, if the change is legal. They cover compaction policy, table layout, filter memory
-//! and compression per level. In text a size may have a unit (`"64M"`), and ratios are decimals; in
-//! memory all are integers.
+//! They are stored in the manifest as TOML and read back at reopen. Options that are given at the
+//! reopen replace the stored ones, if the change is legal. They cover compaction policy, table
+//! layout, filter memory and compression per level. In text, a size may have a unit (`"64M"`), and
+//! ratios are decimals; in memory all of them are integers.
 
 use runstone_policy::filters::{self, FilterAllocation};
 use runstone_policy::options::{MAX_OPTION_BYTES, OptionDoc, PolicyOptions};
@@ -27,11 +27,11 @@ use crate::options::values::{ValueOptions, ValuePlacement, check_range};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Compression {
-    /// Stored as is.
+    /// Stored uncompressed.
     None,
-    /// LZ4: about 2 GB/s in, 15 GB/s out on one core.
+    /// LZ4: on one core, about 2 GB/s for compression and 15 GB/s for decompression.
     Lz4,
-    /// Zstandard level 3: smaller, about half the speed.
+    /// Zstandard level 3: smaller, at about half the speed.
     Zstd,
 }
 
@@ -45,7 +45,7 @@ pub enum CompactionInstall {
     #[default]
     Atomic,
     /// Part by part: inputs release their space as the compaction passes them, and finished parts
-    /// are not repeated after a close or a crash. Each part costs an edit of the manifest, hence a
+    /// are not repeated after a close or a crash. Each part costs an edit of the manifest, and so a
     /// sync.
     Incremental,
 }
@@ -84,7 +84,7 @@ fn is_zero(number: &u64) -> bool {
 pub const AUTO_PREFIX: &str = "auto";
 
 with_setters! {
-    /// Options of one keyspace. Stored with it.
+    /// Options of one keyspace. They are stored with the keyspace.
     #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
     #[serde(default, deny_unknown_fields)]
     #[non_exhaustive]
@@ -162,8 +162,8 @@ with_setters! {
 }
 
 impl KeyspaceOptions {
-    /// The compaction policy, with the options of its own: [`Policy`] has a constructor for each.
-    /// All numbers that were set for a policy before, by a preset too, are replaced.
+    /// The compaction policy, with its options: [`Policy`] has a constructor for each policy. It
+    /// replaces all numbers that were set for a policy before, also by a preset.
     #[must_use]
     pub fn policy(mut self, policy: impl Into<Policy>) -> KeyspaceOptions {
         let Policy { name, options, refused } = policy.into();
@@ -171,14 +171,14 @@ impl KeyspaceOptions {
         self
     }
 
-    /// Reads TOML. An unknown name is refused with the known ones and the nearest of them.
+    /// Reads TOML. An unknown name is refused; the error lists the known names and the nearest one.
     pub fn from_toml(text: &str) -> Result<KeyspaceOptions> {
         let options = parse(text)?;
         options.check()?;
         Ok(options)
     }
 
-    /// These options, except that those named in the TOML replace them.
+    /// These options, with those that the TOML names replaced.
     pub fn with_toml(&self, text: &str) -> Result<KeyspaceOptions> {
         self.check_refused()?;
         // Parsed by itself first, so that errors show the lines that the user wrote.
@@ -243,8 +243,8 @@ impl KeyspaceOptions {
                 "a compaction must start before writers are slowed, and slow before they stop",
             ));
         }
-        // A stack keeps all its runs in level 0. Below its limit nothing is compacted, so writers
-        // would wait for ever.
+        // A stack keeps all its runs in level 0. Below its limit of runs nothing is compacted, so
+        // writers would wait for ever.
         let resting = policy.targets(&Shape::default(), &self.shape)[0].max_runs;
         if resting >= self.l0_slowdown_runs {
             return Err(Error::invalid(
@@ -265,9 +265,9 @@ impl KeyspaceOptions {
         Ok(())
     }
 
-    /// Refuses what is incompatible with collections that write pointers. They would put those
-    /// above the operands of their keys, and above what a compaction filter made of the value
-    /// meanwhile.
+    /// Refuses options that are incompatible with collections that write pointers. Such pointers
+    /// would be above the operands of their keys, and above the value that a compaction filter has
+    /// meanwhile changed or removed.
     fn check_programs(&self) -> Result<()> {
         if self.values.placement != ValuePlacement::Vlog && !self.values.writes_back() {
             return Ok(());
@@ -294,13 +294,13 @@ impl KeyspaceOptions {
         Ok(())
     }
 
-    /// Refuses a merge operator that is not built in, for programs that register none. Without its
-    /// operator, operands are stored unchecked, and the values of their keys cannot be made.
+    /// Refuses a merge operator that is not built in, for programs that register none. Without the
+    /// operator, operands are stored unchecked, and the values of their keys cannot be computed.
     pub fn check_built_in_operator(&self) -> Result<()> {
         check_built_in(&self.merge_operator)
     }
 
-    /// Refuses a merge operator other than the one that operands in the tree are for.
+    /// Refuses a merge operator other than the one for which operands were written.
     pub(crate) fn check_same_operator(&self, stored: &KeyspaceOptions) -> Result<()> {
         let (old, new) = (&stored.merge_operator, &self.merge_operator);
         if old.is_empty() || old == new {
@@ -336,7 +336,7 @@ impl KeyspaceOptions {
         })
     }
 
-    /// Filter memory of a table that is about to be written to `level` of a tree.
+    /// The filter memory for a table that is about to be written to `level` of a tree.
     pub(crate) fn filter_millibits_per_key(&self, shape: &Shape, level: u32) -> u32 {
         let targets = match (self.filter_allocation, self.compaction_policy()) {
             // Only the optimal allocation needs the targets.
@@ -360,14 +360,14 @@ fn unparsed(error: &toml::de::Error) -> Error {
     )
 }
 
-/// What the parser said, and what may have been meant.
+/// The parser's message, and the name or value that may have been meant.
 pub(crate) fn said(error: &toml::de::Error) -> String {
     let message = error.to_string();
     format!("{}{}", message.trim(), meant(&message))
 }
 
-/// The known name or value that is nearest to an unknown one, from a message that quotes it and
-/// then them. What the user wrote comes before, and may say anything.
+/// The known name or value that is nearest to an unknown one. The message quotes the unknown one
+/// and then the known ones. Before that, it shows the line of the user, which may contain anything.
 fn meant(message: &str) -> String {
     let after = |what: &str| message.rsplit_once(what).map(|(_, names)| names);
     let names = after("unknown field `").or_else(|| after("unknown variant `"));
@@ -377,7 +377,7 @@ fn meant(message: &str) -> String {
     registry::suggest(&registry::nearest(unknown, &quoted.collect::<Vec<_>>()))
 }
 
-/// Puts the values of a table over another's, section by section.
+/// Overwrites the values of a table with those of another, section by section.
 pub(crate) fn overlay(below: &mut toml::Table, above: toml::Table) {
     for (name, value) in above {
         match (below.get_mut(&name), value) {

@@ -1,4 +1,5 @@
-//! What a user may set: options of stores, keyspaces, values and writes, and their text form.
+//! Everything that a user may set: options of stores, keyspaces, values and writes, and their text
+//! form.
 
 pub(crate) mod keyspace;
 pub(crate) mod policy;

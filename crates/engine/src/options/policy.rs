@@ -1,6 +1,6 @@
-//! Compaction policies as typed values: a type for each that is built in, with the options that it
-//! uses and no others. The policies themselves are in the crate `runstone-policy`, whose registry
-//! finds them by name.
+//! Compaction policies as typed values: each built-in policy has a type with exactly the options
+//! that it uses. The policies themselves are in the crate `runstone-policy`, whose registry finds
+//! them by name.
 
 use std::fmt::Display;
 
@@ -46,8 +46,8 @@ impl Policy {
         Policy { name: name.into(), options: PolicyOptions::default(), refused: None }
     }
 
-    /// A policy by its name: one that the program registered ([`crate::policy::custom`]), or one
-    /// that is built in and was read as text.
+    /// A policy by its name: a policy that the program registered ([`crate::policy::custom`]), or a
+    /// built-in policy whose name was read as text.
     ///
     /// ```
     /// use runstone::KeyspaceOptions;
@@ -63,7 +63,7 @@ impl Policy {
         Named(Policy::of(name))
     }
 
-    /// Its name as text.
+    /// The name of the policy as text.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -108,7 +108,7 @@ impl Policy {
     }
 }
 
-/// A type and a constructor per policy; after the colon, the setters that it has.
+/// A type and a constructor per policy; its setters follow after the colon.
 macro_rules! policies {
     ($(
         $(#[doc = $doc:expr])+
@@ -199,8 +199,8 @@ policies! {
         stack_runs table_bytes partitioner split_bytes max_space_percent;
 }
 
-/// A policy by its name, with all numbers at once, for programs that bring policies of their own.
-/// Numbers that it does not use are ignored.
+/// A policy by its name, with all numbers at once, for programs that bring their own policies.
+/// Numbers that the policy does not use are ignored.
 pub fn with_options(name: &str, options: PolicyOptions) -> Policy {
     Policy { name: name.into(), options, refused: None }
 }
@@ -218,7 +218,7 @@ pub fn options_mut(options: &mut KeyspaceOptions) -> &mut PolicyOptions {
 /// The policy that a keyspace's options name.
 ///
 /// # Errors
-/// If none has that name.
+/// If no policy has that name.
 pub fn policy_of(options: &KeyspaceOptions) -> Result<&'static dyn CompactionPolicy> {
     options.compaction_policy()
 }

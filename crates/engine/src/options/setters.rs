@@ -2,10 +2,10 @@
 //! each field. The method takes the struct by value and gives it back. It has the doc comment of
 //! its field, with the default. Help and flags show the first sentence.
 
-/// One setter, for the field that is found in `self` by the path in brackets. What it takes depends
-/// on the type: for an option the value or `None`, for a decimal a float.
+/// One setter, for the field of `self` at the path in brackets. Its argument depends on the type:
+/// the value or `None` for an option, and a float for a decimal.
 macro_rules! setter {
-    // These fields have a setter of their own, or none.
+    // These fields have their own setter, or none.
     ([$($at:ident)*] $(#[doc = $doc:expr])* policy: $($of:tt)*) => {};
     ([$($at:ident)*] $(#[doc = $doc:expr])* shape: $($of:tt)*) => {};
     ([$($at:ident)*] $(#[doc = $doc:expr])* refused: $($of:tt)*) => {};

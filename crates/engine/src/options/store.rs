@@ -1,4 +1,5 @@
-//! Options of a store, and their limits. Those of keyspaces and of writes have files of their own.
+//! Options of a store, and their limits. The options of keyspaces and of writes are in files of
+//! their own.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +26,7 @@ pub use crate::options::write::WriteOptions;
 #[serde(rename_all = "kebab-case")]
 pub enum Durability {
     /// A crash of the process: the log record has reached the operating system. Without a log
-    /// ([`WalMode::Off`]), nothing before a flush.
+    /// ([`WalMode::Off`]), the write survives nothing before it is flushed.
     #[default]
     Buffered,
     /// A power loss: the log was synced (once per group of writers).
@@ -41,11 +42,11 @@ pub enum WalMode {
     Mapped,
     /// One positioned write per commit.
     Write,
-    /// No log. A crash, even one of the process alone, loses every write that is not flushed: what
-    /// is left is the store as of an earlier moment (P2), the same for all keyspaces. Flushes write
-    /// all keyspaces together. Refused with [`Durability::Sync`], `flush_at_close = false`, and
-    /// placements whose collections write pointers. For caches, and for data that can be read again
-    /// from elsewhere.
+    /// No log. A crash, even of the process alone, loses every write that is not flushed. What is
+    /// left is the store as of an earlier moment (P2), which is the same moment for all keyspaces.
+    /// Flushes write all keyspaces together. Refused with [`Durability::Sync`],
+    /// `flush_at_close = false`, and placements whose collections write pointers. For caches, and
+    /// for data that can be read again from elsewhere.
     Off,
 }
 
@@ -67,7 +68,7 @@ impl Background {
 }
 
 with_setters! {
-    /// Options of a store. Not stored; given at every open.
+    /// Options of a store. They are not stored, but given at every open.
     #[derive(Clone)]
     #[non_exhaustive]
     pub struct Options {
@@ -168,14 +169,14 @@ pub(crate) const MIN_SEGMENT_BYTES: u64 = 64 << 10;
 /// Together, mapped segments take at most the budget divided by this, unless their minimum size
 /// takes more.
 pub(crate) const MAPPED_LOG_FRACTION: u64 = 4;
-/// A segment is prepared as a whole, and up to three of them ahead.
+/// Each segment is prepared as a whole, and up to three segments are prepared ahead.
 const MAX_SEGMENT_BYTES: u64 = 1 << 30;
-/// The lowest rate that may be set for background work, in bytes per second. With less, a gigabyte
-/// would take a day.
+/// The lowest rate that may be set for background work, in bytes per second. At a lower rate, a
+/// gigabyte would take a day.
 pub(crate) const LEAST_RATE_BYTES: u64 = 16 << 10;
 /// Threads in the background, or of one compaction.
 pub(crate) const MAX_THREADS: u64 = 256;
-/// The background looks about once a second whether a scrub is due.
+/// The background checks about once a second whether a scrub is due.
 const LEAST_SCRUB_INTERVAL: Duration = Duration::from_secs(1);
 
 /// With fewer open tables than this, nearly every read would open a table again.
@@ -186,7 +187,7 @@ const MOST_OPEN_FILES: usize = 1 << 20;
 const LOG_FILES_FRACTION: usize = 4;
 
 impl Options {
-    /// How many tables and value files are open at most.
+    /// The most tables and value files that may be open.
     pub(crate) fn open_file_limit(&self) -> usize {
         let half = || {
             let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX) / 2;
@@ -195,7 +196,7 @@ impl Options {
         self.max_open_files.unwrap_or_else(half)
     }
 
-    /// How many finished log segments stay open because no sync covered them.
+    /// How many finished log segments may stay open because no sync has covered them.
     pub(crate) fn log_file_limit(&self) -> usize {
         self.open_file_limit() / LOG_FILES_FRACTION
     }
@@ -215,7 +216,7 @@ impl Options {
         self.wal_mode != WalMode::Off
     }
 
-    /// Refuses keyspaces that need a log.
+    /// Refuses a keyspace that needs a log, if the store has none.
     pub(crate) fn check_log_for(&self, name: &str, keyspace: &KeyspaceOptions) -> Result<()> {
         if self.has_log() || self.read_only || !keyspace.values.relocates() {
             return Ok(());
@@ -229,7 +230,7 @@ impl Options {
         ))
     }
 
-    /// Refuses numbers that cannot work, and says which and why.
+    /// Refuses numbers that cannot work; the error says which number and why.
     pub fn check(&self) -> Result<()> {
         let least = |name: &str, value: u64, min: u64| match value < min {
             true => Err(Error::invalid(
@@ -287,7 +288,7 @@ impl Options {
     }
 }
 
-/// Refuses a number of background threads that cannot work. `name` is what the caller calls it.
+/// Refuses a number of background threads that cannot work. `name` is the caller's name for it.
 pub(crate) fn check_threads(name: &str, threads: usize) -> Result<()> {
     let bound = match threads as u64 {
         0 => "at least 1".to_string(),
@@ -301,13 +302,14 @@ pub(crate) fn check_threads(name: &str, threads: usize) -> Result<()> {
 }
 
 /// The number of log segments prepared ahead if writers keep using them up. At a million small
-/// writes a second a segment lasts 60 ms, and the background may need as long to prepare one.
+/// writes a second, a segment lasts 60 ms, and the background may need as long to prepare a new
+/// one.
 pub(crate) const READY_SEGMENTS: usize = 3;
 /// Finished segments that wait to be unmapped. A writer that finishes one more unmaps them itself.
 pub(crate) const FINISHED_SEGMENTS: usize = 1;
-/// Mapped segments at a time: the current one, the spares, and the finished one.
+/// The most segments that are mapped at a time: the current one, the spares, and the finished one.
 pub(crate) const MAPPED_SEGMENTS: u64 = (READY_SEGMENTS + FINISHED_SEGMENTS + 1) as u64;
-/// The same for a store that shares resources, which prepares one ahead.
+/// The same for a store that shares resources, which prepares one segment ahead.
 pub(crate) const SHARED_MAPPED_SEGMENTS: u64 = 3;
 
 /// How long a stalled writer waits between checks of the state, if nobody wakes it.

@@ -16,8 +16,8 @@ pub enum ValuePlacement {
     /// In the tables, with their keys.
     #[default]
     Inline,
-    /// Appended to one log. Collection reads the tail of the log and asks the tree what is live
-    /// (WiscKey).
+    /// Appended to one log. Collection reads the tail of the log and looks up in the tree what is
+    /// live (WiscKey).
     Vlog,
     /// In groups by the hash of the key. Collection decides by the group alone (HashKV).
     HashGrouped,
@@ -42,9 +42,9 @@ pub enum GcPointers {
     /// is not written.
     #[default]
     Stable,
-    /// Collections write new pointers into the tree, for comparison; the paper does the same
-    /// (HashKV §3.3). It costs about one pointer per user update. Each deletion and each inline
-    /// value adds a marker to the value file, which takes 18 bytes and the key.
+    /// Collections write new pointers into the tree, as in the paper (HashKV §3.3). This is for
+    /// comparison. It costs about one pointer per user update. Each deletion and each inline value
+    /// adds a marker to the value file, which takes 18 bytes and the key.
     Writeback,
 }
 
@@ -58,7 +58,7 @@ impl GcPointers {
     }
 }
 
-/// What happens when the space is used up and collection can free nothing.
+/// What happens when the space is used up and no collection can free any.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WhenFull {
@@ -67,14 +67,14 @@ pub enum WhenFull {
     Grow,
     /// Flushes wait up to `stall_ms` for snapshots to be released. Then the file grows.
     Stall,
-    /// While snapshots hold garbage, flushes fail as on a full disk: writes are refused until the
-    /// snapshots are released (P9), and reads continue. If the live data exceed the capacity, the
-    /// file grows.
+    /// While snapshots hold garbage, flushes fail as they do on a full disk: writes are refused
+    /// until the snapshots are released (P9), and reads continue. If the live data exceed the
+    /// capacity, the file grows.
     Error,
 }
 
 with_setters! {
-    /// Value options of a keyspace. Stored with it.
+    /// Value options of a keyspace. They are stored with the keyspace.
     #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
     #[serde(default, deny_unknown_fields)]
     #[non_exhaustive]
@@ -127,8 +127,8 @@ with_setters! {
     }
 }
 
-/// Refuses a number that is out of its range, in the words of users. An option that is held in
-/// fractions of one is shown as a decimal.
+/// Refuses a number that is out of its range. The error shows the number as users write it: an
+/// option that is kept in thousandths, for example, is shown as a decimal.
 pub(crate) fn check_range(
     name: &str,
     number: impl Into<i128>,

@@ -1,11 +1,11 @@
-//! How one write is done.
+//! Options of one write.
 
 use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::options::store::Durability;
 
-/// How one write is done.
+/// Options of one write.
 ///
 /// ```
 /// # fn main() -> runstone::Result<()> {
@@ -36,20 +36,20 @@ impl WriteOptions {
         WriteOptions::default().durability(Durability::Buffered)
     }
 
-    /// What the write survives; `None` for what the store was opened with.
+    /// What the write survives; `None` for the durability with which the store was opened.
     pub fn durability(mut self, durability: impl Into<Option<Durability>>) -> WriteOptions {
         self.durability = durability.into();
         self
     }
 
-    /// How long after the write its entry expires, instead of the keyspace's `ttl_seconds`. For
-    /// puts; other writes refuse it.
+    /// The time from the write until its entry expires, instead of the keyspace's `ttl_seconds`. It
+    /// is for puts; other writes refuse it.
     pub fn ttl(mut self, ttl: Duration) -> WriteOptions {
         self.ttl = Some(ttl);
         self
     }
 
-    /// Refuses a time to live of a write that stores no value of its own.
+    /// Refuses a time to live for a write that stores no value.
     pub(crate) fn check_no_ttl(self, what: &str) -> Result<()> {
         match self.ttl {
             None => Ok(()),

@@ -1,4 +1,5 @@
-//! Range deletes by number, packed: 16 bytes each besides the bytes of their bounds.
+//! Range deletes in the order of their sequence numbers, packed: 16 bytes each besides the bytes of
+//! their bounds.
 
 use std::sync::Arc;
 
@@ -6,15 +7,16 @@ use runstone_policy::shape::range_delete::RangeDelete;
 
 use crate::keys::SeqNo;
 
-/// Range deletes in a leaf.
+/// The number of range deletes in a leaf.
 pub(super) const LEAF: usize = 64;
 
 /// At most [`LEAF`] range deletes.
 #[derive(Debug, Default)]
 pub(super) struct Leaf {
-    /// The start and the end of each, one after another. An end of no bytes is not a bound.
+    /// The start and the end of each range delete, one after another. An empty end means that there
+    /// is no bound.
     bytes: Box<[u8]>,
-    /// Where each of them ends.
+    /// The offset at which each start or end ends.
     ends: Box<[u32]>,
     seqs: Box<[SeqNo]>,
 }
@@ -47,11 +49,11 @@ impl Leaf {
     }
 }
 
-/// A bound of a range delete: twice its index in a list, and one more for its end.
+/// A bound of a range delete: the start is twice the index in a list, and the end is one more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Edge(pub(super) u32);
 
-/// Range deletes by number. All leaves but the last are full.
+/// Range deletes by sequence number. All leaves but the last are full.
 #[derive(Clone, Debug, Default)]
 pub(super) struct List {
     leaves: Vec<Arc<Leaf>>,
@@ -65,7 +67,7 @@ impl List {
         self.leaves.push(leaf);
     }
 
-    /// Appends a list after full leaves.
+    /// Appends a list. All leaves of this list must be full.
     pub(super) fn append(&mut self, other: &List) {
         other.leaves.iter().for_each(|leaf| self.push(Arc::clone(leaf)));
     }
@@ -74,13 +76,13 @@ impl List {
         self.len
     }
 
-    /// The number of the range delete at this index.
+    /// The sequence number of the range delete at this index.
     #[inline]
     pub(super) fn seq(&self, at: usize) -> SeqNo {
         self.leaves[at / LEAF].seqs[at % LEAF]
     }
 
-    /// The key of a bound. The key of an end without a bound is empty.
+    /// The key of a bound. It is empty if the range has no end.
     #[inline]
     pub(super) fn key(&self, edge: Edge) -> &[u8] {
         let at = edge.0 as usize;
@@ -95,7 +97,7 @@ impl List {
         (self.key(Edge(at)), (!end.is_empty()).then_some(end))
     }
 
-    /// The index of the first range delete whose number is above `seq`. O(log n).
+    /// The index of the first range delete whose sequence number is above `seq`. O(log n).
     pub(super) fn above(&self, seq: SeqNo) -> usize {
         let full = self.leaves.partition_point(|leaf| leaf.seqs.last() <= Some(&seq));
         let inside = self.leaves.get(full);

@@ -1,19 +1,21 @@
-//! The range deletes of a memtable, or of all tables of a tree: which sequence number deletes a
-//! key, for a reader at some sequence number. Immutable; a set with more of them shares most of the
-//! old one.
+//! The range deletes of a memtable, or of all tables of a tree. A set finds the sequence number
+//! that deletes a key, for a reader at some sequence number. Sets are immutable; a set with more
+//! range deletes shares most of the old set. In this directory, the number of a range delete is its
+//! sequence number.
 //!
-//! A range delete hides each older entry of its keys, wherever that lies. So a reader asks for the
-//! largest number over a key: older entries are hidden. No order of sources is needed.
+//! A range delete hides each older entry of its keys, wherever that entry is. So a reader looks for
+//! the largest number over a key: all older entries are hidden. The order of the sources does not
+//! matter.
 //!
-//! 1. A [`skyline`] is the largest number over each key, in arrays. It can be neither changed nor
+//! 1. A [`skyline`] has the largest number over each key, in arrays. It can be neither changed nor
 //!    split, so it cannot serve readers that see fewer range deletes.
-//! 2. So a set keeps its range deletes by number, in blocks of 64, of 16 x 64, and so on: each with
-//!    a skyline, and the blocks that it was made of. What a reader sees is a handful of whole
-//!    blocks and less than 64 single ones. The newest of these that covers the key decides. To add
-//!    one costs O(log n) comparisons and bytes, amortised. A persistent map of steps instead took
-//!    3.5 KB for each range delete.
-//! 3. Most readers see all of a set. When they asked often enough to pay for it, one skyline over
-//!    the whole set answers them.
+//! 2. So a set keeps its range deletes by number, in blocks of 64, of 16 x 64, and so on. Each
+//!    block has a skyline, and the blocks that it was made of. A reader sees a handful of whole
+//!    blocks and fewer than 64 single range deletes. The newest of these that covers the key
+//!    decides. Adding a range delete costs O(log n) comparisons and bytes, amortised. Rejected: a
+//!    persistent map of steps, which took 3.5 KB for each range delete.
+//! 3. Most readers see all of a set. Once their searches have cost as much as making it, there is
+//!    one skyline over the whole set, which answers them.
 
 mod list;
 mod skyline;
@@ -31,22 +33,22 @@ use list::{LEAF, Leaf, List};
 pub(crate) use skyline::Stretch;
 use skyline::{High, Skyline, Step, lay_all, steps_of};
 
-/// So many blocks of a level become one of the next.
+/// This many blocks of a level become one block of the next level.
 const FANOUT: usize = 16;
 
-/// Whether the number over a key deletes an entry of the key: one that is older.
+/// Whether the number over a key deletes an entry of the key, because the entry is older.
 #[inline]
 pub(crate) fn deletes(over: SeqNo, entry: SeqNo) -> bool {
     over > entry || over > 0 && seeded!(RangeDeletesHideNewer)
 }
 
-/// Successive range deletes: 64, or those of several smaller blocks.
+/// Successive range deletes: 64 of them, or those of several smaller blocks.
 #[derive(Debug)]
 struct Block {
     skyline: Skyline,
-    /// How often blocks were joined to make it.
+    /// How many times blocks were joined to make this block.
     level: u32,
-    /// Bytes taken, with the parts.
+    /// Bytes taken, including the parts.
     bytes: usize,
     /// The smaller blocks, oldest first; none if the block has only 64 range deletes.
     parts: Vec<Arc<Block>>,
@@ -72,7 +74,7 @@ impl Block {
         Block { skyline, level, bytes, parts }
     }
 
-    /// Visits what a reader at `seq` sees, the newest first.
+    /// Visits the pieces that a reader at `seq` sees, the newest first.
     fn visit<'a, F>(&'a self, seq: SeqNo, f: &mut F) -> ControlFlow<()>
     where
         F: FnMut(Piece<'a>) -> ControlFlow<()>,
@@ -94,7 +96,8 @@ impl Block {
     }
 }
 
-/// All range deletes of blocks, and the steps of each block in that list.
+/// The list of all range deletes of blocks, and the steps of each block with their places in that
+/// list.
 fn shifted(blocks: &[Arc<Block>]) -> (List, Vec<Vec<Step>>) {
     let (mut list, mut steps) = (List::default(), Vec::new());
     for block in blocks {
@@ -127,7 +130,7 @@ impl<'a> Piece<'a> {
         }
     }
 
-    /// The number over a key; 0 if none is.
+    /// The number over a key; 0 if none covers the key.
     #[inline]
     fn over(&self, key: &[u8]) -> SeqNo {
         match self {
@@ -149,16 +152,17 @@ impl<'a> Piece<'a> {
     }
 }
 
-/// All of the range deletes that existed at some moment, laid over each other.
+/// All range deletes of a set, laid over each other.
 #[derive(Debug)]
 struct Whole {
     skyline: Skyline,
-    /// Whether each is the newest over any key.
+    /// For each range delete, whether it is the newest over any key.
     seen: Vec<bool>,
 }
 
-/// Appends a block. Every 16 blocks of a level become one block of the next level. So do fewer
-/// blocks before a larger one, so that levels never rise from one block to the next.
+/// Appends a block. Every 16 blocks of a level become one block of the next level. If a larger
+/// block is appended, the smaller ones before it also become one block, so that levels never rise
+/// from one block to the next.
 fn push(blocks: &mut Vec<Arc<Block>>, block: Arc<Block>) {
     let level = block.level;
     let smaller = blocks.partition_point(|other| other.level >= level);
@@ -174,9 +178,9 @@ fn push(blocks: &mut Vec<Arc<Block>>, block: Arc<Block>) {
     }
 }
 
-/// The range deletes in full leaves: all leaves of a list but its last one are full. Ranges without
-/// keys fill the first one. They have the number of the range delete that follows them, so that a
-/// search by number still ends at that one.
+/// Pads the range deletes so that they fill whole leaves, because only the last leaf of a list may
+/// have room. The first leaf is filled with ranges that have no keys. They have the number of the
+/// range delete that follows them, so that a search by number still ends at that range delete.
 fn filled(ranges: Vec<Arc<RangeDelete>>) -> Vec<Arc<RangeDelete>> {
     let Some(first) = ranges.first() else { return ranges };
     let nothing = RangeDelete { start: [0].into(), end: Some([0].into()), seq: first.seq };
@@ -190,23 +194,25 @@ fn bytes_of(range: &RangeDelete) -> usize {
     2 * size_of::<usize>() + size_of::<RangeDelete>() + bounds
 }
 
-/// A set of range deletes, by number: those in blocks, then those waiting, then the freshest.
+/// A set of range deletes, by number: first those in blocks, then the waiting ones, then the
+/// freshest.
 #[derive(Debug, Default)]
 pub struct RangeDeletes {
     /// Oldest first. No block has a higher level than the one before it.
     blocks: Arc<Vec<Arc<Block>>>,
     waiting: Arc<Vec<Arc<RangeDelete>>>,
-    /// The newest ones. They are few, because each write copies them.
+    /// The newest range deletes. They are few, because each write copies them.
     fresh: Vec<Arc<RangeDelete>>,
     len: usize,
     /// Bytes of the range deletes that are in no block.
     loose_bytes: usize,
-    /// Pieces that readers searched while `whole` was not there.
+    /// The number of pieces that readers searched while there was no `whole`.
     searched: AtomicUsize,
     whole: OnceLock<Whole>,
 }
 
-/// Whoever copies a set adds to it, which drops the skyline over the whole set.
+/// A set is copied in order to add to it. That drops the skyline over the whole set, so the copy
+/// has none.
 impl Clone for RangeDeletes {
     fn clone(&self) -> RangeDeletes {
         RangeDeletes {
@@ -226,10 +232,10 @@ impl RangeDeletes {
     const STEPS_A_SEARCH: usize = 4;
     /// Fewer range deletes than this are searched one by one.
     const LEAST_WHOLE: usize = 16;
-    /// This many wait together.
+    /// The freshest range deletes begin to wait once there are at least this many.
     const FRESH: usize = 8;
 
-    /// The set of these, in any order. O(n log n).
+    /// The set of these range deletes, which may be in any order. O(n log n).
     pub fn of(mut all: Vec<Arc<RangeDelete>>) -> RangeDeletes {
         all.sort_by_key(|range| range.seq);
         let mut set = RangeDeletes::default();
@@ -237,12 +243,13 @@ impl RangeDeletes {
         set
     }
 
-    /// Adds range deletes, given by number. No later ones have numbers up to `settled`: writers
-    /// insert side by side, so a smaller number may come after a larger one. O(log n) each,
-    /// amortised; O(square root of the numbers above `settled`) while there are many of these.
+    /// Adds range deletes, in the order of their numbers. Range deletes that are added later have
+    /// numbers above `settled`: writers insert concurrently, so a smaller number may be added after
+    /// a larger one. O(log n) each, amortised; O(square root of the count of numbers above
+    /// `settled`) while there are many of these.
     pub fn add(&mut self, ranges: Vec<Arc<RangeDelete>>, settled: SeqNo) {
         self.whole = OnceLock::new();
-        // A batch brings its range deletes before its own numbers are settled.
+        // A batch adds its range deletes before its own numbers are settled.
         self.settle(settled);
         self.len += ranges.len();
         for range in ranges {
@@ -265,7 +272,7 @@ impl RangeDeletes {
         }
     }
 
-    /// Makes blocks of those waiting up to a number.
+    /// Makes blocks of the waiting range deletes up to a number.
     fn settle(&mut self, settled: SeqNo) {
         if self.waiting.len() < LEAF {
             return;
@@ -284,8 +291,8 @@ impl RangeDeletes {
         }
     }
 
-    /// Appends a set whose numbers are all larger. It is shared, except for the range deletes here
-    /// that are in no block. O(log n).
+    /// Appends a set whose numbers are all larger. Its blocks are shared. Range deletes of this set
+    /// that are in no block are put into blocks first. O(log n).
     pub fn append(&mut self, newer: &RangeDeletes) {
         assert!(newer.first_seq() > self.last_seq(), "all numbers are larger");
         if newer.blocks.is_empty() {
@@ -305,12 +312,12 @@ impl RangeDeletes {
         self.loose_bytes = newer.loose_bytes;
     }
 
-    /// How many there are.
+    /// How many range deletes there are.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether there are no range deletes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -332,18 +339,18 @@ impl RangeDeletes {
         }
     }
 
-    /// Memory taken, with the skyline over the whole set, whether it exists or not. O(log n).
+    /// Memory taken, including the skyline over the whole set, even if there is none yet. O(log n).
     pub fn bytes(&self) -> usize {
         let block = |block: &Arc<Block>| block.bytes + block.skyline.bytes();
         self.blocks.iter().map(block).sum::<usize>() + 2 * self.loose_bytes + self.len
     }
 
-    /// The range deletes in no block, by number.
+    /// The range deletes that are in no block, by number.
     fn loose(&self) -> impl DoubleEndedIterator<Item = &Arc<RangeDelete>> {
         self.waiting.iter().chain(&self.fresh)
     }
 
-    /// Visits what a reader at `seq` sees, the newest first.
+    /// Visits the pieces that a reader at `seq` sees, the newest first.
     fn visit<'a, F>(&'a self, seq: SeqNo, mut f: F)
     where
         F: FnMut(Piece<'a>) -> ControlFlow<()>,
@@ -371,7 +378,7 @@ impl RangeDeletes {
         self.note_searched(searched, seq);
     }
 
-    /// Makes the skyline over the whole set once readers have paid for it.
+    /// Makes the skyline over the whole set once searches have cost as much as making it.
     fn note_searched(&self, pieces: usize, seq: SeqNo) {
         let pieces = self.searched.fetch_add(pieces, Relaxed) + pieces;
         let is_worth = self.len >= RangeDeletes::LEAST_WHOLE
@@ -405,7 +412,7 @@ impl RangeDeletes {
 
     /// The same; 0 if the number is not above `floor`.
     fn over_from(&self, key: &[u8], seq: SeqNo, floor: SeqNo) -> SeqNo {
-        // The newest of all is the answer for a reader who sees it.
+        // The newest of all range deletes is the answer for a reader that sees it.
         let newest = self.whole.get().map(|whole| whole.skyline.over(key));
         if let Some(newest) = newest.filter(|newest| *newest <= seq) {
             return newest;
@@ -421,16 +428,17 @@ impl RangeDeletes {
         over
     }
 
-    /// Whether one that a reader at `seq` sees hides an entry of this number. O(1) if the entry is
-    /// newer than all of them, else O(log n). Not inlined: most stores have no range deletes.
+    /// Whether a range delete that a reader at `seq` sees hides an entry with this sequence number.
+    /// O(1) if the entry is newer than all range deletes, otherwise O(log n). Not inlined: most
+    /// stores have no range deletes.
     #[inline(never)]
     pub fn hide(&self, key: &[u8], entry: SeqNo, seq: SeqNo) -> bool {
         let floor = if seeded!(RangeDeletesHideNewer) { 0 } else { entry };
         deletes(self.last_seq(), entry) && deletes(self.over_from(key, seq, floor), entry)
     }
 
-    /// Narrows a stretch around a key, in which nothing newer covers the key, to that around the
-    /// key here, for a reader at `seq`. O(log n).
+    /// Narrows a stretch around a key to the stretch that this set has around the key, for a reader
+    /// at `seq`. In the given stretch, no newer range delete may cover the key. O(log n).
     pub(crate) fn narrow<'a>(&'a self, key: &[u8], seq: SeqNo, stretch: &mut Stretch<'a>) {
         self.visit(seq, |piece| {
             stretch.narrow(piece.stretch(key));
@@ -439,7 +447,7 @@ impl RangeDeletes {
     }
 
     /// A lower bound of the smallest number over the keys from one to the other, both included, for
-    /// a reader at `seq`: one piece of the set gives it. O(log n).
+    /// a reader at `seq`. It is the best bound that a single piece of the set gives. O(log n).
     pub fn over_all(&self, min_key: &[u8], max_key: &[u8], seq: SeqNo) -> SeqNo {
         self.most(seq, |piece| match *piece {
             Piece::Many(skyline) => skyline.least(min_key, High::Including(max_key)),
@@ -450,12 +458,12 @@ impl RangeDeletes {
         })
     }
 
-    /// The largest number over a key between the two, both included. O(log n).
+    /// The largest number over any key between the two keys, both included. O(log n).
     pub fn over_any(&self, min_key: &[u8], max_key: &[u8]) -> SeqNo {
         self.newest(min_key, High::Including(max_key))
     }
 
-    /// The largest number over a key from `low` on and below `high`, if there is one. O(log n).
+    /// The largest number over any key from `low` on and, if `high` is given, below it. O(log n).
     pub fn newest_in(&self, low: &[u8], high: Option<&[u8]>) -> SeqNo {
         match high {
             Some(high) if high <= low => 0,
@@ -478,7 +486,7 @@ impl RangeDeletes {
         })
     }
 
-    /// The largest of the numbers of pieces that a reader at `seq` sees.
+    /// The largest `number` of the pieces that a reader at `seq` sees.
     fn most(&self, seq: SeqNo, number: impl Fn(&Piece<'_>) -> SeqNo) -> SeqNo {
         let mut most = 0;
         self.visit(seq, |piece| {
@@ -491,10 +499,10 @@ impl RangeDeletes {
         most
     }
 
-    /// Whether newer range deletes cover all of this one, for a reader at `seq`. If that reader
-    /// sees the whole set (`is_last`), the answer is exact: O(n) at the first call, then O(log n).
-    /// If not, one piece of the set must cover it alone, so a range delete that could be dropped
-    /// may stay: O(log n).
+    /// Whether newer range deletes cover all of this range delete, for a reader at `seq`. If that
+    /// reader sees the whole set (`is_last`), the answer is exact, and costs O(n) at the first
+    /// call, then O(log n). If not, a single piece of the set must cover the range delete, so one
+    /// that could be dropped may stay. That costs O(log n).
     pub fn hides_range(&self, range: &RangeDelete, seq: SeqNo, is_last: bool) -> bool {
         let is_hidden = |over| over > range.seq || seeded!(RangeTombstonesHideThemselves);
         if range.end.as_ref().is_some_and(|end| **end <= *range.start) {

@@ -1,5 +1,5 @@
-//! A skyline: the largest number over each key, of some range deletes. It changes at some keys, and
-//! arrays hold these steps in order. Immutable.
+//! A skyline: for each key, the largest number of some range deletes over the key. It changes at
+//! some keys, and arrays hold these steps in order. It is immutable.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -9,14 +9,14 @@ use crate::ranges::list::{Edge, List};
 
 #[cfg(test)]
 thread_local! {
-    /// Steps that this thread has laid over others.
+    /// The number of steps that this thread has laid over others.
     pub(super) static LAID: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
-/// Steps whose extremes are kept together.
+/// The number of steps whose extremes are kept together.
 const CHUNK: usize = 16;
 
-/// From one key on, up to the next step.
+/// A step reaches from one key up to the next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Step {
     /// The key.
@@ -25,19 +25,20 @@ pub(super) struct Step {
     pub(super) owner: u32,
 }
 
-/// Keys under one number: from `start` to `end`, or without a bound on that side.
+/// Keys with one number over them: from `start` to `end`, or without a bound on that side.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stretch<'a> {
     /// The first key.
     pub(crate) start: Option<&'a [u8]>,
     /// The least key after the stretch.
     pub(crate) end: Option<&'a [u8]>,
-    /// The number that deletes what is older; 0 if none does.
+    /// The number over the keys, which deletes older entries; 0 if there is none.
     pub(crate) seq: SeqNo,
 }
 
 impl<'a> Stretch<'a> {
-    /// The keys that lie in another stretch as well, under the number of that.
+    /// Narrows to the keys that are also in another stretch, and takes over the number of that
+    /// stretch.
     pub(super) fn narrow(&mut self, other: Stretch<'a>) {
         self.start = self.start.max(other.start);
         self.end = match (self.end, other.end) {
@@ -51,7 +52,7 @@ impl<'a> Stretch<'a> {
 /// The largest number over each key.
 #[derive(Debug)]
 pub(super) struct Skyline {
-    /// All of them, those that own no step included.
+    /// All range deletes, including those that own no step.
     list: List,
     rule: HeadRule,
     /// Heads of the keys, which decide most searches.
@@ -71,7 +72,7 @@ pub(super) fn steps_of(list: &List, at: usize) -> Vec<Step> {
     }
 }
 
-/// At most this many parts are laid over each other at once: their numbers are bits of a word.
+/// At most this many parts are laid over each other at once, because each part has a bit in a word.
 const MOST_PARTS: usize = u64::BITS as usize;
 
 /// A step of one of several parts.
@@ -90,8 +91,8 @@ pub(super) struct Laid {
     pub(super) steps: Vec<Step>,
 }
 
-/// The steps of all parts, the oldest first. O(n log parts): each part is in order already, which
-/// the sort makes use of.
+/// Lays the parts, given oldest first, over each other. O(n log parts): each part is in order
+/// already, and the sort makes use of that.
 pub(super) fn lay_all(list: &List, mut parts: Vec<Vec<Step>>) -> Laid {
     while parts.len() > MOST_PARTS {
         let some = parts.chunks(MOST_PARTS).map(|some| lay(list, some).steps);
@@ -120,8 +121,8 @@ fn lay(list: &List, parts: &[Vec<Step>]) -> Laid {
     sweep(list, rule, &all)
 }
 
-/// Goes over the steps of all parts in the order of their keys; the newest part with a range delete
-/// over the key decides.
+/// Visits the steps of all parts in the order of their keys. At each key, the newest part with a
+/// range delete over the key decides.
 fn sweep(list: &List, rule: HeadRule, all: &[PartStep]) -> Laid {
     let (mut owners, mut covering) = ([0u32; MOST_PARTS], 0u64);
     let (heads, steps) = (Vec::with_capacity(all.len()), Vec::with_capacity(all.len()));
@@ -168,7 +169,7 @@ impl Skyline {
         self.steps.iter().map(shift).collect()
     }
 
-    /// The number of the newest.
+    /// The number of the newest range delete.
     #[inline]
     pub(super) fn last_seq(&self) -> SeqNo {
         self.list.seq(self.list.len() - 1)
@@ -183,7 +184,7 @@ impl Skyline {
         if owner == 0 { 0 } else { self.list.seq(owner as usize - 1) }
     }
 
-    /// How many steps begin below a key, or at it if `or_at`. O(log steps).
+    /// How many steps begin below a key; with `or_at`, also those that begin at it. O(log steps).
     #[inline]
     fn steps_below(&self, key: &[u8], or_at: bool) -> usize {
         let head = self.rule.head(key);
@@ -222,7 +223,7 @@ impl Skyline {
         }
     }
 
-    /// The steps over the keys from `low` on, up to `high`, and whether the first of these keys lie
+    /// The steps over the keys from `low` up to `high`, and whether the first of these keys are
     /// before all steps.
     fn between(&self, low: &[u8], high: High<'_>) -> (Range<usize>, bool) {
         let from = self.steps_below(low, true);
@@ -234,7 +235,7 @@ impl Skyline {
         (from.saturating_sub(1)..to.max(from), from == 0)
     }
 
-    /// The smallest number over keys from `low` on. O(log steps).
+    /// The smallest number over the keys from `low` up to `high`. O(log steps).
     pub(super) fn least(&self, low: &[u8], high: High<'_>) -> SeqNo {
         match self.between(low, high) {
             (_, true) => 0,
@@ -242,7 +243,7 @@ impl Skyline {
         }
     }
 
-    /// The largest number over keys from `low` on. O(log steps).
+    /// The largest number over the keys from `low` up to `high`. O(log steps).
     pub(super) fn most(&self, low: &[u8], high: High<'_>) -> SeqNo {
         let (steps, _) = self.between(low, high);
         self.seq_of(self.owners.most(&self.steps, steps))
@@ -257,7 +258,7 @@ impl Skyline {
         seen
     }
 
-    /// Bytes taken, without the leaves, which others share.
+    /// Bytes taken, without the leaves, which other skylines share.
     pub(super) fn bytes(&self) -> usize {
         let steps = self.steps.len() * (size_of::<u64>() + size_of::<Step>());
         steps + self.owners.bytes() + self.list.len() / super::list::LEAF * size_of::<usize>()
@@ -272,8 +273,8 @@ pub(super) enum High<'a> {
     None,
 }
 
-/// The least and the largest owner of each chunk of steps, and of pairs of chunks, of pairs of
-/// these, and so on: a segment tree, with its root at 1.
+/// The least and the largest owner of each chunk of steps, of each pair of chunks, of each pair of
+/// these pairs, and so on: a segment tree, with its root at 1.
 #[derive(Debug, Default)]
 struct Extremes(Box<[(u32, u32)]>);
 

@@ -26,8 +26,9 @@ fn expected<'a>(
     all.into_iter().filter(sees).max_by_key(|range| range.seq)
 }
 
-/// Three sizes of blocks and a tail answer as a search through all range deletes does: before and
-/// after the skyline over all of them was made, and for readers at any sequence number.
+/// Three sizes of blocks and a tail give the same answers as a search through all range deletes:
+/// before and after the skyline over the whole set was made, and for readers at any sequence
+/// number.
 #[test]
 fn blocks_of_each_size_answer_alike() {
     const COUNT: u64 = 16 * 16 * 64 + 16 * 64 + 3 * 64 + 17;
@@ -149,8 +150,8 @@ fn range_deletes_are_small() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// A set answers as a search through all range deletes does, for every key and sequence number,
-    /// in whatever order its members came.
+    /// A set gives the same answers as a search through all range deletes, for every key and
+    /// sequence number, in whatever order its members were added.
     #[test]
     fn the_newest_visible_range_delete_decides(
         drawn in prop::collection::vec((0..20u8, prop::option::of(0..22u8)), 0..150),
@@ -216,8 +217,8 @@ proptest! {
     }
 }
 
-/// The costs of a write and of a search grow with the number of levels: with the logarithm of the
-/// number of range deletes.
+/// The costs of a write and of a search grow with the number of levels, that is, with the logarithm
+/// of the number of range deletes.
 #[test]
 fn costs_grow_with_the_logarithm() {
     for (count, levels) in [(10u64, 0), (1_000, 1), (100_000, 3)] {
@@ -241,8 +242,8 @@ fn costs_grow_with_the_logarithm() {
     }
 }
 
-/// A batch brings its range deletes before its own numbers are settled. The next write makes blocks
-/// of them, so that a snapshot between the two does not pass them one by one.
+/// A batch adds its range deletes before its own sequence numbers are settled. The next write makes
+/// blocks of them, so that a reader at a snapshot between the two does not search them one by one.
 #[test]
 fn range_deletes_of_a_batch_become_blocks_at_the_next_write() {
     for count in [1_000u64, 100_000] {
@@ -256,8 +257,8 @@ fn range_deletes_of_a_batch_become_blocks_at_the_next_write() {
     }
 }
 
-/// While a number is withheld, nothing newer is settled. Then a write copies few of the pointers to
-/// newer range deletes.
+/// While a sequence number is withheld, nothing newer is settled. Even then, a write copies few of
+/// the pointers to newer range deletes.
 #[test]
 fn unsettled_range_deletes_are_seldom_copied() {
     const COUNT: u64 = 20_000;

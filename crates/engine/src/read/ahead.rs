@@ -95,7 +95,7 @@ impl ReadAhead {
         }
     }
 
-    /// Reads the current value if that was put off. Returns whether it was separated.
+    /// Reads the current value if its read was deferred. Returns whether the value is separated.
     pub(super) fn arrive(&mut self, values: &ValueFiles, access: Access) -> Result<bool> {
         let spare = mem::take(&mut self.spare);
         let Some((_, next)) = self.entries.get(self.at) else { return Ok(false) };
@@ -114,7 +114,7 @@ impl ReadAhead {
         Ok(true)
     }
 
-    /// The key at the current place.
+    /// The key of the current entry.
     #[inline]
     pub(super) fn key(&self) -> &[u8] {
         self.key_of(self.at)
@@ -140,7 +140,7 @@ impl ReadAhead {
     }
 }
 
-/// Reports a value that is gone. It is corruption, because a registered reader keeps its values.
+/// Reports a missing value. It is corruption, because a registered reader keeps its values.
 pub(super) fn gone<T>(key: &[u8]) -> Result<T> {
     let what = format!("the value of key \"{}\" is gone", key.escape_ascii());
     Err(Error::corruption("a value file", 0, what))

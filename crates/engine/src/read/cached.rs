@@ -1,5 +1,5 @@
-//! Point reads that never wait for a file: for threads that must not block. They see what gets see,
-//! in the same order, but only memory: memtables, open tables, and what the cache holds.
+//! Point reads that never wait for a file, for threads that must not block. They search the same
+//! sources in the same order as gets, but only in memory: memtables, open tables, and the cache.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -26,7 +26,7 @@ pub enum CachedGet {
     Value(Value),
     /// The key has no value.
     Absent,
-    /// Memory does not tell: a get would read a file, and might wait for the disk.
+    /// Memory does not have the answer: a get would read a file, and might wait for the disk.
     NeedsIo,
 }
 
@@ -37,19 +37,19 @@ impl From<Option<Value>> for CachedGet {
 }
 
 impl Reader {
-    /// Looks up a key without reading a file, and without waiting for anybody who does.
+    /// Looks up a key without reading a file, and without waiting for another thread that does.
     pub(crate) fn get_if_cached(&self, keyspace: &KeyspaceCore, key: &[u8]) -> Result<CachedGet> {
         keyspace.check_readable()?;
-        // In the order of `get`.
+        // In the same order as in `get`.
         let view = keyspace.view.load();
         let seq = self.visibility.now();
         if keyspace.lacks_load(&view) {
-            // Only until the load is published.
+            // This lasts only until the load is published.
             return Ok(CachedGet::NeedsIo);
         }
         let mut stats = ProbeStats::default();
         let got = self.get_in_memory(keyspace, &view, key, seq, &mut stats)?;
-        // If it fails, a get that reads files follows and is counted.
+        // If it needs I/O, the caller follows with a get that reads files, and that get is counted.
         if got != CachedGet::NeedsIo {
             if sampled() {
                 self.env.metrics.heat.note(keyspace.id, key, Instant::now());
@@ -106,7 +106,7 @@ impl Reader {
             Some(Kind::ValuePointer | Kind::Relocate | Kind::ExpiringPointer) => {
                 self.value_in_cache(keyspace, key, found.trailer, entry)
             }
-            // The older versions may lie anywhere.
+            // The older versions may be anywhere.
             Some(Kind::Merge) => Ok(CachedGet::NeedsIo),
             Some(Kind::ExpiringPut) => {
                 let len = self.unexpired(entry).map(|value| value.len() as u32);
@@ -129,15 +129,15 @@ impl Reader {
         }
         let pointer = Pointer::of_entry(entry)?;
         let values = keyspace.values.load();
-        // A record that is cached under the pointer's place is that of this version, even if a
-        // collection has moved it since: such places are never given out again.
+        // A record that is cached under the pointer's place is the record of this version, even if
+        // a collection has moved it since, because such places are never reused.
         let wanted = ValueLookup { pointer, key, trailer };
         let access = Access::Cached { fill: true };
         let cached = values.file(pointer.store).and_then(|file| file.cached(&wanted, access));
         Ok(cached.map_or(CachedGet::NeedsIo, CachedGet::Value))
     }
 
-    /// The value that operands make, if memtables hold all of them and what they change.
+    /// The value of a key with operands, if memtables hold all operands and their base.
     fn fold_in_memtables(
         &self,
         keyspace: &KeyspaceCore,

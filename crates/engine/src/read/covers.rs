@@ -1,5 +1,5 @@
 //! The range deletes that a walk sees: those of its memtables and of its tables, as of its sequence
-//! number. Walks move from key to key, so the stretch around the last key answers most questions.
+//! number. Walks move from key to key, so the stretch around the last key usually has the answer.
 
 use std::sync::Arc;
 
@@ -7,12 +7,12 @@ use crate::catalog::keyspace::View;
 use crate::keys::SeqNo;
 use crate::ranges::{self, RangeDeletes, deletes};
 
-/// Keys under one number: from `start` to `end`, or without a bound on that side.
+/// Keys with one sequence number over them: from `start` to `end`, or without a bound on that side.
 #[derive(Debug, Default)]
 pub(crate) struct Stretch {
     /// The first key.
     pub(crate) start: Option<Vec<u8>>,
-    /// The smallest key after it.
+    /// The smallest key after the stretch.
     pub(crate) end: Option<Vec<u8>>,
     /// The sequence number of the range delete that hides older versions; 0 if there is none.
     pub(crate) seq: SeqNo,
@@ -26,13 +26,13 @@ impl Stretch {
     }
 }
 
-/// The range deletes of a view, as of a number.
+/// The range deletes of a view, as of a sequence number.
 #[derive(Debug, Default)]
 pub(crate) struct Covers {
-    /// The newest first: those of a memtable are newer than those of the next.
+    /// Newest first: the range deletes of each set are newer than those of the next one.
     sets: Vec<Arc<RangeDeletes>>,
     seq: SeqNo,
-    /// The stretch around the last key asked about, in each of them.
+    /// The stretch around the key that was searched last, in all sets.
     stretch: Stretch,
 }
 

@@ -20,14 +20,15 @@ use crate::visibility::standing::Owner;
 
 /// A position among the visible keys of a keyspace, at one moment.
 ///
-/// If the value of one entry cannot be made or read, the call that reaches it fails. The cursor
-/// shows its key but is not valid, and the next step continues after it. After any other error the
-/// cursor is on no entry, and each step fails until the next seek: no error looks like the end.
+/// If the value of an entry cannot be computed or read, the call that reaches the entry fails. The
+/// cursor then shows the key but is not valid, and the next step continues after the entry. After
+/// any other error the cursor is on no entry, and each step fails until the next seek, so that no
+/// error looks like the end.
 ///
-/// A cursor sees the moment at which it was opened, or that of its snapshot, and compactions keep
-/// what it sees. When a memtable is flushed or tables are replaced, the cursor releases them, even
-/// if nobody moves it: it keeps the block that holds its entry, and its next step costs a seek. If
-/// it has released them, a step after the store was closed fails.
+/// A cursor sees the store as of the moment at which it was opened, or as of its snapshot, and
+/// compactions keep what it sees. When a memtable is flushed or tables are replaced, the cursor
+/// releases them, even if nobody moves it. It keeps the block that holds its entry, and its next
+/// step costs a seek. If it has released them and the store is closed, a step fails.
 ///
 /// ```
 /// # fn main() -> runstone::Result<()> {
@@ -50,7 +51,7 @@ use crate::visibility::standing::Owner;
 #[derive(Debug)]
 pub struct Cursor {
     lent: Lent,
-    /// Whether it is on an entry, and whether that entry has a value.
+    /// Whether the cursor is on an entry; `is_valid` says whether that entry has a value.
     is_on_key: bool,
     is_valid: bool,
     /// Bytes of keys and values to show before an entry is sampled, see [`Walker::sample`]; `None`
@@ -60,7 +61,7 @@ pub struct Cursor {
     process: Process,
     walker: Owner<Walker>,
     visibility: Arc<Visibility>,
-    /// Its place in the list of all cursors.
+    /// The cursor's place in the list of all cursors.
     slot: usize,
 }
 
@@ -79,7 +80,8 @@ impl Cursor {
         let (lent, is_on_key, is_valid) = (Lent::NOTHING, false, false);
         let mut cursor =
             Cursor { lent, is_on_key, is_valid, unsampled, process, walker, visibility, slot };
-        // A thread that replaced the view since it was loaded did not know of the cursor yet.
+        // If a thread replaced the view after the walker loaded it, that thread did not know of the
+        // cursor yet.
         cursor.walker.enter().catch_up()?;
         Ok(cursor)
     }
@@ -127,8 +129,8 @@ impl Cursor {
         }
     }
 
-    /// The time up to which the key of the current entry has its value. If operands made the value
-    /// from a base that expires, the value changes then: from that time on the operands apply to
+    /// The time until which the key of the current entry has its value. If the value was computed
+    /// from operands and a base that expires, it changes at that time: then the operands apply to
     /// nothing. O(1), and O(operands) for such a value.
     pub fn expiry(&self) -> Result<Expiry> {
         match self.is_at_home() {
@@ -180,8 +182,8 @@ impl Cursor {
         Ok(is_there)
     }
 
-    /// Moves the walker, and shows where it is. A fork takes no step: it could wait for a lock that
-    /// a thread of the other process held.
+    /// Moves the walker, and shows its entry. A forked process takes no step, because it could wait
+    /// for a lock that a thread of the other process held.
     #[inline]
     fn go(&mut self, step: impl FnOnce(&mut Walker) -> Result<()>) -> Result<()> {
         if !self.is_at_home() {
@@ -208,8 +210,8 @@ impl Cursor {
 }
 
 impl Drop for Cursor {
-    /// A fork frees none of the shared memory: it would wait for locks that threads of the other
-    /// process held.
+    /// A forked process frees none of the shared memory, because it would wait for locks that
+    /// threads of the other process held.
     fn drop(&mut self) {
         match self.is_at_home() {
             true => self.visibility.cursors.remove(self.slot),

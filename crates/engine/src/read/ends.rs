@@ -1,4 +1,4 @@
-//! A standard iterator from both ends, made of two cursors, one for each end.
+//! A double-ended standard iterator, made of two cursors, one for each end.
 
 use crate::error::Result;
 use crate::values::Value;
@@ -9,14 +9,14 @@ pub(crate) trait Walking {
     fn go_to_last(&mut self) -> Result<()>;
     fn go_up(&mut self) -> Result<()>;
     fn go_down(&mut self) -> Result<()>;
-    /// Whether it is on an entry, neither after the last nor before the first. After an error this
-    /// means that the entry has no value, and that the walk may continue.
+    /// Whether the cursor is on an entry. If it is on one after an error, the entry has no value,
+    /// and the walk may continue.
     fn has_entry(&self) -> bool;
     fn key(&self) -> &[u8];
     fn value(&self) -> Value;
 }
 
-/// An entry, owned.
+/// An owned entry.
 pub(crate) type Entry = (Vec<u8>, Value);
 
 /// Two cursors that walk towards each other, until they meet or one fails.
@@ -82,7 +82,7 @@ impl<C: Walking> Ends<C> {
         if self.have_met() { Ok(None) } else { entry.map(Some) }
     }
 
-    /// Whether the cursors have passed each other, or one has passed all.
+    /// Whether the cursors have met, or one of them has passed all entries.
     fn have_met(&self) -> bool {
         let Some((front, back)) = self.front.as_ref().zip(self.back.as_ref()) else { return false };
         !front.has_entry() || !back.has_entry() || front.key() >= back.key()

@@ -1,9 +1,9 @@
 //! The value of a key whose newest visible version is an operand. All operands down to the first
 //! version of another kind are applied to that version, the base. Gets and cursors collect them in
 //! one walk, newest first, through the memtables and then the tables (`tree/versions.rs`), and stop
-//! at the base. So a read costs as much as there are operands that no flush or compaction has
-//! folded. It holds them all, because the operator gets them at once. A get that applied many
-//! reports it, and the store writes the result (`store/write_back.rs`).
+//! at the base. So the cost of a read is proportional to the number of operands that no flush or
+//! compaction has folded. The read holds all of them, because the operator gets them at once. A get
+//! that applied many operands reports the result, and the store writes it (`store/write_back.rs`).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -20,12 +20,12 @@ use crate::table::iterator::Access;
 use crate::tree::versions::VersionWalk;
 use crate::values::Value;
 
-/// If there are more operands than this, a get should not apply them twice. Their result is written
-/// once for this many of them. So a key that is changed as often as it is read costs an additional
-/// sixty-fourth of a put per change.
+/// If there are more operands than this, a later get should not apply them again, so the result is
+/// written. That happens at most once for this many operands. So a key that is changed as often as
+/// it is read costs an additional sixty-fourth of a put per change.
 const MANY_OPERANDS: usize = 64;
 
-/// What a get of the present state made of many operands.
+/// The value that a get of the present state computed from many operands.
 pub(crate) struct Folded<'a> {
     pub(crate) value: &'a Value,
     pub(crate) newest: SeqNo,
@@ -35,9 +35,9 @@ pub(crate) struct Folded<'a> {
 }
 
 impl Folded<'_> {
-    /// Whether nobody has written to the key since. It is called under the commit lock, when all
+    /// Whether nobody has written to the key since the get. Called under the commit lock, when all
     /// sequence numbers that were given out are visible. As long as the view is the same, every
-    /// newer write lies in its memtables, because flushes and compactions replace the view. Loads
+    /// newer write is in its memtables, because flushes and compactions replace the view. Loads
     /// replace it as well, but a view may have the tables of a load whose sequence number the get
     /// did not see.
     pub(crate) fn is_newest(&self, keyspace: &KeyspaceCore, key: &[u8]) -> bool {
@@ -67,13 +67,13 @@ struct Chain<'a> {
     operands: Vec<Value>,
     /// The sequence number of the newest operand.
     newest: SeqNo,
-    /// When the base expires, so that the value changes by itself.
+    /// When the base expires. Then the value changes by itself.
     expiry_ms: Option<u64>,
 }
 
-/// What a version means for the operands above it.
+/// The role of a version for the operands above it.
 enum Link {
-    /// The version is an operand; older versions count.
+    /// The version is an operand; older versions are needed too.
     Operand,
     /// The version is the base; `None` if there is none.
     Base(Option<Value>),
@@ -184,7 +184,7 @@ impl Reader {
         }
     }
 
-    /// When the base of a value that was made of operands expires.
+    /// When the base of a value that was computed from operands expires.
     pub(super) fn fold_expiry_ms(
         &self,
         keyspace: &KeyspaceCore,

@@ -21,7 +21,7 @@ use crate::values::Value;
 use crate::values::separation::ValueFiles;
 use crate::visibility::snapshot::{Snapshot, Visibility};
 
-/// The state that a reader holds for several look-ups, see [`Reader::moment`].
+/// The state that a reader keeps for several look-ups, see [`Reader::moment`].
 struct Moment {
     view: Arc<View>,
     /// Set if the keyspace separates values.
@@ -34,7 +34,7 @@ pub(crate) struct Reader {
     pub(super) env: Arc<Env>,
     pub(crate) visibility: Arc<Visibility>,
     schedule: Arc<Schedule>,
-    /// Learns of the hidden entries that walks pass.
+    /// Receives the hidden entries that walks pass.
     pub(super) walks: Arc<dyn WalkNotes>,
 }
 
@@ -60,7 +60,7 @@ impl Reader {
         Err(Error::invalid("the snapshot is of another store", "take it from the same store"))
     }
 
-    /// Refuses to read at a snapshot of another store, or after a close.
+    /// Refuses a read at a snapshot of another store, or after a close.
     fn check_at(&self, keyspace: &KeyspaceCore, snapshot: &Snapshot) -> Result<()> {
         keyspace.check_open()?;
         self.check_snapshot(snapshot)
@@ -71,7 +71,7 @@ impl Reader {
         self.get_with(keyspace, key, |_| ())
     }
 
-    /// Looks up a key. What it made of many operands is shown to `folded`.
+    /// Looks up a key. If the value was computed from many operands, `folded` gets it.
     #[inline]
     pub(crate) fn get_with(
         &self,
@@ -80,8 +80,8 @@ impl Reader {
         folded: impl FnOnce(&Folded),
     ) -> Result<Option<Value>> {
         keyspace.check_readable()?;
-        // The view is loaded before the number. Whatever compactions dropped from the view is
-        // shadowed by writes that were visible when the view was made.
+        // The view is loaded before the sequence number. Whatever compactions dropped from the view
+        // is hidden by writes that were visible when the view was made.
         let view = keyspace.view.load();
         reached!(GetViewLoaded);
         let seq = self.visibility.now();
@@ -98,8 +98,8 @@ impl Reader {
             }
             Got::Collected if seeded!(GetDoesNotLookAgain) => Ok(None),
             Got::Collected => {
-                // The version was replaced meanwhile, and its value collected. A registered reader
-                // is not overtaken again.
+                // The version was replaced meanwhile, and its value was collected. For a registered
+                // reader this cannot happen again.
                 drop(view);
                 self.get_at(keyspace, key, &self.visibility.snapshot())
             }
@@ -128,7 +128,7 @@ impl Reader {
             None => keyspace.check_readable()?,
             Some(snapshot) => self.check_at(keyspace, snapshot)?,
         }
-        // In the order of `get`.
+        // In the same order as in `get`.
         let view = keyspace.view.load();
         let seq = snapshot.map_or_else(|| self.visibility.now(), Snapshot::seq);
         if snapshot.is_none() && keyspace.lacks_load(&view) {
@@ -138,7 +138,7 @@ impl Reader {
         match (self.get_in::<false>(keyspace, &view, key, seq)?, snapshot) {
             (Got::Value(value), _) => Ok(value.is_some()),
             (Got::Folded(_), _) => Ok(true),
-            // The operands apply to a value that was collected meanwhile.
+            // The value to which the operands apply was collected meanwhile.
             (Got::Collected, None) => {
                 drop(view);
                 self.contains(keyspace, key, Some(&self.visibility.snapshot()))
@@ -147,7 +147,7 @@ impl Reader {
         }
     }
 
-    /// Looks up a key at a number that a snapshot holds, so its values are kept.
+    /// Looks up a key at a sequence number that a snapshot holds, so its values are kept.
     pub(super) fn get_registered(
         &self,
         keyspace: &KeyspaceCore,
@@ -172,9 +172,9 @@ impl Reader {
         }
     }
 
-    /// Looks up many keys at one moment, that of a snapshot or now, and returns the results in the
-    /// order of the keys. It searches them in sorted order, so that neighbours share a block while
-    /// the processor caches it.
+    /// Looks up many keys at one moment, that of a snapshot or the present, and returns the results
+    /// in the order of the keys. It searches them in sorted order, so that neighbours share a block
+    /// while the processor caches it.
     pub(crate) fn multi_get<K: AsRef<[u8]>>(
         &self,
         keyspace: &KeyspaceCore,
@@ -202,10 +202,10 @@ impl Reader {
         Ok(values)
     }
 
-    /// The present view, and all value files that it leads to, for a reader whose number is
-    /// registered: it may take both again at any time. A value file is published before the tree
-    /// that leads to it, and removed after it. So a view that was loaded while the files stayed the
-    /// same leads to no others.
+    /// The present view, and all value files that it leads to, for a reader whose sequence number
+    /// is registered. Such a reader may load both again at any time. A value file is published
+    /// before the tree that leads to it, and removed after that tree. So a view that was loaded
+    /// while the files stayed the same leads to no other files.
     pub(crate) fn present(&self, keyspace: &KeyspaceCore) -> (Arc<View>, Arc<ValueFiles>) {
         loop {
             let values = keyspace.values.load_full();
@@ -217,9 +217,10 @@ impl Reader {
         }
     }
 
-    /// The state that several look-ups at one moment need. If values are collected, only a snapshot
-    /// keeps those of one moment, and it is taken before the view. Otherwise the view is taken
-    /// before the number, as gets do; see [`Reader::present`] for the files.
+    /// The state that several look-ups at one moment need. If the keyspace has value files, only a
+    /// snapshot keeps the values of one moment, and it is taken before the view is loaded.
+    /// Otherwise the view is loaded before the sequence number, as in gets; see [`Reader::present`]
+    /// for the files.
     fn moment(&self, keyspace: &KeyspaceCore, given: Option<&Snapshot>) -> Moment {
         let mut held = given.cloned();
         loop {
@@ -235,7 +236,7 @@ impl Reader {
         }
     }
 
-    /// A moment, and the sequence number at which it is seen if it holds no snapshot.
+    /// A moment, and the sequence number to read at if the moment holds no snapshot.
     fn moment_now(&self, keyspace: &KeyspaceCore, given: Option<&Snapshot>) -> (Moment, SeqNo) {
         let moment = self.moment(keyspace, given);
         let now = self.visibility.now();
@@ -246,7 +247,7 @@ impl Reader {
         (moment, now)
     }
 
-    /// Without `FETCH` a separated value is empty, and not read.
+    /// Without `FETCH`, a separated value is not read, and the result is empty.
     fn get_in<const FETCH: bool>(
         &self,
         keyspace: &KeyspaceCore,
@@ -278,7 +279,7 @@ impl Reader {
         Ok(value)
     }
 
-    /// Asks the keyspace's policy again, because tables were charged often.
+    /// Has the keyspace's policy decide again, because tables were charged often.
     pub(super) fn stir(&self, keyspace: &KeyspaceCore) {
         self.schedule.stir(keyspace.id);
     }
@@ -399,20 +400,21 @@ impl Reader {
 pub(super) enum Got {
     /// The value, or `None` if the key has none.
     Value(Option<Value>),
-    /// A value that was made of many operands. It is boxed, so that other gets do not pay for it.
+    /// A value that was computed from many operands. It is boxed, so that other gets do not pay for
+    /// its size.
     Folded(Box<Many>),
     /// A version whose value was collected, because a newer one exists.
     Collected,
 }
 
-/// What many operands made.
+/// The value that was computed from many operands.
 pub(super) struct Many {
     pub(super) value: Value,
-    /// The number of the newest of them.
+    /// The sequence number of the newest operand.
     pub(super) newest: SeqNo,
 }
 
-/// The counter of the place where a get ended.
+/// The counter for the place where a get ended.
 pub(super) fn hit_counter(stats: &ProbeStats) -> Counter {
     match stats.hit_level {
         None => Counter::hits_memtable,

@@ -1,5 +1,5 @@
-//! The memory that a parked cursor keeps of its sources: it holds the key and the value that the
-//! cursor shows. The user may have borrowed both.
+//! The part of its sources' memory that a parked cursor keeps. It holds the key and the value that
+//! the cursor shows, which the user may have borrowed.
 
 use crate::format::block::BlockCursor;
 use crate::memtable::PinnedRecord;
@@ -11,9 +11,9 @@ use crate::values::Value;
 #[derive(Debug)]
 pub(super) enum Kept {
     Nothing,
-    /// A cursor on the entry, and the count of bytes after the value.
+    /// A cursor on the entry, and the number of bytes after the value.
     Block(BlockCursor, usize),
-    /// A record of a memtable, and the count of bytes after the value.
+    /// A record of a memtable, and the number of bytes after the value.
     Record(PinnedRecord, usize),
     /// Entries that were read ahead. Only the current one still has its value.
     Ahead(ReadAhead),
@@ -33,7 +33,7 @@ impl Kept {
         }
     }
 
-    /// The current one of several entries.
+    /// The current one of several entries that were read ahead.
     pub(super) fn ahead(mut ahead: ReadAhead) -> Kept {
         ahead.forget_others();
         Kept::Ahead(ahead)

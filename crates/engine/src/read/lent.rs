@@ -1,10 +1,10 @@
-//! The entry that a cursor shows, by address: the owner of its memory may change between two calls,
-//! from the walk to what is kept of the walk, but the memory stays where it is.
+//! The entry that a cursor shows, by address. Between two calls, the owner of its memory may change
+//! from the walk to what the walk keeps when it is parked, but the memory stays where it is.
 //!
 //! Obligations that keep the unsafe code here sound:
-//! 1. The lender of an entry leaves its bytes where they are until it lends another one, or until
-//!    the borrow of [`Lent`] has ended. `Cursor` has `Lent` and the lending memory in one object,
-//!    and changes that memory only with `&mut self`, or as `Park` allows.
+//! 1. The lender of an entry leaves the entry's bytes where they are until it lends another entry,
+//!    or until the borrow of [`Lent`] has ended. `Cursor` has `Lent` and the lending memory in one
+//!    object, and changes that memory only with `&mut self`, or as `Park` allows.
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;
@@ -16,7 +16,7 @@ pub(super) struct Lent {
     value: NonNull<[u8]>,
 }
 
-// SAFETY: shared slices of bytes, as `&[u8]` is.
+// SAFETY: shared slices of bytes, like `&[u8]`.
 unsafe impl Send for Lent {}
 // SAFETY: as above.
 unsafe impl Sync for Lent {}

@@ -1,8 +1,8 @@
 //! Merges sorted streams with a loser tree. A step costs one comparison per level of the tree, and
-//! most are decided by eight-byte key heads beside it.
+//! most comparisons are decided by eight-byte key heads, which are kept beside the tree.
 //!
 //! 1. `tree[1..n]` holds the losers of a tournament over n leaves, `winner` its winner.
-//! 2. After the winner's stream moved, its leaf is replayed against the losers on its way up.
+//! 2. After the winner's stream has moved, its leaf is replayed against the losers on its way up.
 //! 3. An exhausted stream loses against every other one. In reverse, the larger key wins.
 
 use std::cmp::Ordering;
@@ -18,8 +18,8 @@ use crate::values::Value;
 #[derive(Debug)]
 pub struct MergeIter {
     sources: Vec<Source>,
-    /// How heads are taken: after the prefix that the keys of all runs share. Memtables do not
-    /// count.
+    /// How heads are taken: after the prefix that the keys of all runs share. The keys of memtables
+    /// do not count for this prefix.
     head_rule: HeadRule,
     /// The head of each stream's current key; meaningless for an exhausted stream.
     heads: Vec<u64>,
@@ -90,12 +90,12 @@ impl MergeIter {
         Ok(())
     }
 
-    /// Skips versions of `key` that nobody needs, with a seek in each stream that stands on one.
-    /// Forward, these are the versions before the internal key. Backward, they are the versions
-    /// after the first one at or after the internal key, or all versions if the remaining ones come
-    /// before it. The merge may stay where it is.
+    /// Skips versions of `key` that nobody needs, with a seek in each stream that is on such a
+    /// version. Forward, these are the versions before the internal key. Backward, they are the
+    /// versions after the first one at or after the internal key, or all versions if the remaining
+    /// ones are before it. The merge may stay where it is.
     pub fn skip_versions(&mut self, key: &[u8], trailer: u64) -> Result<()> {
-        // The index of a table finds the block after all versions only by the next key.
+        // The index of a table can find the block after all versions only by the next key.
         let behind = (trailer == AFTER_ALL_VERSIONS && !self.reverse).then(|| [key, &[0]].concat());
         for i in 0..self.sources.len() {
             let source = &mut self.sources[i];
@@ -131,9 +131,9 @@ impl MergeIter {
     }
 
     /// Skips entries that a range delete of sequence number `seq` hides up to `bound`, or to the
-    /// end: each stream that stands on a hidden entry seeks to the bound, unless it may hold newer
-    /// entries before it. Forward, the bound is the first key that is not hidden; backward, the
-    /// last hidden one. Returns whether the current entry was skipped.
+    /// end: each stream that is on a hidden entry seeks to the bound, unless it may hold newer
+    /// entries before the bound. Forward, the bound is the first key that is not hidden; backward,
+    /// it is the last hidden key. Returns whether the current entry was skipped.
     pub fn skip_covered(&mut self, bound: Option<&[u8]>, seq: SeqNo) -> Result<bool> {
         let winner = self.winner as usize;
         let mut skipped = false;
@@ -176,7 +176,7 @@ impl MergeIter {
         self.sources.get(self.winner as usize)?.table()
     }
 
-    /// Whether all other streams continue above this key. O(streams).
+    /// Whether the current entries of all other streams are above this key. O(streams).
     pub fn others_are_above(&self, key: &[u8]) -> bool {
         let wanted = self.head_rule.head(key);
         (0..self.sources.len()).all(|i| {
@@ -188,7 +188,7 @@ impl MergeIter {
         })
     }
 
-    /// Moves forward to the first entry after the current one's block.
+    /// Moves forward to the first entry after the current block.
     pub fn skip_block(&mut self) -> Result<()> {
         let winner = self.winner as usize;
         self.sources[winner].skip_block()?;

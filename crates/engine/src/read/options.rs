@@ -1,4 +1,4 @@
-//! How a cursor reads: at which moment and inside which bounds.
+//! Options of a cursor: the moment that it sees, and its bounds.
 
 use std::ops::Bound;
 
@@ -7,7 +7,7 @@ use crate::keys::prefix_successor;
 use crate::keys::range::KeyRange;
 use crate::visibility::snapshot::Snapshot;
 
-/// How a cursor reads: at which moment, inside which bounds, and whether it fills the cache.
+/// Options of a cursor: the moment that it sees, its bounds, and whether it fills the cache.
 ///
 /// ```
 /// # fn main() -> runstone::Result<()> {
@@ -86,7 +86,7 @@ impl ReadOptions {
         self.with_bounds(Some(prefix.as_ref()), end.as_deref())
     }
 
-    /// The first key to show, and the least key after those to show.
+    /// The first key to show, and the smallest key after the keys to show.
     pub(crate) fn bounds(&self) -> (Option<&[u8]>, Option<&[u8]>) {
         (self.start.as_deref(), self.end.as_deref())
     }
@@ -99,26 +99,26 @@ impl ReadOptions {
         }
     }
 
-    /// Whether it reads as of a snapshot.
+    /// Whether the cursor reads as of a snapshot.
     pub(crate) fn has_snapshot(&self) -> bool {
         self.snapshot.is_some()
     }
 
-    /// Leaves separated values unread. A cursor then shows them as empty.
+    /// Does not read separated values. A cursor then shows them as empty.
     pub fn keys_only(mut self) -> Self {
         self.keys_only = true;
         self
     }
 
-    /// Whether the cursor's reads enter the block cache. Turn it off for a scan that reads
-    /// everything once.
+    /// Whether blocks that the cursor reads enter the block cache. Turn this off for a scan that
+    /// reads everything once.
     pub fn fill_cache(mut self, fill: bool) -> Self {
         self.fill_cache = fill;
         self
     }
 }
 
-/// The first key of a range, and the least key after it.
+/// The first key of a range, and the smallest key after the range.
 pub(crate) fn ends_of(range: &impl KeyRange) -> (Option<Vec<u8>>, Option<Vec<u8>>) {
     let at = |key: &[u8]| Some(key.to_vec());
     let behind = |key: &[u8]| Some([key, &[0]].concat());

@@ -1,5 +1,6 @@
-//! Estimates how many entries of a keyspace readers see, by looking at stretches of it. The walk of
-//! a cursor would not serve: it jumps over hidden entries without counting them.
+//! Estimates how many entries of a keyspace readers see, by counting the entries of some stretches
+//! of keys. A cursor's walk could not be used, because it jumps over hidden entries without
+//! counting them.
 
 use std::ops::AddAssign;
 
@@ -16,11 +17,11 @@ use crate::table::iterator::Access;
 /// Counts of the entries of a stretch, by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stretch {
-    /// All of them.
+    /// All entries.
     pub(crate) entries: u64,
     /// Deletes and range deletes.
     pub(crate) tombstones: u64,
-    /// Entries that have expired and that nothing newer hides.
+    /// Entries that have expired and are not hidden by anything newer.
     pub(crate) expired: u64,
     /// Entries that a newer version, a delete or a range delete hides.
     pub(crate) hidden: u64,
@@ -55,8 +56,8 @@ impl Sampler {
         Sampler { merge, covers: Covers::of(view, MAX_SEQ), now_ms }
     }
 
-    /// Counts the entries from one key up to another, exclusive, and at most this many. Then counts
-    /// up to as many other versions of the last key.
+    /// Counts the entries from one key up to another, exclusive, but at most `most`. Then counts at
+    /// most `most` other versions of the last key.
     pub(crate) fn count(&mut self, from: &[u8], to: Option<&[u8]>, most: u64) -> Result<Stretch> {
         let mut found = Stretch::default();
         let mut last: Option<Vec<u8>> = None;

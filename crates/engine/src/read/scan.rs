@@ -10,7 +10,7 @@ use crate::read::get::Reader;
 use crate::read::options::ReadOptions;
 use crate::values::Value;
 
-/// A standard iterator over keys and values, from both ends. If the value of one key cannot be made
+/// A double-ended standard iterator over keys and values. If the value of a key cannot be computed
 /// or read, it returns the error in place of the entry and continues. After any other error it
 /// ends.
 #[derive(Debug)]
@@ -37,13 +37,13 @@ impl Scan {
         Ok(Scan { reader, keyspace, options, ends: Ends::default() })
     }
 
-    /// The keys alone. Separated values are not read.
+    /// Only the keys. Separated values are not read.
     pub fn keys(mut self) -> impl DoubleEndedIterator<Item = Result<Vec<u8>>> {
         self.options = self.options.keys_only();
         self.map(|item| Ok(item?.0))
     }
 
-    /// The values alone.
+    /// Only the values.
     pub fn values(self) -> impl DoubleEndedIterator<Item = Result<Value>> {
         self.map(|item| Ok(item?.1))
     }

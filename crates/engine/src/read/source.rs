@@ -22,7 +22,7 @@ pub struct RunIter {
 }
 
 impl RunIter {
-    /// An iterator on no entry. Seek before use.
+    /// An iterator that is on no entry. Seek before use.
     pub fn new(run: Arc<RunTables>, access: Access) -> RunIter {
         RunIter { run, access, table: 0, iter: None }
     }
@@ -175,7 +175,8 @@ impl RunIter {
     }
 }
 
-/// One stream per memtable and per run, newest first; one per chain of an overlapping level.
+/// One stream per memtable and per run, newest first. An overlapping level has one stream per chain
+/// of tables.
 pub(crate) fn sources(view: &View, access: Access) -> Vec<Source> {
     let memtables = view.memtables();
     let mut sources: Vec<Source> =
@@ -193,7 +194,7 @@ pub(crate) fn sources(view: &View, access: Access) -> Vec<Source> {
 }
 
 /// A sorted stream of entries.
-// Few exist at a time, and each step of a scan goes through one: a box would cost more than it
+// Few streams exist at a time, and each step of a scan uses one: a box would cost more than it
 // saves.
 #[allow(clippy::large_enum_variant)]
 #[derive(Debug)]
@@ -266,9 +267,9 @@ impl Source {
         Ok(())
     }
 
-    /// Seeks to the first entry at or after `bound`, or to the end, over entries with sequence
-    /// number `seq` or smaller only: it stops before a table that may hold a newer one. Returns
-    /// whether it moved.
+    /// Seeks to the first entry at or after `bound`, or to the end, but skips only entries with
+    /// sequence number `seq` or smaller: it stops before a table that may hold a newer entry.
+    /// Returns whether it moved.
     pub fn skip_older(&mut self, bound: Option<&[u8]>, seq: SeqNo) -> Result<bool> {
         match self {
             Source::Run(iter) => iter.skip_older(bound, seq),
@@ -285,7 +286,8 @@ impl Source {
         }
     }
 
-    /// Seeks to the last entry before `bound`, or before the first, see [`Source::skip_older`].
+    /// Seeks to the last entry before `bound`, or before the first entry, see
+    /// [`Source::skip_older`].
     pub fn skip_older_back(&mut self, bound: Option<&[u8]>, seq: SeqNo) -> Result<bool> {
         match self {
             Source::Run(iter) => iter.skip_older_back(bound, seq),
@@ -333,13 +335,13 @@ impl Source {
         }
     }
 
-    /// The trailer of the current entry, if that is a version of `key`.
+    /// The trailer of the current entry, if the entry is a version of `key`.
     #[inline]
     pub fn version_of(&self, key: &[u8]) -> Option<u64> {
         self.current().filter(|(found, _)| *found == key).map(|(_, trailer)| trailer)
     }
 
-    /// How the heads of its keys are computed, if it is a run.
+    /// How the heads of the keys are computed, if the source is a run.
     pub fn head_rule(&self) -> Option<HeadRule> {
         match self {
             Source::Memtable(..) => None,
@@ -347,7 +349,7 @@ impl Source {
         }
     }
 
-    /// The table of the current entry, if it is a run.
+    /// The table of the current entry, if the source is a run.
     #[inline]
     pub fn table(&self) -> Option<&TableIter> {
         match self {
@@ -356,7 +358,7 @@ impl Source {
         }
     }
 
-    /// Moves a run to the first entry of the next block; leaves a memtable alone.
+    /// Moves a run to the first entry of the next block; does nothing for a memtable.
     pub fn skip_block(&mut self) -> Result<()> {
         match self {
             Source::Memtable(..) => Ok(()),

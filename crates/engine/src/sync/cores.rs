@@ -1,13 +1,14 @@
-//! The synchronisation primitives of the concurrent cores. The cores name them by `super::sync`, so
-//! that the modules `model` can compile the same files against primitives that a checker schedules.
-//! Re-exports, and wrappers where the kinds of primitives differ.
+//! The synchronisation primitives of the concurrent cores. The cores refer to them as
+//! `super::sync`, so that the `model` modules can compile the same files against primitives that a
+//! checker schedules. This file has re-exports, and wrappers where the two kinds of primitives
+//! differ.
 
 pub use std::sync::atomic;
 
 pub use parking_lot::{Condvar, Mutex, MutexGuard};
 
-/// Lets another thread run, in loops that wait for one. `is_long` means that the other thread may
-/// not be running.
+/// Lets another thread run, in loops that wait for that thread. `is_long` means that the other
+/// thread may not be running.
 #[inline]
 pub fn pause(is_long: bool) {
     if is_long { std::thread::yield_now() } else { std::hint::spin_loop() }
@@ -25,15 +26,16 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock()
 }
 
-/// Waits to be notified, without the lock meanwhile.
+/// Waits for a notification, and releases the lock meanwhile.
 #[inline]
 pub fn wait<'a, T>(condvar: &Condvar, mut guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
     condvar.wait(&mut guard);
     guard
 }
 
-/// The light side of a barrier between two threads. A thread that passed the heavy side sees the
-/// stores before it happen before the loads after it. Costs nothing where the heavy side works.
+/// The light side of a barrier between two threads. To a thread that passed the heavy side, stores
+/// before the light side happen before the loads after it. It costs nothing where the heavy side
+/// works.
 #[inline(always)]
 pub fn light_barrier() {
     match cfg!(miri) {
@@ -42,7 +44,7 @@ pub fn light_barrier() {
     }
 }
 
-/// The heavy side; `false` if the system has none. It takes some microseconds.
+/// The heavy side; `false` if the system has none. It takes a few microseconds.
 pub fn heavy_barrier() -> bool {
     if cfg!(miri) {
         atomic::fence(atomic::Ordering::SeqCst);

@@ -1,4 +1,4 @@
-//! Counters of what is held now.
+//! Counters of amounts that are currently held.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

@@ -1,11 +1,11 @@
-//! What threads synchronise with. Every lock of the engine has a rank, except those of the cores
-//! that a model checker schedules.
+//! The synchronisation of threads. Every lock of the engine has a rank, except the locks of the
+//! cores that a model checker schedules.
 //!
 //! - [`rank`]: the order of the locks.
-//! - [`ranked`]: locks that are checked against it.
+//! - [`ranked`]: locks that are checked against this order.
 //! - [`threads`]: numbers and buffers of threads, and the bell that calls workers.
 //! - [`subtract`]: counters that never fall below zero.
-//! - [`cores`]: what the cores use, which the checker can replace.
+//! - [`cores`]: the primitives of the cores, which the checker can replace.
 
 pub(crate) mod cores;
 mod counter;

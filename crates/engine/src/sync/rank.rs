@@ -1,15 +1,15 @@
 //! The order of the engine's locks. ARCHITECTURE.md names its groups; the locks themselves are
-//! ordered only here: a thread that holds a lock takes
-//! only locks that come later in this list. Three groups follow each other: what a call, a job or a
-//! commit holds while it works; what the store, its schedule and its pressure hold for a step; and
-//! leaves, which guard a few words.
+//! ordered only here: a thread that holds a lock takes only locks that are later in this list.
+//! There are three groups, in this order: locks that a call, a job or a commit holds while it
+//! works; locks that the store, its schedule and its pressure hold for a step; and leaves, which
+//! guard a few words.
 
-/// The place of a lock in the order, which only debug assertions look at.
+/// The place of a lock in the order, which only debug assertions use.
 pub trait Rank {
     /// Locks with larger places are taken later.
     #[cfg(debug_assertions)]
     const PLACE: u8;
-    /// Whether a thread may hold several locks of this rank. Something else must order them.
+    /// Whether a thread may hold several locks of this rank. These locks then need another order.
     #[cfg(debug_assertions)]
     const IS_SHARED: bool = false;
 }
@@ -36,8 +36,8 @@ macro_rules! ranks {
 }
 
 ranks! {
-    // What a call, a job or a commit holds while it works.
-    /// How a close ended; held while somebody closes.
+    // Locks that a call, a job or a commit holds while it works.
+    /// The outcome of a close; held during the close.
     StoreClosed,
     /// The lock of the store's directory.
     StoreLock,
@@ -49,11 +49,11 @@ ranks! {
     Following,
     /// The lease of a watcher.
     Watching,
-    /// What a store draws on until it is closed.
+    /// The parts of a store, until it is closed.
     StoreParts,
     /// The threads of a store, or of many.
     Threads,
-    /// Which stores a round of such a thread has looked at.
+    /// The stores that a round of such a thread has visited.
     Round,
     /// What a thread knows of a store that may be idle.
     Rest,
@@ -61,7 +61,7 @@ ranks! {
     Members,
     /// The report to other processes, while it is written.
     Publishing,
-    /// When a store looks at its latencies again.
+    /// When a store checks its latencies again.
     NextLook,
     /// What a transaction has read.
     Reads,
@@ -77,21 +77,23 @@ ranks! {
     SliceFailed,
     /// The slices of a compaction that are done.
     SliceDone,
-    /// Collections of a value file that write pointers, against flushes. A flush holds the locks of
-    /// all its keyspaces, and no other flush or collection has the claim to one of these keyspaces.
+    /// Excludes flushes and collections that write pointers into a value file from each other. A
+    /// flush holds the locks of all its keyspaces, and no other flush or collection has a claim to
+    /// any of these keyspaces.
     Flushing true,
-    /// The end of a generation of memtables.
+    /// The switch to a new generation of memtables.
     Turning,
     /// A large batch, from its segment to its publication.
     Large,
     /// The next batch that is too long to be noted for conditional commits.
     Unnoted,
-    /// The open manifest, flushed numbers and the log's floor; held over each append and its sync.
+    /// The open manifest, the flushed sequence numbers and the floor of the log; held during each
+    /// append and its sync.
     Manifest,
     /// The rule that cuts the tables of a keyspace by prefix.
     Prefixer,
 
-    // What the store, its schedule and its pressure hold for a step.
+    // Locks that the store, its schedule and its pressure hold for a step.
     /// The claims of running jobs.
     Claiming,
     /// One measurement of pressure at a time.
@@ -110,9 +112,9 @@ ranks! {
     EarlyValues,
     /// The segments of a value file.
     ValueFile,
-    /// Each sync of a value file, and the first that failed.
+    /// Each sync of a value file, and its first failure.
     ValueSync,
-    /// The next sequence number, the writing end of the log, the switch of memtables.
+    /// The next sequence number, the write end of the log, and the switch of memtables.
     Commit,
     /// The replacement of a keyspace's view.
     View,
@@ -122,7 +124,7 @@ ranks! {
     LockedRanges,
     /// Some of the keys that transactions have locked.
     LockShard,
-    /// Which transaction waits for which.
+    /// Which transaction waits for which other transaction.
     LockNotes,
     /// The moments that snapshots hold.
     Snapshots,
@@ -134,7 +136,7 @@ ranks! {
     KeptLog,
     /// The commits that wait for a sync.
     Awaited,
-    /// The stores that the thread for such syncs serves.
+    /// The stores that are served by the thread for such syncs.
     Syncing,
     /// The value files that a sync of the log must sync first.
     UnsyncedValues,
@@ -148,11 +150,11 @@ ranks! {
     Throttling,
     /// The memory of memtables when it was last measured.
     MeasuredBuffers,
-    /// When the bytes that compactions wrote are paid for.
+    /// The time at which the bytes that compactions wrote are paid for.
     IoRate,
-    /// What stores that share a rate have seen.
+    /// The latencies that stores which share a rate have measured.
     Target,
-    /// How long synced writes take beside compactions.
+    /// How long synced writes take while compactions run.
     Pacing,
     /// The stores that may have work.
     ReadyStores,
@@ -164,7 +166,7 @@ ranks! {
     Leases,
     /// The views of a reader beside a writer.
     LeaseViews,
-    /// Tables that reads asked in vain often enough.
+    /// Tables that reads have searched in vain often enough.
     SpentSeeks,
     /// The reads that were sampled.
     Heat,
@@ -186,7 +188,7 @@ ranks! {
     Pins,
     /// The chunks of a memtable.
     Chunks,
-    /// What belongs to a memtable and lies elsewhere.
+    /// Memory elsewhere that belongs to a memtable.
     ChunksBeside,
     /// Chunks for the next memtables.
     FreeChunks,
@@ -200,6 +202,6 @@ ranks! {
     SpareRegions,
     /// The files of a backup that is verified.
     OverlayFiles,
-    /// The bytes that were written to one of them.
+    /// The bytes that were written to one of these files.
     OverlayPages,
 }

@@ -1,8 +1,8 @@
-//! Locks with ranks. A thread takes locks in the order of their ranks only, so threads never wait
-//! for each other in a circle. With debug assertions each lock is checked as it is taken; without
-//! them these are the locks of `parking_lot`.
+//! Locks with ranks. A thread takes locks only in the order of their ranks, so threads never wait
+//! for each other in a cycle. With debug assertions, each lock is checked when it is taken; without
+//! them, these are the plain locks of `parking_lot`.
 //!
-//! A lock that is only tried may come out of order, because nobody waits for it.
+//! A `try_lock` may be out of order, because it does not wait.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -19,19 +19,19 @@ pub struct Ranked<R, L> {
     rank: PhantomData<fn() -> R>,
 }
 
-/// A lock that one thread holds.
+/// A lock that only one thread can hold at a time.
 pub type Mutex<R, T> = Ranked<R, parking_lot::Mutex<T>>;
 
-/// A lock that readers share.
+/// A lock that readers can share.
 pub type RwLock<R, T> = Ranked<R, parking_lot::RwLock<T>>;
 
-/// Access to what a lock guards. Dropping it releases the lock.
+/// Access to the data that a lock guards. Dropping the guard releases the lock.
 pub struct Guard<G> {
     guard: G,
     held: Held,
 }
 
-/// Access to what a [`Mutex`] guards.
+/// Access to the data that a [`Mutex`] guards.
 pub type MutexGuard<'a, T> = Guard<parking_lot::MutexGuard<'a, T>>;
 
 impl<R: Rank, T> Mutex<R, T> {
@@ -122,7 +122,7 @@ impl<G: fmt::Debug> fmt::Debug for Guard<G> {
     }
 }
 
-/// Wakes threads that wait for a change of what a lock guards.
+/// Wakes threads that wait for a change of the data that a lock guards.
 #[derive(Debug, Default)]
 pub struct Condvar(parking_lot::Condvar);
 
@@ -131,17 +131,17 @@ impl Condvar {
         Condvar(parking_lot::Condvar::new())
     }
 
-    /// Waits to be notified, without the lock meanwhile.
+    /// Waits for a notification, and releases the lock meanwhile.
     pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
         self.0.wait(&mut guard.guard);
     }
 
-    /// The same for at most this long.
+    /// The same, but for at most this long.
     pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, most: Duration) -> WaitTimeoutResult {
         self.0.wait_for(&mut guard.guard, most)
     }
 
-    /// The same until this instant at most.
+    /// The same, but at most until this instant.
     pub fn wait_until<T>(&self, guard: &mut MutexGuard<'_, T>, end: Instant) -> WaitTimeoutResult {
         self.0.wait_until(&mut guard.guard, end)
     }
@@ -216,8 +216,8 @@ mod checked {
         }
     }
 
-    /// While this lives, the locks that the thread holds are set aside: code of a program runs, and
-    /// may use other stores, whose locks have an order of their own.
+    /// While this value exists, the locks that the thread holds are not checked: user code runs,
+    /// and may use other stores, whose locks have an order of their own.
     pub struct Aside(Vec<u8>);
 
     impl Aside {

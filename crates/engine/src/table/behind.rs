@@ -1,15 +1,16 @@
-//! Keeps a walk over a table from filling the system's page cache: afterwards the cache holds only
-//! what it held before. A compaction reads each block once, and its blocks would push out those
-//! that others read often, such as the gets of this store.
+//! Keeps a walk over a table from filling the system's page cache: after the walk, the page cache
+//! has no more of the table than before. A compaction reads each block only once, and its blocks
+//! would push out blocks that are read often, for example by gets.
 //!
 //! 1. A file is divided into regions, and these into chunks. Before the walk reads a region, it
-//!    asks which chunks the system has. The kernel reads ahead, and those chunks must not seem to
-//!    have been there before, so the question comes [`AHEAD_BYTES`] early.
-//! 2. Once the walk is past a region, the system is told to drop the chunks that it did not have.
-//! 3. If the system does not say, nothing is dropped, because others may read these blocks.
+//!    asks the system which chunks are in memory. The kernel reads ahead, and chunks that it has
+//!    read ahead must not seem to have been there before. So the walk asks [`AHEAD_BYTES`] ahead.
+//! 2. Once the walk is past a region, the system is told to drop the chunks that were not in memory
+//!    before.
+//! 3. If the system does not report this, nothing is dropped, because others may read these blocks.
 //!
-//! A table counts how many of the walked chunks were there. If most chunks of its inputs were not,
-//! a compaction keeps its output out of the page cache too ([`Warmth`]).
+//! A table counts how many of the walked chunks were in memory. If most chunks of a compaction's
+//! inputs were not, the compaction keeps its output out of the page cache too ([`Warmth`]).
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -17,17 +18,18 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use runstone_storage::StorageFile;
 
-/// The kernel reads 128 KiB ahead, or as the device is tuned: 8 MiB where this was measured. It
-/// reaches twice as far, because it begins the next stretch in the middle of the current one.
+/// The kernel reads 128 KiB ahead, or as much as is set for the device: 8 MiB where this was
+/// measured. Its reads reach twice as far, because it begins the next stretch in the middle of the
+/// current one.
 const AHEAD_BYTES: u64 = 32 << 20;
 const REGION_BYTES: u64 = 256 << 10;
 const CHUNK_BYTES: u64 = 16 << 10;
 const CHUNKS: u64 = REGION_BYTES / CHUNK_BYTES;
 
-/// Counts the chunks of a table that walks reached.
+/// Counts the chunks of a table that walks have reached.
 #[derive(Debug, Default)]
 pub struct Warmth {
-    /// Those that the system had in memory, or about which it says nothing.
+    /// The chunks that the system had in memory, or about which it reports nothing.
     warm: AtomicU64,
     cold: AtomicU64,
 }
@@ -43,18 +45,18 @@ impl Warmth {
     }
 }
 
-/// Where a walk is, and which chunks of the regions around it were there before.
+/// The position of a walk, and which chunks of the regions around it were in memory before.
 #[derive(Debug, Default)]
 pub(crate) struct Behind {
-    /// Numbers of regions, ascending, with a bit for each chunk that was there.
+    /// Numbers of regions, ascending, with a bit for each chunk that was in memory.
     asked: VecDeque<(u64, u16)>,
-    /// The first region that was not asked about.
+    /// The first region about which the system was not asked.
     next: u64,
 }
 
 impl Behind {
-    /// The walk is about to read a range of a file of `len` bytes, and no longer needs what lies
-    /// before it.
+    /// Called when the walk is about to read a range of a file of `len` bytes. The walk no longer
+    /// needs anything before the range.
     pub(crate) fn enter(
         &mut self,
         (file, len): (&dyn StorageFile, u64),
@@ -80,7 +82,7 @@ impl Behind {
         }
     }
 
-    /// The walk has ended.
+    /// Called when the walk has ended.
     pub(crate) fn leave(&mut self, file: &dyn StorageFile) {
         while !self.asked.is_empty() {
             self.drop_first(file);
@@ -101,9 +103,9 @@ impl Behind {
     }
 }
 
-/// The chunks of a region that the system has, at least in part. Those beyond the end of the file
-/// count as there, and are not part of the warmth: most tables of a small store end in their first
-/// region.
+/// The chunks of a region that the system has in memory, at least in part. Chunks beyond the end of
+/// the file count as in memory, and are not part of the warmth: most tables of a small store end in
+/// their first region.
 fn chunks_there((file, len): (&dyn StorageFile, u64), region: u64, warmth: &Warmth) -> u16 {
     let begin = region * REGION_BYTES;
     let bytes = REGION_BYTES.min(len - begin);
@@ -134,7 +136,7 @@ mod tests {
 
     use super::*;
 
-    /// A file with some chunks in memory, which notes the chunks that it was told to drop.
+    /// A file with some chunks in memory. It notes the chunks that it was told to drop.
     #[derive(Debug, Default)]
     struct Told {
         cached: BTreeSet<u64>,
@@ -200,7 +202,7 @@ mod tests {
         assert_eq!(walk(&silent, 0, 4 * REGION_BYTES), (vec![], false), "nothing is known");
     }
 
-    /// Once, what lies beyond the end of a small table counted as not in memory.
+    /// Once, chunks beyond the end of a small table counted as not in memory.
     #[test]
     fn a_small_file_in_memory_is_warm() {
         let cached = (0..6).collect();

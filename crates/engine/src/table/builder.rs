@@ -3,8 +3,10 @@
 //!
 //! 1. Entries fill a block; a block is cut before it would exceed `block_bytes`, so that in memory
 //!    it fits an allocator size class of that size.
-//! 2. Every `partition_blocks` blocks, filter and index of those blocks are written as a partition.
-//! 3. At the end: root (separators of the partitions), properties, footer; then one sync.
+//! 2. After every `PARTITION_BLOCKS` blocks, the filter and index of these blocks are written as a
+//!    partition.
+//! 3. At the end, the root (separators of the partitions), the properties and the footer are
+//!    written; then there is one sync.
 //!
 //! Memory is bounded by one partition plus the write buffer, whatever the table's size.
 
@@ -53,9 +55,10 @@ pub struct TableLayout {
     pub filter_millibits_per_key: u32,
     /// Collects the prefixes of the keys, if a rule is set.
     pub prefixer: Option<Prefixer>,
-    /// Whether the manifest gives all entries one sequence number. They are added with number 0.
+    /// Whether the manifest gives all entries one sequence number. They are added with sequence
+    /// number 0.
     pub is_numbered_later: bool,
-    /// The keyspace of the table, if it has one.
+    /// The keyspace of the table, if the table belongs to one.
     pub keyspace: Option<KeyspaceId>,
 }
 
@@ -75,13 +78,14 @@ impl TableLayout {
         }
     }
 
-    /// The same for a table of this keyspace.
+    /// The same layout for a table of this keyspace.
     pub fn in_keyspace(self, keyspace: KeyspaceId) -> TableLayout {
         TableLayout { keyspace: Some(keyspace), ..self }
     }
 }
 
-/// A table being written. Dropping it without `finish` leaves an orphan file, which open removes.
+/// A table that is being written. Dropping it without `finish` leaves an orphan file, which the
+/// next open removes.
 #[derive(Debug)]
 pub struct TableBuilder {
     layout: TableLayout,
@@ -91,7 +95,8 @@ pub struct TableBuilder {
     id: u64,
     uid: u64,
     block: BlockBuilder,
-    /// The last block written, which waits for its successor's first key to get a separator.
+    /// The last block that was written. It gets a separator once the first key of its successor is
+    /// known.
     pending: Option<PendingBlock>,
     partition: PartitionBuilder,
     hashes: Vec<u64>,
@@ -107,10 +112,11 @@ pub struct TableBuilder {
     /// Sealed bytes not yet handed to the file; they start at `written_bytes`.
     out: Vec<u8>,
     written_bytes: u64,
-    /// The hashes of all frames so far, each of which has its place in its seed.
+    /// The combined hashes of all frames so far. The seed of each hash includes the place of the
+    /// frame.
     content: u64,
     write_back: WriteBack,
-    /// How much of the table's inputs was in memory; empty if that does not matter.
+    /// How much of each input of the table was in memory; empty if that does not matter.
     inputs: Vec<Arc<Warmth>>,
 }
 
@@ -122,7 +128,7 @@ struct PendingBlock {
 }
 
 impl TableBuilder {
-    /// Starts the file of table `id`.
+    /// Creates the file of table `id`.
     pub fn create(context: &TableContext, id: u64, layout: TableLayout) -> Result<Self> {
         let file = context.storage.create(&table_name(id), Category::Table)?;
         let shared = (Arc::clone(&context.cache), Arc::clone(&context.disk));
@@ -134,7 +140,7 @@ impl TableBuilder {
 
     /// A table that belongs to no store, in a file that is empty.
     pub fn outside(file: Arc<dyn StorageFile>, uid: u64, layout: TableLayout) -> Self {
-        // What is written is not read again, so the cache may be small.
+        // The file is not read again, so the cache may be small.
         TableBuilder::new(file, (0, uid), (Arc::new(Cache::new(0)), Arc::default()), layout)
     }
 
@@ -177,7 +183,8 @@ impl TableBuilder {
 
     /// Adds an entry; internal keys must ascend.
     pub fn add(&mut self, key: &[u8], trailer: u64, value: &[u8]) -> Result<()> {
-        // A test makes files out of order by this bug, to see that a store refuses them.
+        // With this bug, a test makes files that are out of order, to see that a store refuses
+        // them.
         if !self.ascends(key, trailer) && !seeded!(SortedFilesUnsorted) {
             return Err(self.out_of_order());
         }
@@ -192,7 +199,7 @@ impl TableBuilder {
         Ok(())
     }
 
-    /// Whether an entry comes after all that was added. Bulk loads number their entries later.
+    /// Whether an entry sorts after all that were added. Bulk loads number their entries later.
     #[inline]
     fn ascends(&self, key: &[u8], trailer: u64) -> bool {
         match self.last_key() {
@@ -202,7 +209,8 @@ impl TableBuilder {
         }
     }
 
-    /// Entries may come from tables, and bytes from disk must not make a job panic.
+    /// An error, not a panic: entries may come from tables, and bytes from disk must not make a job
+    /// panic.
     #[cold]
     fn out_of_order(&self) -> Error {
         let (table, entry) = (table_name(self.id), self.properties.entries);
@@ -225,8 +233,8 @@ impl TableBuilder {
         self.block.is_empty() || self.block.size_bytes() >= self.layout.block_bytes / 4 * 3
     }
 
-    /// Adds all entries of a block unchanged. They come after all that was added. The layout has no
-    /// prefixer, because a copied block is not asked for prefixes.
+    /// Adds all entries of a block unchanged. They sort after all that were added. The layout must
+    /// have no prefixer, because the prefixes of a copied block are not collected.
     pub fn add_whole(&mut self, block: &WholeBlock<'_>, summary: &Summary) -> Result<()> {
         assert!(self.layout.prefixer.is_none(), "prefixes of a copied block are not collected");
         if !self.block.is_empty() {
@@ -262,7 +270,7 @@ impl TableBuilder {
         Ok(())
     }
 
-    /// Puts the waiting block into the index, as its successor's first key is known now.
+    /// Puts the waiting block into the index, because the first key of its successor is known now.
     fn settle_pending(&mut self, key: &[u8]) -> Result<()> {
         let Some(pending) = self.pending.take() else { return Ok(()) };
         let middle = match pending.last_key == key {
@@ -292,7 +300,7 @@ impl TableBuilder {
             properties.range_deletes.push(range_delete(key, seq_of(trailer), value));
             self.range_delete_bytes += (key.len() + value.len()) as u64;
         }
-        // A block that has just begun still knows the last key of the previous one.
+        // A block that has just begun still has the last key of the previous block.
         if self.block.is_empty() || self.block.last_key() != key {
             self.note_key(key);
         }
@@ -303,7 +311,7 @@ impl TableBuilder {
         properties.user_bytes += (key.len() + value.len()) as u64;
     }
 
-    /// Notes a user key at least once. A key whose versions span two blocks is noted twice.
+    /// Notes a user key. A key whose versions span two blocks is noted twice.
     fn note_key(&mut self, key: &[u8]) {
         let hash = filter::hash(key);
         if self.layout.filter_millibits_per_key > 0 && self.hashes.last() != Some(&hash) {
@@ -320,13 +328,13 @@ impl TableBuilder {
         }
     }
 
-    /// Drops a list that is too long to help; the bounds of the table remain.
+    /// Drops the list of prefixes if it is too long to help; the bounds of the table remain.
     fn settle_prefixes(&mut self) {
         let prefixes = &mut self.properties.prefixes;
         if prefixes.len() > MAX_TABLE_PREFIXES {
             prefixes.clear();
         }
-        // A user's own extractor need not ascend with the keys.
+        // The prefixes of a user's own extractor need not ascend with the keys.
         prefixes.sort();
         prefixes.dedup();
     }
@@ -336,8 +344,8 @@ impl TableBuilder {
         self.properties.entries == 0
     }
 
-    /// Bytes of the file so far, with the open block counted raw, and with the range deletes that
-    /// its end repeats.
+    /// Bytes of the file so far. The open block counts uncompressed, and range deletes count again,
+    /// because the properties repeat them.
     pub fn estimated_bytes(&self) -> u64 {
         self.position() + self.block.size_bytes() as u64 + self.range_delete_bytes
     }
@@ -356,7 +364,8 @@ impl TableBuilder {
         Ok((offset, len))
     }
 
-    /// Names the table's inputs. If most of them were not in memory, the table need not be either.
+    /// Names the table's inputs. If most of their bytes were not in memory, the table need not be
+    /// in memory either.
     pub(crate) fn made_of(mut self, inputs: &[Arc<Warmth>]) -> TableBuilder {
         self.inputs = inputs.to_vec();
         self
@@ -371,14 +380,14 @@ impl TableBuilder {
         if let Some(step) = self.write_back.wrote(self.written_bytes, self.out.len()) {
             let Range { start, end } = step.wait_for;
             self.file.write_back(step.begin, start..end)?;
-            // The range is on disk, so it can leave memory.
+            // The range is on disk, so it can be dropped from memory.
             if start < end && self.is_cold() {
                 self.file.drop_cached(start, end - start);
             }
         }
         self.written_bytes += self.out.len() as u64;
         self.out.clear();
-        // After a large value, the small ones that follow do not need its memory.
+        // After a large value, the small values that follow do not need so much memory.
         self.out.shrink_to(2 * WRITE_BUFFER_BYTES);
         self.raw.shrink_to(2 * WRITE_BUFFER_BYTES);
         Ok(())
@@ -390,7 +399,7 @@ impl TableBuilder {
         self.block.finish(&mut raw);
         self.raw = raw;
         let (offset, stored_len) = self.seal(self.layout.compression)?;
-        // A block in the cache has the numbers of its entries.
+        // A block in the cache must have the sequence numbers of its entries.
         if !self.layout.is_numbered_later {
             self.cache.insert_if_room(CacheKey { uid: self.uid, offset }, &self.raw);
         }
@@ -400,7 +409,7 @@ impl TableBuilder {
     }
 
     fn finish_partition(&mut self) -> Result<()> {
-        // The open block belongs to the next partition, and its first key may too.
+        // The open block belongs to the next partition, and so may the first key of that block.
         let filter = Filter::build(&self.hashes, self.layout.filter_millibits_per_key);
         self.hashes.clear();
         let filter_bytes = filter.as_ref().map_or(0, Filter::size_bytes);
@@ -413,7 +422,7 @@ impl TableBuilder {
         Ok(())
     }
 
-    /// Completes and syncs the file. The directory entry is the caller's to sync.
+    /// Completes and syncs the file. The caller must sync the directory entry.
     pub fn finish(mut self) -> Result<Table> {
         assert!(!self.is_empty(), "a table has at least one entry");
         if !self.block.is_empty() {
@@ -494,12 +503,13 @@ mod tests {
     use super::*;
     use crate::keys::pack;
 
-    /// Whether a table takes the second entry after the first.
+    /// Whether a table accepts the second entry after the first.
     fn takes(first: (&[u8], u64), second: (&[u8], u64)) -> Result<()> {
         let context =
             TableContext::new(Arc::new(MemoryStorage::new()), Arc::new(Cache::new(1 << 20)), 7);
         let layout = TableLayout::of_level(&KeyspaceOptions::default(), &Shape::default(), 0);
-        // A large entry ends its block, so that both places of the last key occur.
+        // A large entry ends its block, so that the last key is once in the open block and once in
+        // the pending one.
         for (id, value) in [(1, &[7; 10][..]), (2, &[7; 100_000])] {
             let mut builder = TableBuilder::create(&context, id, layout.clone())?;
             builder.add(first.0, pack(first.1, Kind::Put), value)?;
@@ -508,8 +518,8 @@ mod tests {
         Ok(())
     }
 
-    /// A table with valid checksums may hold anything. Such entries once reached the next table
-    /// unchecked.
+    /// A table with valid checksums may contain anything. Once, entries that were out of order
+    /// reached the next table unchecked.
     #[test]
     fn entries_out_of_order_are_corruption() {
         takes((b"a", 5), (b"b", 9)).expect("a larger key");

@@ -1,6 +1,6 @@
-//! A data block of one table that could go into another: its stored bytes, and what the new table's
-//! properties, filter and sketch need of its entries. `jobs/copier.rs` decides whether a compaction
-//! may copy it, which depends on the other inputs.
+//! A data block of one table that could be copied into another: its stored bytes, and what the
+//! properties, filter and sketch of the new table need to know about its entries. `jobs/copier.rs`
+//! decides whether a compaction may copy it, which depends on the other inputs.
 //!
 //! Copying saves building, compressing and comparing. It does not save decoding, because the new
 //! table's filter and sketch need each key.
@@ -15,25 +15,25 @@ use crate::keys::{Kind, is_pointer, kind_of, seq_of};
 use crate::options::store::Compression;
 use crate::table::builder::TableLayout;
 
-/// A block on whose first entry a compaction stands.
+/// A block whose first entry is a compaction's current entry.
 #[derive(Clone, Copy, Debug)]
 pub struct WholeBlock<'a> {
     /// The stored bytes.
     pub stored: &'a [u8],
-    /// Decoded.
+    /// The decoded block.
     pub block: &'a Arc<Block>,
 }
 
-/// A summary of all entries of a block. It is reused from block to block for its memory.
+/// A summary of all entries of a block. Its memory is reused from block to block.
 #[derive(Debug, Default)]
 pub struct Summary {
     /// Hashes of the user keys.
     pub hashes: Vec<u64>,
     /// The last key.
     pub last_key: Vec<u8>,
-    /// Its trailer.
+    /// The trailer of the last key.
     pub last_trailer: u64,
-    /// The place that its entry points to, if it is a pointer.
+    /// The place that the last entry points to, if it is a pointer.
     pub(crate) last_place: Option<Place>,
     /// The first key.
     pub first_key: Vec<u8>,
@@ -48,10 +48,10 @@ pub struct Summary {
 }
 
 impl WholeBlock<'_> {
-    /// Whether the block is as the layout would build it: with the same compression and index, not
-    /// longer, and not so short that a table of such blocks would have many more blocks. A block
-    /// that did not shrink is not copied into a compressed layout, because it may come from a level
-    /// without compression.
+    /// Whether the block is much as the layout would build it: with the same compression and index,
+    /// not longer, and not so short that a table of such blocks would have many more blocks. A
+    /// block that is stored uncompressed is not copied into a compressed layout, because it may
+    /// come from a level without compression.
     pub fn fits(&self, layout: &TableLayout) -> bool {
         let wanted = match layout.compression {
             Compression::None => 0,
@@ -66,9 +66,9 @@ impl WholeBlock<'_> {
     }
 
     /// Fills `summary`. Returns `false`, with an unfinished summary, if a key has two versions, an
-    /// entry is a tombstone or expires, or restarts come at another interval than
-    /// `restart_interval`. If it returns `true`, each key has one version here. Every rule keeps
-    /// that version, unless another input of the compaction has the key. O(entries).
+    /// entry is a tombstone or expires, or the interval of the restarts is not `restart_interval`.
+    /// If it returns `true`, each key has one version here. Every rule keeps that version, unless
+    /// another input of the compaction has the key. O(entries).
     pub fn summarize(
         &self,
         restart_interval: usize,
@@ -87,7 +87,8 @@ impl WholeBlock<'_> {
                 Kind::from_u8(kind_of(trailer)),
                 Some(Kind::Put | Kind::ValuePointer | Kind::Relocate)
             );
-            // Versions of a key lie side by side. Equal hashes of other keys only cost the copy.
+            // Versions of a key are neighbours. If two different keys have the same hash, the block
+            // is just not copied.
             if !is_value || summary.hashes.last() == Some(&hash) {
                 return Ok(false);
             }
@@ -113,7 +114,7 @@ impl WholeBlock<'_> {
 }
 
 impl Summary {
-    /// Empties the summary, and keeps its buffers.
+    /// Empties the summary, but keeps its buffers.
     fn restart(&mut self) {
         self.hashes.clear();
         self.first_key.clear();

@@ -19,7 +19,7 @@ use crate::table::reader::TableReader;
 /// The state that all tables of a store share.
 #[derive(Debug)]
 pub struct TableContext {
-    /// Where the files are.
+    /// The storage with the files.
     pub storage: Arc<dyn Storage>,
     /// Block cache and memory budget.
     pub cache: Arc<Cache>,
@@ -27,16 +27,16 @@ pub struct TableContext {
     pub store_uid: u64,
     /// Tables whose files may be removed.
     pub purge: Mutex<rank::Purge, Vec<Obsolete>>,
-    /// The bytes of all table files, including those in no tree.
+    /// The bytes of all table files, including files that are in no tree.
     pub disk: Arc<DiskUse>,
-    /// What a writer keeps for readers in other processes.
+    /// The files that a writer keeps for readers in other processes.
     pub(crate) leases: Arc<Leases>,
-    /// What a reader beside a writer holds.
+    /// The lease of this store, if it is opened as a reader beside a writer.
     pub(crate) lease: Option<Arc<Lease>>,
 }
 
 /// The bytes of finished table files, whoever still needs them, and their maximum since the store
-/// was opened. Compactions borrow the space beyond the tree.
+/// was opened. The space beyond the tree is needed by compactions for a while.
 #[derive(Debug, Default)]
 pub struct DiskUse {
     now: AtomicU64,
@@ -44,18 +44,18 @@ pub struct DiskUse {
 }
 
 impl DiskUse {
-    /// The counts at open: the trees hold this many bytes.
+    /// The counts at the open, when the trees have this many bytes.
     pub fn of(bytes: u64) -> DiskUse {
         DiskUse { now: AtomicU64::new(bytes), peak: AtomicU64::new(bytes) }
     }
 
-    /// A file was finished.
+    /// Counts a file that was finished.
     pub fn add(&self, bytes: u64) {
         let now = self.now.fetch_add(bytes, Relaxed) + bytes;
         self.peak.fetch_max(now, Relaxed);
     }
 
-    /// A file was removed.
+    /// Counts a file that was removed.
     pub fn remove(&self, bytes: u64) {
         subtract(&self.now, bytes);
     }
@@ -72,7 +72,7 @@ pub fn file_uid(store_uid: u64, number: u64) -> u64 {
 }
 
 impl TableContext {
-    /// The context of the tables of a store that is not followed.
+    /// The context of the tables of a store that has no followers.
     pub fn new(storage: Arc<dyn Storage>, cache: Arc<Cache>, store_uid: u64) -> TableContext {
         TableContext {
             leases: Arc::new(Leases::new(Arc::clone(&storage), KeepLimits::NONE)),
@@ -85,7 +85,7 @@ impl TableContext {
         }
     }
 
-    /// The uid of a table's file: bound into every block's checksum.
+    /// The uid of a table's file, which every block's checksum depends on.
     pub fn table_uid(&self, id: u64) -> u64 {
         file_uid(self.store_uid, id)
     }
@@ -100,19 +100,19 @@ impl TableContext {
 /// A table that no tree or reader needs any more.
 #[derive(Debug)]
 pub struct Obsolete {
-    /// Its metadata.
+    /// The metadata of the table.
     pub meta: Arc<Table>,
     reader: Option<Arc<TableReader>>,
 }
 
 impl Obsolete {
-    /// Its metadata, without the open file.
+    /// The metadata of the table, without the open file.
     pub fn into_meta(self) -> Arc<Table> {
         self.meta
     }
 
-    /// Removes its blocks from the cache, where they would stay until they are the oldest. A table
-    /// that cannot be read has few blocks there.
+    /// Removes the table's blocks from the cache, where they would otherwise stay until they are
+    /// the oldest. A table that cannot be read has few blocks there.
     pub fn evict(&self, context: &TableContext) {
         let reader = match &self.reader {
             Some(reader) => Ok(Arc::clone(reader)),
@@ -124,26 +124,26 @@ impl Obsolete {
     }
 }
 
-/// A table file in use. Any number of versions may show all or part of it.
+/// A table file in use. Any number of versions may show all or part of the file.
 #[derive(Debug)]
 struct TableFile {
-    /// All of it.
+    /// The metadata of the whole file.
     meta: Arc<Table>,
     context: Arc<TableContext>,
-    /// Opened at the first read: opening a store touches no table.
+    /// The reader is opened at the first read, so that opening a store touches no table.
     reader: OnceLock<Arc<TableReader>>,
     opening: Mutex<rank::OpeningTable, ()>,
     obsolete: AtomicBool,
-    /// Gets that looked here and samples of cursors, while tables overlapped; see
-    /// [`runstone_policy::plan::Heat`].
+    /// The number of gets that searched this table, and of cursor samples in it, while tables
+    /// overlapped; see [`runstone_policy::plan::Heat`].
     probes: AtomicU64,
     /// The number of these gets that read a block and found nothing.
     vain_reads: AtomicU64,
-    /// Seeks charged since it was written or moved, see `tree::seeks`.
+    /// Seeks that were charged since the table was written or moved, see `tree::seeks`.
     seeks: AtomicU64,
 }
 
-/// A table of the tree: a whole file, or the part of it from some key on.
+/// A table of the tree: a whole file, or the part of a file from some key on.
 #[derive(Debug)]
 pub struct TableHandle {
     meta: Arc<Table>,
@@ -151,7 +151,7 @@ pub struct TableHandle {
 }
 
 impl TableHandle {
-    /// A handle of a table that the manifest (or an edit about to be written) names.
+    /// A handle of a table that the manifest names, or an edit that is about to be written.
     pub fn new(context: Arc<TableContext>, meta: Arc<Table>) -> TableHandle {
         let file = TableFile {
             meta: Arc::clone(&meta),
@@ -166,24 +166,24 @@ impl TableHandle {
         TableHandle { meta, file: Arc::new(file) }
     }
 
-    /// A handle of the same file that shows less of it.
+    /// A handle that shows less of the same file.
     pub fn trimmed(&self, meta: Arc<Table>) -> TableHandle {
         TableHandle { meta, file: Arc::clone(&self.file) }
     }
 
-    /// Whether both show parts of one file, by one reader.
+    /// Whether both handles show parts of the same file with the same reader.
     #[cfg(test)]
     pub(crate) fn is_same_file(&self, other: &TableHandle) -> bool {
         Arc::ptr_eq(&self.file, &other.file)
     }
 
-    /// Charges the look-up of a get, or an entry that a cursor sampled. Returns whether it is time
-    /// to ask the policy again: only at powers of two, because asking costs more than a get, and a
-    /// policy's limit is approximate.
+    /// Charges the look-up of a get, or an entry that a cursor sampled. Returns whether the policy
+    /// should decide again. That is only at powers of two, because a decision costs more than a
+    /// get, and a policy's limit is approximate.
     #[inline]
     pub fn charge(&self, in_vain: bool) -> bool {
         let step = |counter: &AtomicU64| (counter.fetch_add(1, Relaxed) + 1).is_power_of_two();
-        // Counts both, because the policy may switch to the other.
+        // Both counters are kept, because the policy may switch to the other one.
         step(&self.file.probes) | (in_vain && step(&self.file.vain_reads))
     }
 
@@ -195,17 +195,17 @@ impl TableHandle {
         }
     }
 
-    /// Charges a seek. Returns how many were charged since the table was written or moved.
+    /// Charges a seek. Returns how many seeks were charged since the table was written or moved.
     pub fn charge_seek(&self) -> u64 {
         self.file.seeks.fetch_add(1, Relaxed) + 1
     }
 
-    /// Seeks charged since then.
+    /// Seeks that were charged since the table was written or moved.
     pub fn seeks(&self) -> u64 {
         self.file.seeks.load(Relaxed)
     }
 
-    /// Starts again at zero seeks, because the table moves.
+    /// Resets the seeks to zero, because the table moves.
     pub fn forget_seeks(&self) {
         self.file.seeks.store(0, Relaxed);
     }
@@ -216,7 +216,7 @@ impl TableHandle {
         &self.meta
     }
 
-    /// Metadata, to be kept.
+    /// Shared metadata, for a caller that keeps it.
     pub fn shared_meta(&self) -> Arc<Table> {
         Arc::clone(&self.meta)
     }
@@ -226,12 +226,12 @@ impl TableHandle {
         &self.file.meta
     }
 
-    /// The smallest key that is shown, if the file holds smaller ones.
+    /// The smallest key that is shown, if the file has smaller keys.
     pub fn trim_key(&self) -> Option<&[u8]> {
         (self.meta.min_key != self.file.meta.min_key).then_some(&*self.meta.min_key)
     }
 
-    /// The open file, without regard to a trim.
+    /// The open file, regardless of a trim.
     #[inline]
     pub fn reader(&self) -> Result<&Arc<TableReader>> {
         match self.file.reader.get() {
@@ -240,7 +240,7 @@ impl TableHandle {
         }
     }
 
-    /// The file, opened once more: nothing of it is in `cache` yet.
+    /// The file, opened once more with a `cache` that has nothing of the file yet.
     pub fn open_anew(&self, cache: &Arc<Cache>) -> Result<Arc<TableReader>> {
         let (context, meta) = (&self.file.context, &self.file.meta);
         let uid = context.table_uid(meta.id);

@@ -1,8 +1,9 @@
 //! Walks a table in both directions, block by block.
 //!
-//! Two ways to read blocks: `Cached` for scans (through the block cache, with read-ahead hints that
-//! double while the walk is sequential) and `Sequential` for compactions (large reads into a
-//! private buffer; nothing enters the cache, because a compaction touches every block once).
+//! There are two ways to read blocks. `Cached` is for scans: blocks are read through the block
+//! cache, with read-ahead hints that double while the walk is sequential. `Sequential` is for
+//! compactions: large reads go into a private buffer, and nothing enters the cache, because a
+//! compaction touches every block once.
 
 use std::mem;
 use std::sync::Arc;
@@ -14,8 +15,8 @@ use crate::table::behind::Behind;
 use crate::table::copy::WholeBlock;
 use crate::table::reader::{ProbeStats, TableReader};
 
-/// How much a compaction reads of each input run at once. Eight such reads fit the cache of a core
-/// (measured, docs/limits.md).
+/// How many bytes of each input run a compaction reads at once. Eight such reads fit the cache of a
+/// core (measured, docs/limits.md).
 const COMPACTION_READ_BYTES: u64 = 128 << 10;
 const FIRST_READ_AHEAD_BYTES: u64 = 16 << 10;
 const MAX_READ_AHEAD_BYTES: u64 = 256 << 10;
@@ -23,7 +24,7 @@ const MAX_READ_AHEAD_BYTES: u64 = 256 << 10;
 /// How blocks are fetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Through the cache; `fill` says whether misses enter it.
+    /// Through the cache.
     Cached {
         /// Whether blocks that were read enter the cache.
         fill: bool,
@@ -47,16 +48,16 @@ pub struct TableIter {
     /// The bytes read ahead by `Sequential`, and their offset in the file.
     window: Vec<u8>,
     window_at: u64,
-    /// For `Sequential`: which parts of the file the system had in memory.
+    /// For `Sequential`: the parts of the file that the system had in memory.
     behind: Behind,
-    /// For `Cached`: how much to hint next, and where the last hint ends.
+    /// For `Cached`: the length of the next hint. `hinted_to` is where the last hint ends.
     read_ahead_bytes: u64,
     hinted_to: u64,
     stats: ProbeStats,
 }
 
 impl TableIter {
-    /// An iterator on no entry; seek before use.
+    /// An iterator that is on no entry; seek before use.
     pub fn new(table: Arc<TableReader>, access: Access) -> Self {
         TableIter {
             table,
@@ -82,7 +83,7 @@ impl TableIter {
         self
     }
 
-    /// Reuses the buffers of an iterator that is done.
+    /// Reuses the buffers of a finished iterator.
     pub fn after(mut self, done: Option<TableIter>) -> Self {
         let Some(mut done) = done else { return self };
         done.drop_cursor();
@@ -99,7 +100,7 @@ impl TableIter {
         self.cursor.as_ref().is_some_and(BlockCursor::valid)
     }
 
-    /// Counts the blocks that it reached through the cache.
+    /// Counts of the blocks that were read through the cache.
     pub fn stats(&self) -> &ProbeStats {
         &self.stats
     }
@@ -138,9 +139,9 @@ impl TableIter {
         self.finish_seek(key, trailer)
     }
 
-    /// The first half of a seek: goes to the block that may hold `key`, not into it. It prefetches
-    /// the cache lines that [`TableIter::finish_seek`] reads, so that seeks in many runs wait for
-    /// memory together.
+    /// The first half of a seek: moves to the block that may hold `key`, but does not search it. It
+    /// prefetches the cache lines that [`TableIter::finish_seek`] reads, so that seeks in many runs
+    /// wait for memory together.
     pub fn approach(&mut self, key: &[u8]) -> Result<()> {
         let floor = self.floor.take();
         let found = self.load_block_of(floor.as_deref().map_or(key, |floor| floor.max(key)));
@@ -159,7 +160,7 @@ impl TableIter {
         found
     }
 
-    /// Seeks in this block and the next ones. The index knows only keys, and the versions of a key
+    /// Seeks in this block and the next ones. The index has only keys, and the versions of a key
     /// may fill several blocks.
     fn seek_in_blocks(&mut self, key: &[u8], trailer: u64) -> Result<()> {
         self.in_block(|cursor| cursor.seek(key, trailer))?;
@@ -181,7 +182,7 @@ impl TableIter {
 
     /// Moves to the next entry.
     #[inline]
-    // Visible through `testing`. It can fail, which `Iterator::next` cannot.
+    // Public because of `testing`. Unlike `Iterator::next`, it can fail.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Result<()> {
         if let Some(cursor) = &mut self.cursor {
@@ -195,7 +196,8 @@ impl TableIter {
         Ok(())
     }
 
-    /// The block, if the iterator is on its first entry and has read it without the cache.
+    /// The current block, if the iterator is on its first entry and has read the block without the
+    /// cache.
     #[inline]
     pub fn whole_block(&self) -> Option<WholeBlock<'_>> {
         let cursor = self.cursor.as_ref().filter(|cursor| cursor.is_first() && cursor.valid())?;
@@ -208,8 +210,8 @@ impl TableIter {
         Some(WholeBlock { stored, block: cursor.block() })
     }
 
-    /// A key at or above all keys of this block and the next `more` ones, and below those that
-    /// follow. `None` if they are not all in this partition.
+    /// A key at or above all keys of this block and the next `more` blocks, and below the keys that
+    /// follow. `None` if these blocks are not all in this partition.
     pub fn bound_of_blocks(&self, more: usize) -> Option<Vec<u8>> {
         let separators = &self.partition.as_ref()?.separators;
         let last = self.block + more;
@@ -248,7 +250,7 @@ impl TableIter {
         Ok(())
     }
 
-    /// Leaves the table after a step back below the floor.
+    /// After a step back that went below the floor, moves to no entry.
     fn stay_above_floor(&mut self) {
         let Some(floor) = &self.floor else { return };
         if self.cursor.as_ref().is_some_and(|at| at.valid() && *at.key() < **floor) {
@@ -329,7 +331,7 @@ impl TableIter {
         Ok(())
     }
 
-    /// After each miss, hints a stretch twice as long as the last one.
+    /// After each miss, gives a hint for a stretch twice as long as the last one.
     fn hint(&mut self, partition: &Partition) {
         let Some((offset, len)) = partition.block_range(self.block) else { return };
         let end = offset + len;

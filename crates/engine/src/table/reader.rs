@@ -1,8 +1,8 @@
 //! Opens a table file and answers point reads. Iteration is in `iterator`.
 //!
-//! A get goes from the root array to a partition (filter, then separators), a block and an entry.
-//! If the partition is pinned, the filter costs one cache miss, and a negative answer ends the
-//! search.
+//! A get goes from the root array to a partition (filter, then separators), to a block and to an
+//! entry. If the partition is pinned, the filter costs one cache miss, and a negative answer ends
+//! the search.
 
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
@@ -32,7 +32,7 @@ thread_local! {
     static STORED: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// Where a partition lies, and its pinned form once it was read.
+/// The place of a partition, and its pinned form once it was read.
 #[derive(Debug)]
 struct Slot {
     offset: u64,
@@ -52,7 +52,7 @@ pub struct TableReader {
     slots: Vec<Slot>,
     /// The properties without the range deletes.
     properties: Properties,
-    /// Where the properties lie.
+    /// The offset and length of the properties.
     properties_at: (u64, u64),
     /// The sequence number of all entries, if they were written without one.
     number: Option<SeqNo>,
@@ -65,7 +65,8 @@ pub struct TableReader {
 pub struct ProbeStats {
     /// Tables whose filter or index was consulted.
     pub tables: u64,
-    /// Those of them that follow a hit: rule I3 continues while a newer version is possible.
+    /// The tables that were consulted after a hit: by rule I3, a search continues while a newer
+    /// version is possible.
     pub tables_after_hit: u64,
     /// Filters that excluded the key.
     pub filter_negatives: u64,
@@ -79,18 +80,18 @@ pub struct ProbeStats {
     pub in_memtable: bool,
     /// Level of the table that held the key.
     pub hit_level: Option<usize>,
-    /// Whether gets asked a table often enough that a policy may react.
+    /// Whether gets have searched a table so often that a policy may react.
     pub hot: bool,
 }
 
-/// What memory says about a key in a table.
+/// What can be told from memory about a key in a table.
 #[derive(Clone, Debug)]
 pub enum Seen {
-    /// Its newest version, and the block that holds it.
+    /// The newest version of the key, and the block that holds it.
     Hit(Found, Arc<Block>),
     /// The table does not hold the key.
     Nothing,
-    /// A read would tell.
+    /// Only a read of the file can tell.
     NotInMemory,
 }
 
@@ -214,13 +215,14 @@ impl TableReader {
         TableReader::open_file(storage, name, &meta, uid, cache)
     }
 
-    /// The same table. If its entries are stored without a sequence number, all have this one.
+    /// The same table. If its entries are stored without a sequence number, all of them have this
+    /// one.
     pub fn numbered(mut self, seq: SeqNo) -> TableReader {
         self.number = self.number.map(|_| seq);
         self
     }
 
-    /// The uid in its file.
+    /// The uid in the table's file.
     pub fn uid(&self) -> u64 {
         self.uid
     }
@@ -230,7 +232,7 @@ impl TableReader {
         self.root.key(partition)
     }
 
-    /// Whether its blocks hold sequence numbers, so that another table may copy the blocks.
+    /// Whether the table's blocks have sequence numbers, so that another table may copy the blocks.
     pub fn holds_numbers(&self) -> bool {
         self.number.is_none()
     }
@@ -258,8 +260,8 @@ impl TableReader {
         self.root.lower_bound(key).0
     }
 
-    /// Where `key` or a larger one begins among the data blocks, and where those end, as offsets in
-    /// the file. Reads at most a partition.
+    /// The offset of the data block with the first key at or above `key`, and the end of the data
+    /// blocks, both in the file. Reads at most one partition.
     pub fn place_of(&self, key: &[u8]) -> Result<(u64, u64)> {
         // The last partition follows the last data block.
         let end = self.slots.last().map_or(self.file_len, |slot| slot.offset);
@@ -272,15 +274,15 @@ impl TableReader {
         Ok((partition.block_range(block).map_or(end, |(offset, _)| offset), end))
     }
 
-    /// A key at about this place among the data blocks, in 2^32nds of them all. Reads at most a
-    /// partition.
+    /// A key at about this place among the data blocks, in 2^32nds of their total length. Reads at
+    /// most one partition.
     pub fn key_at(&self, place: u128) -> Result<Option<Vec<u8>>> {
         let Some((part, block)) = self.block_at(place)? else { return Ok(None) };
         Ok(Some(self.partition(part)?.separators.key(block)))
     }
 
-    /// The partition and the number of the block at this place among the data blocks, in 2^32nds
-    /// of them all. Reads at most a partition.
+    /// The partition and the number of the block at this place among the data blocks, in 2^32nds of
+    /// their total length. Reads at most one partition.
     pub fn block_at(&self, place: u128) -> Result<Option<(usize, usize)>> {
         let end = self.slots.last().map_or(self.file_len, |slot| slot.offset);
         let offset = ((u128::from(end) * place) >> 32) as u64;
@@ -296,7 +298,7 @@ impl TableReader {
         Ok(block.map(|block| (part, block)))
     }
 
-    /// Loads (or finds) a partition.
+    /// Finds a partition in memory, or reads it.
     #[inline]
     pub fn partition(&self, i: usize) -> Result<PartitionRef<'_>> {
         let slot = &self.slots[i];
@@ -316,7 +318,7 @@ impl TableReader {
             .ok_or_else(|| self.corrupt(slot.offset, "partition does not decode"))?;
         let partition = Arc::new(partition);
         if let Some(reservation) = self.cache.try_pin(partition.size_bytes() as u64) {
-            // A racing reader may have pinned it first; then this copy is dropped.
+            // A racing reader may have pinned the partition first. Then this copy is dropped.
             let (partition, _) = slot.pinned.get_or_init(|| (partition, reservation));
             return Ok(PartitionRef::Pinned(partition));
         }
@@ -324,8 +326,8 @@ impl TableReader {
         Ok(PartitionRef::Shared(partition))
     }
 
-    /// The partition that may hold `key`, for [`TableReader::get`]. Prefetches the cache line of
-    /// its filter that a probe reads. Reads nothing from the file.
+    /// The partition that may hold `key`, for [`TableReader::get`]. Prefetches the cache line that
+    /// a probe of its filter reads. Reads nothing from the file.
     #[inline]
     pub fn find_ahead(&self, key: &[u8], hash: u64) -> usize {
         let part = self.find_partition(key);
@@ -336,8 +338,8 @@ impl TableReader {
         part
     }
 
-    /// Whether the table may hold a key within its bounds. Asks the filter alone; without a filter
-    /// it may.
+    /// Whether the table may hold a key that is within its bounds. Only the filter is consulted;
+    /// without a filter, the answer is yes.
     pub fn may_contain(&self, key: &[u8], hash: u64) -> Result<bool> {
         let part = self.find_partition(key);
         if part >= self.slots.len() {
@@ -390,7 +392,7 @@ impl TableReader {
         Ok(None)
     }
 
-    /// The same as far as memory tells. Reads nothing from the file.
+    /// The same, as far as it can be told from memory. Reads nothing from the file.
     pub fn get_in_memory(&self, key: &[u8], hash: u64, seek_trailer: u64) -> Result<Seen> {
         let mut part = self.find_partition(key);
         while let Some(slot) = self.slots.get(part) {
@@ -437,12 +439,12 @@ impl TableReader {
                 partition.residents.note(i, &block);
                 Some(block)
             }
-            // The block may have left the cache while a reader holds it.
+            // The block may have been evicted from the cache while a reader holds it.
             _ => known,
         }
     }
 
-    /// A data block, from memory or from the file. `fill` says whether a block that was read enters
+    /// A data block, from memory or from the file. If `fill` is set, a block that was read enters
     /// the cache.
     #[inline]
     pub fn block(
@@ -458,7 +460,8 @@ impl TableReader {
         }
     }
 
-    /// Finds a block that is not known to be in memory, or whose use the cache should hear of.
+    /// Finds a block that is not known to be in memory, or whose use should be reported to the
+    /// cache.
     fn find_block(
         &self,
         partition: &Partition,
@@ -477,7 +480,7 @@ impl TableReader {
             return Ok(block);
         }
         let block = match known {
-            // The block left the cache, but a reader holds it.
+            // The block was evicted from the cache, but a reader holds it.
             Some(block) => block,
             None => {
                 stats.block_reads += 1;
@@ -516,13 +519,15 @@ impl TableReader {
             let opened = frame::open_in(stored, self.uid, offset, memory);
             opened.map_err(|what| self.corrupt(offset, what))
         };
-        // Frames of usual sizes use a buffer of the thread, which need not be cleared or freed.
+        // Frames of usual sizes are read into a buffer of the thread, which need not be cleared or
+        // freed.
         if len > SCRATCH_BYTES {
             let stored = read_exact(&self.name, &*self.file, self.file_len, offset, len)?;
             return open(&stored);
         }
         check_inside(&self.name, self.file_len, offset, len)?;
-        // Taken, not borrowed: a storage may lie on another store, and read that meanwhile.
+        // The buffer is taken, not borrowed: the storage may itself use another store, and read
+        // that store meanwhile.
         let mut scratch = threads::take(&STORED);
         scratch.resize(SCRATCH_BYTES as usize, 0);
         let stored = &mut scratch[..len as usize];
@@ -531,28 +536,30 @@ impl TableReader {
         raw
     }
 
-    /// Reads raw file bytes into a buffer that is reused: clearing memory and getting it from the
-    /// system costs a compaction more than reading. After an error the content means nothing.
+    /// Reads raw file bytes into a buffer that is reused, because allocating and clearing memory
+    /// costs a compaction more than reading. After an error, the content of the buffer has no
+    /// meaning.
     pub fn read_raw(&self, offset: u64, len: u64, buffer: &mut Vec<u8>) -> Result<()> {
         read_into(&self.name, &*self.file, self.file_len, offset, len, buffer)
     }
 
-    /// A walk will read a stretch once, and no longer needs what lies before it.
+    /// Called when a walk will read a stretch once. The walk no longer needs anything before the
+    /// stretch.
     pub(crate) fn enter(&self, behind: &mut Behind, offset: u64, len: u64) {
         behind.enter((&*self.file, self.file_len), offset..offset + len, &self.warmth);
     }
 
-    /// That walk has ended.
+    /// Called when that walk has ended.
     pub(crate) fn leave(&self, behind: &mut Behind) {
         behind.leave(&*self.file);
     }
 
-    /// How much of it was in memory when walks came to it.
+    /// How much of the table was in memory when walks reached it.
     pub fn warmth(&self) -> &Arc<Warmth> {
         &self.warmth
     }
 
-    /// Tells the storage that a stretch will be read.
+    /// Announces to the storage that a stretch will be read.
     pub fn read_ahead(&self, offset: u64, len: u64) {
         self.file.read_ahead(offset, len);
     }
@@ -567,7 +574,7 @@ impl TableReader {
                     forget(offset);
                 }
             }
-            // The search for its blocks may have loaded the partition into the cache.
+            // The search for the partition's blocks may have loaded the partition into the cache.
             forget(slot.offset);
         }
     }
@@ -704,8 +711,8 @@ mod tests {
     use runstone_policy::shape::Shape;
     use runstone_storage::MemoryStorage;
 
-    /// Once, the blocks of a removed table left the cache, but its partitions that were not pinned
-    /// stayed, and were loaded if they were absent.
+    /// Once, the blocks of a removed table were removed from the cache, but its unpinned partitions
+    /// stayed, and were even loaded if they were absent.
     #[test]
     fn a_table_that_is_forgotten_leaves_nothing_in_the_cache() {
         let cache = Arc::new(Cache::new(1 << 20));

@@ -1,4 +1,4 @@
-//! How a walk passes entries that nobody sees: one by one, or by a jump over what a range delete
+//! How a walk passes hidden entries: one by one, or by a jump over the entries that a range delete
 //! hides, over a dead range, or over the versions of one key.
 
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use crate::format::block::{AFTER_ALL_VERSIONS, BEFORE_ALL_VERSIONS};
 use crate::keys::seek_trailer;
 
 /// How many versions of one key a cursor steps over before it seeks beyond the others. A seek costs
-/// as much as about ten steps. The number is small in builds with seeded bugs, so that few versions
-/// are enough.
+/// as much as about ten steps. The number is smaller in builds with seeded bugs, so that tests need
+/// few versions.
 const PATIENCE: u64 = if cfg!(feature = "seeded-bugs") { 2 } else { 8 };
 
 /// Counts the versions of a key that a walk passes in a row.
@@ -22,7 +22,7 @@ pub(super) struct Versions {
 }
 
 impl Versions {
-    /// Passes a version. Returns whether to seek beyond the others.
+    /// Passes a version. Returns whether to seek beyond the other versions.
     pub(super) fn pass(&mut self, key: &[u8]) -> bool {
         if self.key != key {
             self.key.clear();
@@ -35,14 +35,14 @@ impl Versions {
 }
 
 impl Walker {
-    /// Skips the entries after `saved_key` that the range delete over it hides. Sources that may
-    /// hold newer entries are not moved. Returns whether the merge has moved.
+    /// Skips the entries after `saved_key` that the range delete over this key hides. Sources that
+    /// may hold newer entries are not moved. Returns whether the merge has moved.
     #[inline(never)]
     pub(super) fn skip_covered_up(&mut self) -> Result<bool> {
         let stretch = self.covers.around(&self.saved_key);
         let moved = self.merge.skip_covered(stretch.end.as_deref(), stretch.seq)?;
         self.hidden_passed += u64::from(moved);
-        // The skipped entries lie between the keys that the walk passes.
+        // The skipped entries are between the keys that the walk passes.
         if moved {
             self.walk.pass_up(&self.saved_key, 0);
         }
@@ -66,9 +66,9 @@ impl Walker {
         self.keyspace.dead_ranges.over(key, self.seq, now_ms)
     }
 
-    /// Steps past a hidden entry, or jumps over the dead range or the versions of a key that it is
-    /// among. `expired_ms` is when the entry expired, or 0. Not inlined, so that walks without
-    /// hidden entries stay fast.
+    /// Steps past a hidden entry, or jumps over the dead range or the versions of a key that the
+    /// entry is part of. `expired_ms` is when the entry expired, or 0. Not inlined, so that walks
+    /// without hidden entries stay fast.
     #[inline(never)]
     pub(super) fn pass_up(
         &mut self,
@@ -88,7 +88,7 @@ impl Walker {
             return self.merge.seek(&range.high, BEFORE_ALL_VERSIONS);
         }
         if self.versions.pass(key) {
-            // Either the key is decided, or its first visible version decides.
+            // Either the key is already decided, or its first visible version decides.
             let is_decided =
                 skipping && key == &self.saved_key[..] || seeded!(VersionsSkippedForAllSnapshots);
             let next = if is_decided { AFTER_ALL_VERSIONS } else { seek_trailer(self.seq) };
@@ -97,8 +97,8 @@ impl Walker {
         self.merge.step()
     }
 
-    /// Passes `saved_key` with its hidden entries; `expired_ms` is when the deciding one expired,
-    /// or 0. If the next key lies in a dead range, jumps over the range.
+    /// Passes `saved_key` with its hidden entries; `expired_ms` is when the deciding entry expired,
+    /// or 0. If the next key is in a dead range, jumps over the range.
     #[inline(never)]
     pub(super) fn pass_down(&mut self, entries: u64, expired_ms: u64) -> Result<()> {
         self.hidden_passed += entries;
@@ -112,7 +112,8 @@ impl Walker {
         Ok(())
     }
 
-    /// Ends a walk, upward or downward, that has reached an entry to show, its bound or the end.
+    /// Ends a walk, upward or downward, that has reached an entry to show, or its bound, or the
+    /// end.
     #[inline]
     pub(super) fn end_walk(&mut self, is_upward: bool) {
         if self.walk.is_long() {

@@ -2,12 +2,12 @@
 //! directions.
 //!
 //! Forward, the first visible version of a key decides, and the others are skipped. Backward, the
-//! versions of a key come oldest first: the last visible one before the key changes decides, and
-//! the merge then already stands on the previous key.
+//! oldest version of a key comes first. The last visible version before the key changes decides,
+//! and by then the merge is already on the previous key.
 //!
-//! When its view is out of date, the walk continues in the present view. Between two calls it may
-//! be parked. Then it keeps its sequence number, its key and the entry that it shows, and nothing
-//! else.
+//! When the view of a walk is out of date, the walk continues in the present view. Between two
+//! calls a walk may be parked. It then keeps only its sequence number, its key and the entry that
+//! it shows.
 
 mod hidden;
 
@@ -46,11 +46,11 @@ enum Position {
     Nowhere,
     /// On the merge's current entry.
     Forward,
-    /// On an entry of `ahead`. The merge is after the last of them, whose key is saved.
+    /// On an entry of `ahead`. The merge is after the last entry of `ahead`, whose key is saved.
     ReadAhead,
     /// On the saved entry. The merge is before it.
     Backward,
-    /// On the entry whose key is saved, which was parked. The merge may be anywhere.
+    /// On a parked entry, whose key is saved. The merge may be anywhere.
     Parked,
 }
 
@@ -65,21 +65,21 @@ pub(crate) struct Walker {
     /// Forward: the key to skip. Backward and parked: the current key.
     saved_key: Vec<u8>,
     saved_value: Option<Value>,
-    /// Why the current entry has no value; without an entry, why steps fail.
+    /// Why the current entry has no value; if there is no current entry, why steps fail.
     failed: Option<Box<Error>>,
     /// The trailer of the saved entry, and when it expires.
     saved_expiry: (u64, Option<u64>),
-    /// The time at which entries are judged to have expired, set when the walk meets the first one
-    /// that can.
+    /// The time by which entries count as expired. It is set when the walk reaches the first entry
+    /// that can expire.
     now_ms: OnceLock<u64>,
     reader: Arc<Reader>,
     keyspace: Arc<KeyspaceCore>,
     steps: u64,
     hidden_passed: u64,
-    /// The entries passed on the way to the current one.
+    /// The entries that were passed on the way to the current one.
     walk: Walk,
     versions: Versions,
-    /// The range deletes that it sees.
+    /// The range deletes that the walk sees.
     covers: Covers,
     /// Keeps memtables and tables alive. `None` while parked.
     view: Option<Arc<View>>,
@@ -89,19 +89,19 @@ pub(crate) struct Walker {
     ahead: ReadAhead,
     /// How separated values are read.
     access: Access,
-    /// How many entries to read ahead next time.
+    /// The number of entries to read ahead next time.
     ahead_count: usize,
     /// How that number grows.
     pace: Pace,
-    /// The files that hold separated values. None of them while parked.
+    /// The files that hold separated values; empty while parked.
     values: Arc<ValueFiles>,
     keys_only: bool,
-    /// Keeps everything that the cursor sees in the store, whatever view it uses.
+    /// Makes the store keep everything that the cursor sees, whatever view the cursor uses.
     held: Option<Snapshot>,
 }
 
 impl Walker {
-    /// A walk on no entry.
+    /// A walk that is on no entry.
     pub(super) fn open(
         reader: &Arc<Reader>,
         keyspace: &Arc<KeyspaceCore>,
@@ -215,7 +215,7 @@ impl Walker {
         }
     }
 
-    /// The time up to which the key of the current entry, which is `key`, has its value, see
+    /// The time until which the key of the current entry, which is `key`, has its value, see
     /// [`Cursor::expiry`](crate::Cursor::expiry).
     pub(super) fn expiry(&self, key: &[u8]) -> Result<Expiry> {
         let (trailer, expiry_ms) = self.trailer_and_expiry();
@@ -229,7 +229,7 @@ impl Walker {
         reader.fold_expiry_ms(keyspace, view, key, self.seq, now_ms, access).map(Expiry::of)
     }
 
-    /// The view to read in. For a parked walk it is the present one.
+    /// The view to read in. For a parked walk it is the present view.
     fn view(&self) -> Result<Arc<View>> {
         match &self.view {
             Some(view) => Ok(Arc::clone(view)),
@@ -260,8 +260,8 @@ impl Walker {
         match &self.end {
             Some(end) if &end[..] <= key => self.merge.seek_before(end, BEFORE_ALL_VERSIONS)?,
             _ => {
-                // Versions of `key` itself count, so the seek goes before the first entry after all
-                // of them.
+                // Versions of `key` itself count, so the seek goes to the last entry before the
+                // next key.
                 let mut behind = key.to_vec();
                 behind.push(0);
                 self.merge.seek_before(&behind, BEFORE_ALL_VERSIONS)?;
@@ -346,7 +346,8 @@ impl Walker {
     }
 
     /// Continues in the present view, if the walk's view is out of date. Called before a step or
-    /// seek of a cursor that was notified. The walk may be parked then; if not, this parks it.
+    /// seek of a cursor that was notified. The walk may already be parked; if not, this call parks
+    /// it.
     #[cold]
     pub(super) fn catch_up(&mut self) -> Result<()> {
         drop(self.park());
@@ -398,7 +399,7 @@ impl Walker {
             }
         }
         self.ahead_count = self.pace.after(count);
-        // A lone value is read when it is shown.
+        // A single value is read when it is shown.
         if self.ahead.len() > 1 {
             self.ahead.fetch(&self.values, self.access);
         }
@@ -434,8 +435,8 @@ impl Walker {
         Ok(Some(bytes))
     }
 
-    /// Moves onto the current entry of `ahead`. A value that cannot be read is an error only when
-    /// the walk reaches it.
+    /// Moves onto the current entry of `ahead`. A value that cannot be read becomes an error only
+    /// when the walk reaches it.
     fn show_ahead(&mut self) -> Result<()> {
         if self.ahead.is_spent() {
             return self.ahead.error.take().map_or(Ok(()), Err);
@@ -452,7 +453,7 @@ impl Walker {
     /// Moves on to the first visible entry. If `skipping`, entries of `saved_key` are skipped.
     fn settle_forward(&mut self, skipping: bool) -> Result<()> {
         if self.saved_value.is_some() {
-            // A call that drops nothing would cost ten instructions a step.
+            // The check saves ten instructions per step, which a drop of nothing would cost.
             self.saved_value = None;
         }
         if !self.ahead.is_empty() {
@@ -480,8 +481,8 @@ impl Walker {
     fn find_forward(&mut self, mut skipping: bool) -> Result<bool> {
         self.walk.clear();
         if !skipping {
-            // Left by an earlier walk; `end_walk` would mistake it for the last key that this walk
-            // passed.
+            // The key was left by an earlier walk. `end_walk` would mistake it for the last key
+            // that this walk passed.
             self.saved_key.clear();
         }
         while let Some((key, trailer)) = self.merge.current() {
@@ -523,7 +524,8 @@ impl Walker {
     /// Moves back to the last key with a visible value.
     fn settle_backward(&mut self) -> Result<()> {
         self.saved_value = None;
-        // An older version's value may be collected already, so only the deciding one is fetched.
+        // The value of an older version may be collected already, so only the value of the deciding
+        // version is fetched.
         let mut pointer: Option<(u64, Vec<u8>)> = None;
         let mut deciding = false;
         // When the deciding version expired; 0 if it did not.
@@ -604,7 +606,7 @@ impl Walker {
         self.values.file(pointer.store).map_or(Ok(false), |store| store.holds(&pointer))
     }
 
-    /// The value of a visible version that does not hold it: the version is a pointer or an
+    /// The value of a visible version that does not hold its value, because it is a pointer or an
     /// operand.
     fn fetch(&self, key: &[u8], trailer: u64, pointer: &[u8]) -> Result<Value> {
         if self.keys_only {
@@ -620,7 +622,7 @@ impl Walker {
                 Got::Value(value) => value,
                 Got::Folded(many) => Some(many.value),
                 // A compaction has folded the operands since the view was loaded, and the record of
-                // their result hides that of the base. The present view leads to the result.
+                // their result hides the record of the base. The present view leads to the result.
                 Got::Collected => self.reader.get_registered(&self.keyspace, key, self.seq)?,
             };
             return Ok(value.unwrap_or_else(|| Value::owned([])));
@@ -629,8 +631,8 @@ impl Walker {
         self.values.resolve(key, trailer, pointer, self.access)?.map_or_else(|| gone(key), Ok)
     }
 
-    /// Begins a step. The step sets the place again when it reaches an entry. After another error
-    /// the merge may be anywhere, even on entries that should be skipped.
+    /// Begins a step. The step sets the place again when it reaches an entry. After an error on the
+    /// way, the merge may be anywhere, even on entries that should be skipped.
     #[inline]
     fn leave(&mut self) -> Result<Position> {
         self.steps += 1;
@@ -653,7 +655,8 @@ impl Walker {
     #[cold]
     fn fail_at(&mut self, place: Position, error: Error) -> Result<()> {
         self.place = place;
-        // `ahead` has no value for it, but has one for the next entry, which this would hide.
+        // `ahead` has no value for this entry, but has one for the next entry, which the empty
+        // value would hide.
         self.saved_value = (place != Position::ReadAhead).then(|| Value::owned([]));
         self.failed = Some(Box::new(error.clone()));
         Err(error)
@@ -667,9 +670,9 @@ impl Walker {
         }
     }
 
-    /// Charges the tables under the current entry, as gets charge the tables that they ask: a
-    /// cursor, too, meets tables that overlap. Returns how many bytes to show before the next
-    /// sample.
+    /// Charges the tables that may hold the current key, as gets charge the tables that they
+    /// search: overlapping tables slow down a cursor too. Returns how many bytes to show before the
+    /// next sample.
     #[cold]
     pub(super) fn sample(&self) -> u64 {
         if self.view.as_ref().is_some_and(|view| view.version.charge_sample(self.entry().0)) {
@@ -691,7 +694,7 @@ impl Walker {
         self.place = Position::Nowhere;
         self.failed = None;
         if self.view.is_none() {
-            // The walk could not continue in the present view when it was notified.
+            // When the cursor was notified, the walk could not continue in the present view.
             self.catch_up()?;
         }
         let runs = self.merge.run_count() as u64;
@@ -711,7 +714,7 @@ impl Park for Walker {
         let view = self.view.take_if(is_old)?;
         self.saved_expiry = self.trailer_and_expiry();
         let merge = mem::replace(&mut self.merge, MergeIter::new(Vec::new()));
-        // Entries that an earlier walk forward read ahead are dropped, too.
+        // Entries that an earlier walk forward has read ahead are dropped, too.
         let (mut ahead, values) = (mem::take(&mut self.ahead), mem::take(&mut self.values));
         let sources = match self.place {
             Position::Forward => {
@@ -747,7 +750,7 @@ impl Drop for Walker {
     }
 }
 
-/// Bytes after the value in an entry.
+/// The number of bytes after the value in an entry.
 #[inline]
 fn tail_of(trailer: u64, value: &[u8]) -> usize {
     if expires(trailer) { EXPIRY_BYTES.min(value.len()) } else { 0 }
