@@ -1,12 +1,13 @@
-//! Histories: which sequence numbers mean the same write.
+//! Histories tell whether a sequence number in two stores, or at two times, means the same write.
 //!
-//! A power loss may take the end of the log, and the store then uses its numbers again. So each
-//! open that replays a log begins a new history, and the manifest says up to which number the two
-//! are the same. A number means something only with its history.
+//! A power loss may destroy the end of the log, and the store then uses the sequence numbers of the
+//! lost writes again. So each open that replays a log begins a new history, and the manifest
+//! records up to which number the old and the new history are the same. A number has a meaning only
+//! together with its history.
 //!
-//! A copy of the directory that was made by hand goes on with the same numbers. Each manifest has
-//! the number of its own file. In a copy that is another file, so its first open begins a new
-//! history.
+//! A copy of the directory that was made by hand continues with the same numbers. Each manifest
+//! records the number of its own file. In a copy the manifest is another file, so the first open of
+//! the copy begins a new history.
 
 use runstone_random::Random;
 
@@ -18,7 +19,7 @@ const MOST_FORKS: usize = 64;
 /// The history of a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct History {
-    /// Its random id.
+    /// The random id of the history.
     pub id: u64,
     /// Earlier histories, the oldest first, and the last number that each has in common with the
     /// next one.
@@ -49,8 +50,8 @@ impl History {
         self.fork(Random::from_entropy().draw(), last_seq);
     }
 
-    /// The last number that history `id` has in common with this one; `None` if nobody remembers
-    /// it. All of them, if it is this one.
+    /// The last number that history `id` has in common with this history; `None` if `id` is not
+    /// remembered. If `id` is this history, all numbers are in common.
     pub(crate) fn last_common(&self, id: u64) -> Option<SeqNo> {
         if id == self.id {
             return Some(SeqNo::MAX);

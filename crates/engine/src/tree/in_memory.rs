@@ -1,6 +1,6 @@
-//! The newest version of a key in a tree, as far as memory tells: the search of `Version::search`
-//! without a read. It charges no table, because a policy should not hear of look-ups that cost
-//! nothing, and it looks up no table ahead.
+//! Finds the newest version of a key in a tree, as far as it is known in memory. This is the search
+//! of `Version::search` without reads. It charges no table, because a policy should not count
+//! look-ups that cost nothing, and it looks up no table ahead.
 
 use crate::error::Result;
 use crate::keys::{SeqNo, seek_trailer, seq_of};
@@ -11,8 +11,9 @@ use crate::tree::probe::Lookup;
 use crate::tree::version::Version;
 
 impl Version {
-    /// The newest entry of `key` visible at `seq`, and its level. It ends at the first table about
-    /// which memory does not say enough: an older version further down would be the wrong answer.
+    /// The newest entry of `key` visible at `seq`, and its level. It ends at the first table whose
+    /// answer is not in memory, because an older version in a later table would be the wrong
+    /// answer.
     pub(crate) fn search_in_memory(
         &self,
         key: &[u8],
@@ -47,7 +48,7 @@ fn in_table(table: &TableHandle, lookup: Lookup) -> Result<Seen> {
     }
 }
 
-/// Rule I3, as `IntervalIndex::get`.
+/// Rule I3, as in `IntervalIndex::get`.
 fn in_overlapping(index: &IntervalIndex, lookup: Lookup, seq: SeqNo) -> Result<Seen> {
     let mut best = Seen::Nothing;
     for at in index.cover(lookup.key) {

@@ -1,6 +1,6 @@
 //! One level of a version, for searching: runs, or an index of tables that may overlap. A level is
-//! built from that of the previous version. A table that stays in its place costs a pointer
-//! comparison, and its contents are not looked at.
+//! built from the level of the previous version. A table that stays in its place costs a pointer
+//! comparison, and its metadata are not read.
 
 use std::cmp::{Ordering, Reverse};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::tree::probe::{Hit, Lookup, MOST_PROBES, Probe};
 /// Tables of one run, for searching.
 #[derive(Debug)]
 pub struct RunTables {
-    /// How the heads of its keys are computed.
+    /// How the heads of the run's keys are computed.
     pub head_rule: HeadRule,
     /// Heads of the tables' largest keys. Most searches end at them.
     max_heads: Vec<u64>,
@@ -34,7 +34,7 @@ pub enum ReadLevel {
     Overlapping(IntervalIndex),
 }
 
-/// A level of the previous version: its tables as policies see them, and for searching.
+/// A level of the previous version: its tables as policies see them, and its form for searching.
 #[derive(Clone, Copy)]
 pub(super) struct OldLevel<'a> {
     pub(super) level: &'a Level,
@@ -42,9 +42,9 @@ pub(super) struct OldLevel<'a> {
 }
 
 impl ReadLevel {
-    /// The level for searching. `old` is the level at its place before, and `open` makes handles of
-    /// tables that `old` lacks. O(tables) pointer comparisons, and O(log) work for each change; O(n
-    /// log n) if tables may overlap and anything changed.
+    /// Builds the level for searching. `old` is the previous level at its place, and `open` makes
+    /// handles of tables that `old` lacks. O(tables) pointer comparisons, and O(log) work for each
+    /// change; O(n log n) if tables may overlap and anything changed.
     pub(super) fn next(
         old: Option<OldLevel>,
         level: &Level,
@@ -82,7 +82,7 @@ impl ReadLevel {
 }
 
 impl<'a> OldLevel<'a> {
-    /// The run of an id.
+    /// The run with this id.
     fn run(self, id: RunId) -> Option<(&'a [Arc<Table>], &'a Arc<RunTables>)> {
         let at = self.level.runs().iter().position(|run| run.id == id)?;
         match &**self.read {
@@ -92,7 +92,7 @@ impl<'a> OldLevel<'a> {
     }
 }
 
-/// The tables of a level that another level lacks or holds in another form.
+/// The tables of a level that another level lacks or has in another form.
 pub(super) fn missing<'a>(level: &'a Level, other: &'a Level) -> Vec<&'a Arc<Table>> {
     let of_run = |tables: &'a [Arc<Table>], others: &'a [Arc<Table>]| {
         tables.iter().zip(places(tables, others)).filter(|(_, at)| at.is_none()).map(|(t, _)| t)
@@ -125,8 +125,8 @@ fn is_same(old: &Level, new: &Level) -> bool {
     }
 }
 
-/// For each of `tables`, its place among `others`. Both are in the order of (`min_key`, id). Tables
-/// are looked at only where the two lists differ.
+/// For each of `tables`, its place among `others`. Both are in the order of (`min_key`, id). The
+/// metadata of tables are read only where the two lists differ.
 fn places<'a>(
     tables: &'a [Arc<Table>],
     others: &'a [Arc<Table>],
@@ -154,7 +154,7 @@ impl RunTables {
         RunTables { head_rule, max_heads, tables }
     }
 
-    /// The old run if nothing changed, or else a run with the new tables opened.
+    /// The old run if nothing changed, otherwise a run with handles of the new tables.
     fn next(
         old: Option<(&[Arc<Table>], &Arc<RunTables>)>,
         tables: &[Arc<Table>],
@@ -226,20 +226,20 @@ fn rows(tables: &[Arc<TableHandle>]) -> Vec<Vec<u32>> {
     sublevels(tables.iter().map(|table| table.meta()))
 }
 
-/// Tables that may overlap. Their bounds cut the key space into elementary intervals, each of which
-/// lists the tables that cover it by `max_seq` descending.
+/// Tables that may overlap. Their bounds cut the key space into elementary intervals. Each interval
+/// lists the tables that cover it, by `max_seq` descending.
 #[derive(Debug)]
 pub struct IntervalIndex {
     /// All tables, in the shape's order.
     pub tables: Vec<Arc<TableHandle>>,
-    /// The same tables as few runs, for scans and compactions.
+    /// The same tables as a few runs, for scans and compactions.
     pub chains: Vec<Arc<RunTables>>,
     head_rule: HeadRule,
     /// Heads of the bounds' keys. Most searches end at them.
     heads: Vec<u64>,
     /// The start of each interval.
     bounds: Vec<Bound>,
-    /// The end of each interval's cover in `covers`. A cover starts where the one before it ends.
+    /// The end of each interval's cover in `covers`. A cover starts where the previous one ends.
     cover_ends: Vec<u32>,
     /// Indices into `tables`.
     covers: Vec<u32>,
@@ -248,7 +248,7 @@ pub struct IntervalIndex {
 }
 
 /// One end of a table: its smallest key, or the place just after its largest key. Two tables may
-/// share one.
+/// share a bound.
 #[derive(Clone, Copy, Debug)]
 struct Bound {
     table: u32,
@@ -284,8 +284,8 @@ impl IntervalIndex {
             seqs: tables.iter().map(seqs).collect(),
             tables,
         };
-        // The tables over the current place, newest first. Equally new ones come in the order of
-        // the shape.
+        // The tables that cover the current place, newest first. Equally new tables are in the
+        // order of the shape.
         let mut active: Vec<u32> = Vec::new();
         for (head, bound) in bounds {
             let rank = |table: &u32| (Reverse(index.seqs[*table as usize].1), *table);
@@ -298,8 +298,8 @@ impl IntervalIndex {
         index
     }
 
-    /// Adds an interval that starts at a bound. If the last interval starts there already, it gets
-    /// another cover instead.
+    /// Adds an interval that starts at a bound. If the last interval starts at the same place, its
+    /// cover is replaced instead.
     fn push(&mut self, head: u64, bound: Bound, cover: &[u32]) {
         let is_same = |last: &Bound| {
             last.is_behind == bound.is_behind && last.key(&self.tables) == bound.key(&self.tables)
@@ -335,8 +335,8 @@ impl IntervalIndex {
         }
     }
 
-    /// Charges the newest of the tables that cover a key which a cursor sampled, if there are two
-    /// or more. Returns whether to ask the policy.
+    /// Given a key that a cursor sampled, charges the newest of the tables that cover the key, if
+    /// there are two or more. Returns whether the policy should decide again.
     pub(super) fn charge_sample(&self, key: &[u8]) -> bool {
         match self.cover(key) {
             [newest, _, ..] => self.tables[*newest as usize].charge(false),
@@ -350,7 +350,7 @@ impl IntervalIndex {
     }
 
     /// Rule I3: visit tables by `max_seq` descending, skip those that begin after the snapshot,
-    /// keep the newest hit, and stop when the next table cannot hold a newer one.
+    /// keep the newest hit, and stop when the next table cannot hold a newer version.
     pub(super) fn get(
         &self,
         wanted: Lookup,
@@ -397,7 +397,7 @@ impl IntervalIndex {
     }
 
     /// Whether no table of a cover, from the table `from` on, can hold a version that is visible at
-    /// `seq` and newer than one with this trailer.
+    /// `seq` and newer than the version with this trailer.
     fn is_newest(&self, trailer: u64, cover: &[u32], from: u32, seq: SeqNo) -> bool {
         let left = cover.iter().skip_while(|at| **at != from);
         let mut seqs = left.map(|at| self.seqs[*at as usize]);
@@ -406,8 +406,8 @@ impl IntervalIndex {
 }
 
 /// All bounds of tables that are sorted by smallest key, in order, with the heads of their keys.
-/// Smallest keys are in order already, and so are the largest ones within a row: the sort finds
-/// these stretches and merges them. O(n log rows).
+/// The smallest keys are in order already, and so are the largest keys within a row. The sort finds
+/// these sorted stretches and merges them. O(n log rows).
 fn sorted_bounds(
     tables: &[Arc<TableHandle>],
     rows: &[Vec<u32>],

@@ -1,17 +1,18 @@
 //! The manifest: a log of edits, and the `CURRENT` file that names it. It is the sole commit point:
 //! a table exists if and only if the manifest says so.
 //!
-//! - An edit is durable when `append` returns: everything that it names was synced before, and then
+//! - An edit is durable when `append` returns: everything that it names was synced first, and then
 //!   the record. A seal (a record without changes) follows unsynced, so that damage to the last
 //!   edit is not mistaken for a torn tail.
-//! - Every record says up to which offset the log was synced before it. A damaged record is
-//!   corruption if a later valid one says that it was synced. Otherwise it is the remains of an
-//!   edit that was never acknowledged, after a power loss or in a copy of the disk of a running
-//!   machine.
-//! - `CURRENT` also records how long the manifest was when `CURRENT` was written: at creation, at
+//! - Every record says up to which offset the log was synced before the record was written. A
+//!   damaged record is corruption if a later valid record says that the damaged one was synced.
+//!   Otherwise it is the remains of an edit that was never acknowledged, after a power loss or in a
+//!   copy of the disk of a running machine.
+//! - `CURRENT` also records the length of the manifest when `CURRENT` was written: at creation, at
 //!   close, and whenever [`NAMED_STEP_BYTES`] were added. A shorter manifest has lost its end.
-//! - When the log has grown to twice its first record, a new manifest is written: whole shapes,
-//!   sync, then a rename replaces `CURRENT`. A crash in between leaves the old one in force.
+//! - When the log has grown to twice its first record, a new manifest with whole shapes is written
+//!   and synced. Then a rename replaces `CURRENT`. A crash in between leaves the old manifest in
+//!   force.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,12 +34,13 @@ use crate::values::layout::Layout;
 /// Names the manifest in force.
 pub const CURRENT: &str = "CURRENT";
 const CURRENT_NEW: &str = "CURRENT.new";
-/// What `CURRENT` says after the length once the store is closed.
+/// `CURRENT` has this after the length once the store is closed.
 const CLOSED: &str = " closed";
 /// A manifest is not rewritten below this size.
 const MIN_ROTATE_BYTES: u64 = 1 << 20;
-/// `CURRENT` is written again when the manifest has grown by this many bytes. So a missing end of a
-/// manifest that no later record shows is shorter than that. An edit takes 100 to 1,000 bytes.
+/// `CURRENT` is written again when the manifest has grown by this many bytes. So if the manifest
+/// has lost its end and no later record shows this, the lost end is shorter than this. An edit
+/// takes 100 to 1,000 bytes.
 const NAMED_STEP_BYTES: u64 = 16 << 10;
 
 /// File name of a manifest.
@@ -88,7 +90,7 @@ pub struct StoreState {
     pub log_start_seq: SeqNo,
     /// Everything up to this sequence number was durable, in tables or in the log.
     pub log_synced_seq: SeqNo,
-    /// Every keyspace that was ever made has a smaller id; 0 where no record says so.
+    /// Every keyspace that was ever made has a smaller id; 0 if no record has this.
     pub next_keyspace: KeyspaceId,
     /// The history that sequence numbers belong to.
     pub history: History,
@@ -203,13 +205,13 @@ pub struct Manifest {
     log: LogWriter,
     /// Everything before this offset is synced.
     synced_to: u64,
-    /// The end at the last time when everything, including the seal, was synced.
+    /// The end of the file when everything, including the seal, was last synced.
     rested_at: u64,
     /// Size at which a new manifest is written.
     rotate_at_bytes: u64,
     /// The length that `CURRENT` gives.
     named_bytes: u64,
-    /// Set by a failed append: nobody knows what is on disk, so nothing more may be appended.
+    /// Set by a failed append. Nobody knows then what is on disk, so nothing more may be appended.
     broken: bool,
 }
 
@@ -230,7 +232,7 @@ impl Manifest {
             LogHeader { number, id, manifest: 0 },
             state,
         );
-        // On a full disk an incomplete file would keep the space that it got.
+        // On a full disk, an incomplete file would keep the space that it has taken.
         made.inspect_err(|_| drop(storage.remove(&manifest_name(number))))
     }
 
@@ -290,12 +292,13 @@ impl Manifest {
     }
 
     fn try_append(&mut self, changes: &[Change]) -> Result<()> {
-        // After any failure or panic nobody knows what is on disk (P7), except after the one below.
+        // After any failure or panic nobody knows what is on disk (P7), except after a write that
+        // fails on a full disk, see below.
         self.broken = true;
         if !seeded!(DirectoryNotSynced) {
             self.storage.sync_dir()?;
         }
-        // A full disk fails the write. The bytes that it left are garbage after the end, and the
+        // On a full disk the write fails. The bytes that it left are garbage after the end, and the
         // next record overwrites them.
         let put = self.put(&record::encode(changes));
         put.inspect_err(|error| self.broken = !error.is_no_space())?;
@@ -309,7 +312,8 @@ impl Manifest {
         Ok(())
     }
 
-    /// Syncs what the last append left, so that the file can be closed while nobody writes.
+    /// Syncs what the last append left unsynced, so that the file can be closed while nobody
+    /// writes.
     pub fn rest(&mut self) -> Result<()> {
         if self.broken || self.rested_at == self.log.position() {
             return Ok(());
@@ -333,7 +337,7 @@ impl Manifest {
         self.prepare(self.current())
     }
 
-    /// Says in `CURRENT` that the store was closed.
+    /// Records in `CURRENT` that the store was closed.
     pub fn name_closed(&mut self) -> Result<()> {
         self.prepare(Current { is_closed: true, ..self.current() })?;
         self.switch_current()
@@ -374,12 +378,12 @@ impl Manifest {
         !self.broken && self.synced_to >= self.named_bytes + NAMED_STEP_BYTES
     }
 
-    /// What `CURRENT` would say now: the edits up to here are durable.
+    /// What `CURRENT` would record now. The edits up to that length are durable.
     pub fn current(&self) -> Current {
         Current::at(self.number, self.synced_to)
     }
 
-    /// Bytes of the file in use.
+    /// Bytes of the file that are in use.
     pub fn bytes(&self) -> u64 {
         self.log.position()
     }
@@ -392,12 +396,12 @@ pub struct Current {
     pub number: u64,
     /// The manifest is valid at least to this offset.
     pub least_bytes: u64,
-    /// Whether the store was closed with this manifest, so that no later write was ever read.
+    /// Whether the store was closed with this manifest. Then nobody has read a later write.
     pub is_closed: bool,
 }
 
 impl Current {
-    /// What names the manifest of an open store.
+    /// The content of `CURRENT` that names the manifest of an open store.
     pub fn at(number: u64, least_bytes: u64) -> Current {
         Current { number, least_bytes, is_closed: false }
     }
@@ -430,7 +434,7 @@ pub fn read_current(storage: &dyn Storage) -> Result<Option<Current>> {
     }
     let bytes = file.read_vec(0, len as usize)?;
     let text = std::str::from_utf8(&bytes).map_err(|_| bad("not text"))?;
-    // LevelDB and RocksDB name their manifests so.
+    // LevelDB and RocksDB give their manifests such names.
     if text.starts_with("MANIFEST-") {
         return Err(Error::OtherDatabase { path: storage.location() });
     }
@@ -444,8 +448,8 @@ pub fn read_current(storage: &dyn Storage) -> Result<Option<Current>> {
     Current::parse(said).map(Some).ok_or_else(|| bad("does not name a manifest"))
 }
 
-/// Reads a manifest to its end, and returns its state and the number of its valid bytes. A torn
-/// last record is ignored, because it was never acknowledged.
+/// Reads a manifest to its end, and returns the state and the number of valid bytes. A torn last
+/// record is ignored, because its edit was never acknowledged.
 pub fn read_manifest(storage: &dyn Storage, current: Current) -> Result<(StoreState, u64)> {
     let Current { number, least_bytes, .. } = current;
     let name = manifest_name(number);
@@ -494,7 +498,7 @@ pub(crate) fn open_manifest(storage: &dyn Storage, number: u64) -> Result<LogRea
     LogReader::new(file, &header)
 }
 
-/// Looks after the end of the valid part for proof that there was more.
+/// Searches after the end of the valid part for proof that there was more.
 fn refuse_corruption(reader: &mut LogReader, name: &str, offset: u64) -> Result<()> {
     let mut proof = None;
     reader.scan_after(offset, |at, bytes| {
@@ -559,7 +563,7 @@ mod tests {
         manifest
     }
 
-    /// The file may be closed after this, so no failure may be left that only a later sync would
+    /// The file may be closed after `rest`, so no failure may be left that only a later sync would
     /// report.
     #[test]
     fn rest_syncs_the_seal_once_and_a_failure_breaks_the_manifest() {

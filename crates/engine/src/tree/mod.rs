@@ -2,13 +2,13 @@
 //!
 //! - [`version`]: an immutable shape with its open tables, which readers share.
 //! - [`level`]: one level of a version, for searching; `probe`: tables that a get will probe;
-//!   [`versions`]: all versions of one key; `newer`: what was written after some number;
-//!   `in_memory`: what memory says about a key.
-//! - [`manifest`]: the log of edits, the sole commit point of the store; [`tail`]: the same beside
-//!   a process that appends to it; [`history`]: which numbers mean the same write.
-//! - `seeks`: what reads charge tables with, for policies.
-//! - [`record`]: how edits are encoded; `pending`: how plans in them are; [`replay`]: how a state
-//!   follows them.
+//!   [`versions`]: all versions of one key; `newer`: what was written after some sequence number;
+//!   `in_memory`: what is known in memory about a key.
+//! - [`manifest`]: the log of edits, the sole commit point of the store; [`tail`]: reads it beside
+//!   a process that appends to it; [`history`]: which sequence numbers mean the same write.
+//! - `seeks`: the seeks that reads charge to tables, for policies.
+//! - [`record`]: the encoding of edits; `pending`: the encoding of plans in edits; [`replay`]:
+//!   applies edits to a state.
 
 pub(crate) mod history;
 mod in_memory;

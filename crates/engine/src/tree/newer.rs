@@ -1,5 +1,5 @@
-//! Finds what was written after some sequence number. It looks into few tables, because most are
-//! older.
+//! Finds what was written after some sequence number. It reads only a few tables, because most
+//! tables are older.
 
 use std::iter;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ impl Version {
         self.runs().flat_map(inside).filter(move |table| table.meta().max_seq > seq)
     }
 
-    /// The trailer of the newest entry of a key among those that are newer than `seq`.
+    /// The trailer of the newest entry of a key, if that entry is newer than `seq`.
     pub fn newest_after(&self, key: &[u8], seq: SeqNo) -> Result<Option<u64>> {
         let behind: Vec<u8> = key.iter().copied().chain(iter::once(0)).collect();
         let wanted = Lookup { key, hash: filter::hash(key), trailer: seek_trailer(MAX_SEQ) };

@@ -1,5 +1,5 @@
 //! Encodes the rest of a plan that is installed part by part, and the trims of its inputs.
-//! `runstone_policy::parts` says what they mean.
+//! `runstone_policy::parts` explains them.
 //!
 //! ```text
 //! trims   := count | (table id | key)*          a key per table, see the tags in `record`
@@ -10,8 +10,8 @@
 //! cut     := 0 bytes | 1 split bytes, cap bytes | 2 partitioner, bytes
 //! ```
 //!
-//! Numbers are varints; slots are those of an edit. A plan with a new last level or with relabels
-//! is never stored.
+//! Numbers are varints; slots are encoded as in an edit. A plan with a new last level or with
+//! relabels is never stored.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
-//! Tables that a get will probe. Several are looked up before the first is probed, so that the
-//! cache lines of their filters come from memory together instead of one after another. The price
-//! is that a get that finds its key has looked up a few tables in vain, though it read nothing from
-//! them.
+//! Tables that a get will probe. Several tables are looked up before the first one is probed, so
+//! that the cache lines of their filters are loaded from memory together instead of one after
+//! another. The price is that a get that finds its key has looked up a few tables in vain. It has
+//! read nothing from them, however.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::format::block::{Block, Found};
 use crate::table::handle::TableHandle;
 use crate::table::reader::ProbeStats;
 
-/// The number of tables that can wait for their probe.
+/// The most tables that can wait for their probe.
 pub(super) const MOST_PROBES: usize = 8;
 
 /// The key that a get searches for.
@@ -25,17 +25,17 @@ pub(super) struct Lookup<'a> {
 /// A version that was found, and the block that holds it.
 pub(super) type Hit = (Found, Arc<Block>);
 
-/// A table about to be probed.
+/// A table that is about to be probed.
 #[derive(Clone, Copy)]
 pub(super) struct Probe<'a> {
     pub(super) table: &'a TableHandle,
-    /// The partition that may hold the key. `None` if nobody has opened the table: it waits for its
-    /// turn, because a newer table may hold the key.
+    /// The partition that may hold the key. `None` if nobody has opened the table yet. The table is
+    /// opened only when its turn comes, because a newer table may hold the key.
     part: Option<usize>,
 }
 
 impl<'a> Probe<'a> {
-    /// Looks up the key's partition, and prefetches what the probe reads first.
+    /// Looks up the key's partition, and prefetches the memory that the probe reads first.
     #[inline]
     pub(super) fn new(table: &'a TableHandle, lookup: Lookup) -> Probe<'a> {
         let part = table.opened().map(|reader| reader.find_ahead(lookup.key, lookup.hash));
@@ -76,7 +76,8 @@ impl<'a> ProbeQueue<'a> {
         if self.len == MOST_PROBES { self.probe_all(stats) } else { Ok(None) }
     }
 
-    /// Probes the waiting tables in order, until one holds the key. Its version is the newest (I1).
+    /// Probes the waiting tables in order, until one of them holds the key. Its version is the
+    /// newest (I1).
     #[inline]
     pub(super) fn probe_all(&mut self, stats: &mut ProbeStats) -> Result<Option<Hit>> {
         let waiting = std::mem::take(&mut self.len);

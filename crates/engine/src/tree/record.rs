@@ -1,4 +1,4 @@
-//! Manifest records: the content of one atomic change to the store, and its encoding.
+//! Manifest records: the content of an atomic change to the store, and its encoding.
 //!
 //! ```text
 //! record     := synced_to varint | (tag varint | bytes)*
@@ -42,7 +42,7 @@ use crate::values::layout::{self, Layout, ValueEdit, put_edit, put_layout};
 /// One part of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// The identity of the store; in the first record of every manifest.
+    /// The identity of the store. It is in the first record of every manifest.
     Store {
         /// Random id.
         uid: u64,
@@ -53,12 +53,12 @@ pub enum Change {
         next_file: u64,
         /// No sequence number above this is in a table.
         last_seq: SeqNo,
-        /// Log segments below this number are not needed.
+        /// Log segments below this number are no longer needed.
         log_floor: u64,
         /// Sequence number of the first record of segment `log_floor`.
         log_start_seq: SeqNo,
     },
-    /// The bounds on what the log may hold. If the log lacks something or holds more, either it or
+    /// Bounds on what the log may hold. If the log lacks something or holds more, either the log or
     /// the manifest is damaged.
     Log {
         /// Everything up to this sequence number was durable when the record was written.
@@ -66,22 +66,23 @@ pub enum Change {
         /// Every keyspace that was ever made has a smaller id.
         next_keyspace: KeyspaceId,
     },
-    /// The history that numbers belong to, and where it left earlier ones.
+    /// The history that sequence numbers belong to, and the places where it forked from earlier
+    /// histories.
     History(History),
     /// Writes do not go to a log.
     NoLog,
     /// A keyspace was made, or its options changed.
     Keyspace {
-        /// Its id. No other keyspace of the store ever gets it.
+        /// The id of the keyspace. No other keyspace of the store ever gets it.
         id: KeyspaceId,
-        /// Its name.
+        /// The name of the keyspace.
         name: String,
-        /// Its options as TOML.
+        /// The options of the keyspace as TOML.
         options: String,
     },
     /// A keyspace was dropped, with its tables.
     Dropped {
-        /// Its id.
+        /// The id of the keyspace.
         id: KeyspaceId,
     },
     /// The tree of a keyspace changed.
@@ -102,7 +103,7 @@ pub enum Change {
         /// The tree.
         shape: Shape,
     },
-    /// A value file of a keyspace was made, or is described again as a whole.
+    /// A value file of a keyspace was made, or its whole layout is recorded again.
     ValueFile {
         /// The id of the keyspace.
         id: KeyspaceId,
@@ -120,7 +121,7 @@ pub enum Change {
     ValueFileGone {
         /// The id of the keyspace.
         id: KeyspaceId,
-        /// Its number.
+        /// The number of the file.
         number: u64,
     },
 }
@@ -128,7 +129,7 @@ pub enum Change {
 /// Why a record does not decode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadRecord {
-    /// Bytes do not fit the format.
+    /// The bytes do not fit the format.
     Malformed,
     /// The tag is of a newer release.
     Newer,

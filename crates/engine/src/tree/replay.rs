@@ -1,4 +1,4 @@
-//! Applies the changes of a manifest to a state, one after the other.
+//! Applies the changes of a manifest to a state, one after another.
 
 use std::collections::BTreeMap;
 

@@ -1,11 +1,12 @@
 //! Counts the seeks that reads waste on the tables of a keyspace, for its policy
-//! (`seek_compaction`). All of it is a hint: counters are relaxed, and gone when the store closes.
+//! (`seek_compaction`). The counts are only hints: the counters are relaxed, and are lost when the
+//! store closes.
 //!
-//! 1. A get that asked more than one table charges the first. So does an entry that a cursor
-//!    samples, if two tables or more may hold its key.
-//! 2. A table that has as many seeks as the rule allows it is noted, and the policy is asked. So a
-//!    question costs O(noted tables), not O(tables).
-//! 3. A table that moves starts again at zero, as a new table does.
+//! 1. A get that searched more than one table charges the first of them. So does an entry that a
+//!    cursor samples, if two tables or more may hold its key.
+//! 2. When a table has as many seeks as the rule allows it, it is noted, and the policy decides
+//!    again. So a decision costs O(noted tables), not O(tables).
+//! 3. When a table moves, its count starts again at zero, as for a new table.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,12 +23,12 @@ use crate::tree::version::Version;
 #[derive(Debug)]
 pub struct Seeks {
     rule: PolicyOptions,
-    /// Tables that have used up their seeks. Some may have left the tree, or moved.
+    /// Tables that have used up their seeks. Some of them may have left the tree or moved since.
     spent: Mutex<rank::SpentSeeks, BTreeSet<TableId>>,
 }
 
 impl Seeks {
-    /// No seeks yet; `None` if the options do not ask for seek compaction.
+    /// A count without seeks; `None` if the options do not enable seek compaction.
     pub fn of(rule: &PolicyOptions) -> Option<Arc<Seeks>> {
         let seeks = || Arc::new(Seeks { rule: rule.clone(), spent: Mutex::new(BTreeSet::new()) });
         rule.seek_compaction.then(seeks)
@@ -44,8 +45,8 @@ impl Seeks {
         seeks >= self.rule.allowed_seeks(table.meta().bytes)
     }
 
-    /// Charges a seek. Returns whether it is time to ask the policy: when the table has just used
-    /// up its seeks, and then at powers of two, in case the policy could do nothing.
+    /// Charges a seek. Returns whether the policy should decide again: when the table has just used
+    /// up its seeks, and later at powers of two, in case the policy could do nothing before.
     fn charge(&self, table: &TableHandle) -> bool {
         let seeks = table.charge_seek();
         let is_time = self.is_spent(table, seeks)
@@ -56,7 +57,7 @@ impl Seeks {
         }
     }
 
-    /// The seeks of the tables that have used up theirs and are in the tree.
+    /// The seeks of the tables in the tree that have used up their seeks.
     fn of_spent(&self, tree: &Version) -> BTreeMap<TableId, u64> {
         let mut seeks = BTreeMap::new();
         self.spent.lock().retain(|id| {
@@ -70,8 +71,8 @@ impl Seeks {
 }
 
 impl Version {
-    /// Charges the first table that a get asks for a key, because it asked more than one. Returns
-    /// whether it is time to ask the policy.
+    /// Charges the first table that a get searched for a key, because the get searched more than
+    /// one. Returns whether the policy should decide again.
     #[cold]
     pub(crate) fn charge_seek(&self, key: &[u8]) -> bool {
         let first = self.seeks.as_ref().zip(self.tables_over(key).next());
@@ -85,8 +86,8 @@ impl Version {
         tables.next().zip(tables.next()).is_some_and(|(first, _)| seeks.charge(first))
     }
 
-    /// The tables of runs that may hold a key, in the order of gets. Levels that another policy
-    /// left overlapping are not asked.
+    /// The tables of runs that may hold a key, in the order in which gets search them. Levels that
+    /// another policy left overlapping are not included.
     fn tables_over(&self, key: &[u8]) -> impl Iterator<Item = &TableHandle> {
         let runs = self.levels.iter().flat_map(|level| match &**level {
             ReadLevel::Runs(runs) => &runs[..],
@@ -95,7 +96,7 @@ impl Version {
         runs.filter_map(move |run| Some(&**run.find(key)?))
     }
 
-    /// The seeks of the tables that have used up theirs.
+    /// The seeks of the tables that have used up their seeks.
     pub(super) fn spent_seeks(&self) -> BTreeMap<TableId, u64> {
         self.seeks.as_ref().map(|seeks| seeks.of_spent(self)).unwrap_or_default()
     }

@@ -21,25 +21,25 @@ use crate::tree::replay::Replay;
 pub struct ManifestTail {
     storage: Arc<dyn Storage>,
     number: u64,
-    /// What `CURRENT` said when it was read last, and the number of the manifest's file.
+    /// The content of `CURRENT` when it was last read, and the number of the manifest's file.
     named: (Current, u64),
     reader: LogReader,
-    /// Where it has a record that does not fit, and why not. Nothing is read any more then: the
-    /// state lacks what the record says, and perhaps what earlier ones said.
+    /// The offset of a record that does not fit, and the reason. After such a record nothing more
+    /// is read: the state lacks the changes of that record, and perhaps of earlier ones.
     refused: Option<(u64, String)>,
     /// The state after the edits that were read.
     pub state: StoreState,
-    /// The keyspaces that these edits changed and of which nobody was told yet.
+    /// The keyspaces that these edits changed and that were not returned to the caller yet.
     changed: BTreeSet<KeyspaceId>,
-    /// The tables whose entries all have one sequence number, by that number, as they came into the
-    /// tree: a load gives its tables such a number. `None` unless somebody asked for them.
+    /// The tables whose entries all have the same sequence number, by that number, as they were
+    /// added to the tree. A load makes such tables. `None` unless somebody watches loads.
     loads: Option<Loads>,
 }
 
 type Loads = BTreeMap<SeqNo, Vec<Arc<Table>>>;
 
-/// How often the tail tries to open the manifest in force, which the writer may be replacing just
-/// then.
+/// How many times the tail tries to open the manifest in force, because the writer may be replacing
+/// it at that moment.
 const MOST_LOOKS: usize = 16;
 
 impl ManifestTail {
@@ -49,7 +49,7 @@ impl ManifestTail {
             let not_a_store = || Error::NotAStore { path: storage.location() };
             let current = read_current(&**storage)?.ok_or_else(not_a_store)?;
             let reader = match open_manifest(&**storage, current.number) {
-                // The writer has switched to another one since.
+                // The writer has switched to another manifest since.
                 Err(_) if read_current(&**storage)?.is_some_and(|now| now > current) => continue,
                 opened => opened?,
             };
@@ -73,7 +73,7 @@ impl ManifestTail {
         Err(Error::corruption(CURRENT, 0, "it names manifests that are not there"))
     }
 
-    /// Notes the tables of loads from now on, and those that the tree has.
+    /// From now on, notes the tables of loads. Those that are in the tree already are noted too.
     pub fn watch_loads(&mut self) {
         self.loads = Some(self.loads_of_state());
     }
@@ -83,7 +83,7 @@ impl ManifestTail {
         let shapes = self.state.keyspaces.values().map(|keyspace| &keyspace.shape);
         for shape in shapes {
             for (_, table) in shape.tables() {
-                // A table that shows only a part of its keys is not what a load left.
+                // A table that shows only a part of its keys is no longer as the load made it.
                 if table.min_seq == table.max_seq && !shape.trims.contains_key(&table.id) {
                     loads.entry(table.max_seq).or_default().push(Arc::clone(table));
                 }
@@ -92,7 +92,8 @@ impl ManifestTail {
         loads
     }
 
-    /// The tables that came into the tree with this sequence number alone, in order of their keys.
+    /// The tables that were added to the tree with only this sequence number, in the order of their
+    /// keys.
     pub fn loaded(&self, seq: SeqNo) -> Vec<Arc<Table>> {
         let tables = self.loads.iter().find_map(|loads| loads.get(&seq));
         let mut tables = tables.cloned().unwrap_or_default();
@@ -100,31 +101,31 @@ impl ManifestTail {
         tables
     }
 
-    /// Forgets loads up to this number.
+    /// Forgets loads up to this sequence number.
     pub fn forget_loads(&mut self, through: SeqNo) {
         if let Some(loads) = &mut self.loads {
             *loads = loads.split_off(&(through + 1));
         }
     }
 
-    /// Where the store is.
+    /// The location of the store.
     pub fn location(&self) -> String {
         self.storage.location()
     }
 
-    /// How much was read.
+    /// The manifest, and how much of it was read.
     pub fn place(&self) -> Current {
         Current::at(self.number, self.reader.position())
     }
 
     /// Reads what was appended. Returns the keyspaces that changed; `None` if the writer has begun
-    /// a new manifest, so that any of them may have. The new one may be of a later history: the
-    /// caller compares what it has read with it. O(bytes read).
+    /// a new manifest, so that any keyspace may have changed. The new manifest may belong to a
+    /// later history, so the caller must compare what it has read with that history. O(bytes read).
     ///
     /// # Errors
-    /// [`Error::LeaseRevoked`] if another copy of the store was put in its place: the open files
-    /// may belong to either. [`Error::HistoryGone`] if the store does not know the history that was
-    /// read. Every later call fails as well.
+    /// [`Error::LeaseRevoked`] if another copy of the store was put in its place, because the open
+    /// files may belong to either copy. [`Error::HistoryGone`] if the store does not know the
+    /// history that was read. Every later call fails as well.
     pub fn advance(&mut self) -> Result<Option<BTreeSet<KeyspaceId>>> {
         let current = read_current(&*self.storage)?;
         let Some(current) = current else {
@@ -149,7 +150,8 @@ impl ManifestTail {
         }
         next.check_continues(&self.state.history)?;
         if let Some(mut loads) = self.loads.take() {
-            // The first list counts: a compaction may have changed the tables of the other.
+            // Where both lists have the load, the older list is right: a compaction may have
+            // changed the tables since.
             let rest = next.loads_of_state();
             for (seq, tables) in rest {
                 loads.entry(seq).or_insert(tables);
@@ -160,8 +162,8 @@ impl ManifestTail {
         Ok(None)
     }
 
-    /// Refuses a store that does not know an earlier history, and a manifest that is a copy: the
-    /// reader has other files open than lie in the directory.
+    /// Refuses a store that does not know an earlier history. Refuses a manifest that is a copy,
+    /// because the reader then has other files open than are in the directory.
     fn check_continues(&self, history: &History) -> Result<()> {
         let (path, own) = (self.storage.location(), &self.state.history);
         if !may_be_one(own.file, self.named.1) {
@@ -176,8 +178,8 @@ impl ManifestTail {
         }
     }
 
-    /// Reads the records that are there. At least this many bytes are durable. If it fails in the
-    /// middle, the next call tells what the records before changed.
+    /// Reads the available records. At least `least_bytes` bytes are durable. If it fails in the
+    /// middle, the next call returns the keyspaces that the earlier records changed.
     fn read(&mut self, least_bytes: u64) -> Result<BTreeSet<KeyspaceId>> {
         let name = manifest_name(self.number);
         if let Some((offset, what)) = &self.refused {
@@ -223,8 +225,8 @@ fn note_load(loads: &mut Loads, change: &Change) {
     }
 }
 
-/// Whether two numbers of files may be those of one file. 0 is the number of a file that the writer
-/// has just removed, and of all files where they have no number.
+/// Whether two file numbers may be of the same file. 0 is the number of a file that the writer has
+/// just removed, and of all files if the storage gives them no numbers.
 fn may_be_one(one: u64, other: u64) -> bool {
     one == other || one == 0 || other == 0
 }

@@ -21,15 +21,15 @@ use crate::tree::seeks::Seeks;
 /// How an edit changes the range deletes of a tree.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RangeChange<'a> {
-    /// The range deletes of the memtables that it flushes, or of all tables of a tree that was just
-    /// opened. They may include some that no reader needs.
+    /// The range deletes of the memtables that the edit flushes, or of all tables of a tree that
+    /// was just opened. They may include range deletes that no reader needs.
     pub flushed: Option<&'a RangeDeletes>,
-    /// The sequence numbers of those that flushes and compactions dropped.
+    /// The sequence numbers of the range deletes that flushes and compactions dropped.
     pub left: &'a [SeqNo],
 }
 
-/// Range deletes that left the tables stay in the set until they outnumber the others by more than
-/// this.
+/// Range deletes that are no longer in tables stay in the set until they outnumber the others by
+/// more than this.
 const LEAST_REBUILT: u64 = 1024;
 
 fn are_too_many(left: u64, in_tables: u64) -> bool {
@@ -43,20 +43,20 @@ pub struct Version {
     pub shape: Shape,
     /// The same tables, opened for reading.
     pub levels: Vec<Arc<ReadLevel>>,
-    /// Shared with the versions before and after, except for changes. Ordered by id, because a
-    /// simulation repeats exactly only if it handles tables in a fixed order.
+    /// Shared with the previous and the next version, except for changes. Ordered by id, because a
+    /// simulation can be repeated exactly only if it handles tables in a fixed order.
     handles: RedBlackTreeMapSync<TableId, Arc<TableHandle>>,
-    /// The range deletes of all tables, if there are any. Some of them may have left the tables:
-    /// the tables then hold nothing that these hide.
+    /// The range deletes of all tables, if there are any. Some of them may no longer be in tables.
+    /// These hide nothing that the tables hold.
     pub range_deletes: Option<Arc<RangeDeletes>>,
-    /// How many of them are in tables.
+    /// How many of the range deletes are in tables.
     range_delete_count: u64,
-    /// The sequence numbers of those that are not in tables.
+    /// The sequence numbers of the range deletes that are not in tables.
     left: Vec<SeqNo>,
-    /// Accounts for the memory of all of them. It is shared with the versions that have the same
-    /// set.
+    /// Accounts for the memory of the range deletes. It is shared with the versions that have the
+    /// same set.
     range_memory: Option<Arc<Reservation>>,
-    /// What reads charge tables with, if the policy wants to know.
+    /// The seeks that reads charge to tables, if the policy uses them.
     pub(super) seeks: Option<Arc<Seeks>>,
 }
 
@@ -118,9 +118,9 @@ impl Version {
         next
     }
 
-    /// Changes the set of range deletes. O(log n) for those of a flush. A compaction brings no new
-    /// ones. A range delete that it drops hides nothing any more, so it may stay in the set for a
-    /// while.
+    /// Changes the set of range deletes. O(log n) for the range deletes of a flush. A compaction
+    /// adds none. A range delete that it drops hides nothing any more, so it may stay in the set
+    /// for a while.
     fn change_range_deletes(&mut self, flushed: Option<&RangeDeletes>, left: &[SeqNo]) {
         if let Some(flushed) = flushed.filter(|set| !set.is_empty()) {
             let mut set = self.range_deletes.as_deref().cloned().unwrap_or_default();
@@ -139,15 +139,15 @@ impl Version {
         }
     }
 
-    /// Whether too many range deletes would be known that have left the tables, if this many are
-    /// added for the tables of `shape`. O(tables).
+    /// Whether the set would have too many range deletes that are no longer in tables, if this many
+    /// are added for the tables of `shape`. O(tables).
     pub fn would_know_too_many(&self, added: usize, shape: &Shape) -> bool {
         let known = self.range_deletes.as_ref().map_or(0, |set| set.len()) + added;
         let in_tables: u64 = shape.tables().map(|(_, table)| table.range_deletes).sum();
         are_too_many((known as u64).saturating_sub(in_tables), in_tables)
     }
 
-    /// The same tree, of which no range deletes are known.
+    /// The same tree without its known range deletes.
     pub fn without_range_deletes(&self) -> Version {
         Version {
             range_deletes: None,
@@ -158,13 +158,13 @@ impl Version {
     }
 
     /// Whether a range delete that a reader at `seq` sees hides an entry with this sequence number.
-    /// O(1) without range deletes that are newer, else O(log n).
+    /// O(1) without newer range deletes, otherwise O(log n).
     #[inline]
     pub fn hides(&self, key: &[u8], entry: SeqNo, seq: SeqNo) -> bool {
         self.range_deletes.as_ref().is_some_and(|ranges| ranges.hide(key, entry, seq))
     }
 
-    /// The same tree, in which reads charge tables as these options say.
+    /// The same tree, in which reads charge tables according to these options.
     pub fn with_seeks_of(self, options: &PolicyOptions) -> Version {
         let seeks = match self.seeks {
             Some(seeks) if seeks.follow(options) => Some(seeks),
@@ -184,7 +184,7 @@ impl Version {
         self.seeks.is_some()
     }
 
-    /// Takes the memory of the range deletes from the budget, if they differ from those of the
+    /// Takes the memory of the range deletes from the budget, if their set differs from that of the
     /// previous version.
     pub fn count_memory(&mut self, before: &Version, cache: &Arc<Cache>) {
         let place = |version: &Version| version.range_deletes.as_ref().map(Arc::as_ptr);
@@ -194,14 +194,14 @@ impl Version {
         }
     }
 
-    /// The tables that another shape lacks, or holds in another place or form.
+    /// The tables that another shape lacks, or has in another place or form.
     fn missing_in<'a>(&'a self, other: &'a Shape) -> impl Iterator<Item = &'a Arc<Table>> {
         (0..)
             .zip(&self.shape.levels)
             .flat_map(|(index, level)| crate::tree::level::missing(level, other.level(index)))
     }
 
-    /// The handles of tables that `next`, made from this version, does not have.
+    /// The handles of the tables that `next`, which was made from this version, does not have.
     pub fn left_by<'a>(&'a self, next: &'a Version) -> impl Iterator<Item = &'a Arc<TableHandle>> {
         self.missing_in(&next.shape)
             .filter(|table| next.handle(table.id).is_none())
@@ -220,8 +220,9 @@ impl Version {
         self.handles.get(&id)
     }
 
-    /// The access counters of tables in overlapping levels that have reached `least`, for this kind
-    /// of charge, and the seeks of tables that have used up theirs. O(tables of those levels).
+    /// The access counters, for this kind of charge, of tables in overlapping levels that have
+    /// reached `least`, and the seeks of tables that have used up their seeks. O(tables of these
+    /// levels).
     pub fn heat(&self, charge: Charge, least: u64) -> Heat {
         let overlapping = self.levels.iter().filter_map(|level| match &**level {
             ReadLevel::Overlapping(index) => Some(&index.tables),
@@ -232,15 +233,16 @@ impl Version {
         Heat { accesses, seeks: self.spent_seeks() }
     }
 
-    /// Whether a policy wants to know of entries that cursors sample: a level may have tables that
-    /// overlap, or seeks are charged.
+    /// Whether a policy uses entries that cursors sample: because a level may have tables that
+    /// overlap, or because seeks are charged.
     pub fn wants_samples(&self) -> bool {
         let overlaps = |level: &Arc<ReadLevel>| matches!(&**level, ReadLevel::Overlapping(_));
         self.seeks.is_some() || self.levels.iter().any(overlaps)
     }
 
     /// Charges a seek for a key that a cursor sampled. In each level where two or more tables
-    /// overlap at this key, it also charges the newest of them. Returns whether to ask the policy.
+    /// overlap at this key, it also charges the newest of them. Returns whether the policy should
+    /// decide again.
     pub fn charge_sample(&self, key: &[u8]) -> bool {
         let is_spent = self.charge_sampled_seek(key);
         self.levels.iter().fold(is_spent, |hot, level| match &**level {
@@ -270,9 +272,9 @@ impl Version {
         Ok(hit)
     }
 
-    /// The same, but the caller asks [`Version::wants_seek`] and charges. Visits levels from
-    /// shallow to deep; the first hit wins across levels and runs (I1), and rule I3 holds inside an
-    /// overlapping level.
+    /// The same, but the caller checks [`Version::wants_seek`] and charges. Visits levels from
+    /// shallow to deep. The first hit wins across levels and runs (I1), and rule I3 applies inside
+    /// an overlapping level.
     pub fn search(
         &self,
         key: &[u8],
@@ -307,7 +309,7 @@ impl Version {
 }
 
 impl Version {
-    /// Whether a range delete may hide entries of a table from readers that see the range delete.
+    /// Whether a range delete may hide entries of a table from readers that see it.
     pub fn hides_some_of(&self, table: &Table) -> bool {
         let over = |set: &Arc<RangeDeletes>| set.over_any(&table.min_key, &table.max_key);
         self.range_deletes.as_ref().is_some_and(|set| over(set) > table.min_seq)
@@ -375,9 +377,9 @@ mod tests {
     }
 
     /// X, Y and Z were compacted into one table, and Q was moved beside it (PTierDB). The compacted
-    /// table has the larger sequence numbers, but an older version of q1 than Q has. If reads went
-    /// by the paper's file numbers, or took the first hit by `max_seq`, they would find the stale
-    /// version.
+    /// table has the larger sequence numbers, but its version of q1 is older than that in Q. If
+    /// reads went by the paper's file numbers, or took the first hit by `max_seq`, they would find
+    /// the stale version.
     #[test]
     fn x_y_z_q() {
         let compacted: &[(&str, SeqNo)] =
@@ -389,8 +391,8 @@ mod tests {
         assert_eq!(get(&version, "p9", 1000), Some(390));
     }
 
-    /// The hit in the compacted table is older than what Q may hold, so Q is probed as well, and
-    /// counted separately. If the hit is newer than all of Q, Q is not probed.
+    /// The hit in the compacted table is older than a version that Q may hold, so Q is probed as
+    /// well, and is counted separately. If the hit is newer than all of Q, Q is not probed.
     #[test]
     fn probes_behind_a_hit_are_counted_apart() {
         let compacted: &[(&str, SeqNo)] = &[("p1", 300), ("q1", 101), ("q2", 390)];
@@ -403,7 +405,7 @@ mod tests {
         assert_eq!([probed("p1"), probed("q1"), probed("q2")], [(1, 0), (2, 1), (1, 0)]);
     }
 
-    /// A random edit that places a table.
+    /// A random edit. If it adds a table, the table gets this id.
     fn random_edit(shape: &Shape, draw: &mut impl FnMut(u64) -> u64, id: TableId) -> Edit {
         let tables: Vec<(u32, Arc<Table>)> =
             shape.tables().map(|(level, table)| (level, Arc::clone(table))).collect();
@@ -477,8 +479,8 @@ mod tests {
         version.levels.iter().map(sight).collect()
     }
 
-    /// A version made from the previous one equals one made from nothing, keeps the handles of
-    /// unchanged tables, and shares unchanged levels.
+    /// A version that is made from the previous one equals a version that is made from scratch. It
+    /// keeps the handles of unchanged tables, and shares unchanged levels.
     #[test]
     fn versions_share_what_stays() {
         let context = context();

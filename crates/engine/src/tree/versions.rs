@@ -1,14 +1,14 @@
-//! Walks the versions of one key through the tables of a tree, newest first. A get that looked up
-//! each older version separately would search the blocks of the key from the first one each time,
-//! because the index knows only keys.
+//! Walks the versions of one key through the tables of a tree, newest first. If a get looked up
+//! each older version separately, it would search the blocks of the key from the first one each
+//! time, because the index has only keys.
 //!
-//! 1. Levels come from shallow to deep, and the runs of a level newest first. The versions of a key
-//!    in one run are newer than those in the next runs (I1), and a run holds them in one table
-//!    (I2).
+//! 1. Levels are visited from shallow to deep, and the runs of a level newest first. The versions
+//!    of a key in one run are newer than its versions in the next runs (I1), and a run has all of
+//!    them in one table (I2).
 //! 2. In an overlapping level, a heap gives the newest version among the open tables. A table is
 //!    opened when its `max_seq` is not below the sequence number of that version (I3).
-//! 3. Each table is sought once, and then stepped. So n versions in t tables cost O(n + t) steps,
-//!    and O(n log t) comparisons where tables overlap.
+//! 3. There is one seek in each table, followed by steps. So n versions in t tables cost O(n + t)
+//!    steps, and O(n log t) comparisons where tables overlap.
 
 use std::collections::BinaryHeap;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::table::reader::ProbeStats;
 use crate::tree::level::{IntervalIndex, ReadLevel};
 use crate::tree::version::Version;
 
-/// A callback that is shown a version, and says whether it wants the next older one.
+/// A callback that gets a version, and returns whether it wants the next older one.
 type Take<'t> = dyn FnMut(&BlockCursor) -> Result<bool> + 't;
 
 /// A walk over the versions of a key that a reader at `seq` sees.
@@ -108,7 +108,8 @@ impl<'a> VersionWalk<'a> {
         Ok(goes_on)
     }
 
-    /// An iterator on the newest version that the reader sees, if the table may hold one.
+    /// An iterator on the newest version that the reader sees, if the table may hold such a
+    /// version.
     fn open(&mut self, table: &TableHandle) -> Result<Option<TableIter>> {
         let reader = table.reader()?;
         self.stats.tables += 1;
@@ -177,7 +178,7 @@ mod tests {
         )
     }
 
-    /// The sequence numbers of a key that a walk shows, at most this many, and the counts of the
+    /// At most this many sequence numbers of a key, as a walk shows them, and the counts of the
     /// walk.
     fn shown(tree: &Version, key: &[u8], seq: SeqNo, most: usize) -> (Vec<SeqNo>, ProbeStats) {
         let mut walk = VersionWalk::new(key, seq, Access::Cached { fill: true });
@@ -190,8 +191,8 @@ mod tests {
         (numbers, *walk.stats())
     }
 
-    /// The versions of a key come in order, from any sequence number on, whichever tables of an
-    /// overlapping level hold them. The walk stops where its caller asks.
+    /// A walk shows the versions of a key in order, from any sequence number on, whichever tables
+    /// of an overlapping level hold them. It stops where its caller says.
     #[test]
     fn versions_come_newest_first() {
         let mut random = Random::new(7);
@@ -199,7 +200,7 @@ mod tests {
             let mut overlapping = vec![Vec::new(); 6];
             for seq in 1..300 {
                 if random.chance(70) {
-                    // Stretches of several versions lie in one table.
+                    // Stretches of several versions are in one table.
                     let table = if random.chance(50) { seq / 60 } else { random.below(6) };
                     overlapping[table as usize].push(seq);
                 }

@@ -1,6 +1,6 @@
-//! Reads records again that a scan has checked, because it could not hold their segments.
-//! Neighbours are read together: a collection copies its survivors in the order of the file, and
-//! one read for each would be a wait for each.
+//! Reads records again that a scan has already checked, because the scan could not hold their
+//! segments in memory. Neighbours are read together: a collection copies its survivors in the order
+//! of the file, and a separate read for each would be a separate wait for each.
 
 use crate::error::Result;
 use crate::format::record::Record;
@@ -9,7 +9,7 @@ use crate::values::layout::Segment;
 use crate::values::liveness::RecordEntry;
 use crate::values::lookup::MOST_GAP_BYTES;
 
-/// A read is no longer than this, unless one record is.
+/// A read is no longer than this, unless a single record is.
 const MOST_READ_BYTES: u64 = 256 << 10;
 
 /// The part of a segment that was read last.
@@ -17,14 +17,15 @@ const MOST_READ_BYTES: u64 = 256 << 10;
 pub(crate) struct ReadAgain {
     /// The generation of the segment; 0 for none.
     generation: u64,
-    /// Where the part begins in the segment.
+    /// The offset of the part in the segment.
     offset: u64,
     bytes: Vec<u8>,
 }
 
 impl ReadAgain {
-    /// The first of some records of a segment, which are in the order of their offsets. The others
-    /// are those that will be asked for next. If the scan holds the segment, nothing is read.
+    /// Returns the first of some records of a segment, which are in the order of their offsets. The
+    /// others are the records that will be requested next. If the scan holds the segment, nothing
+    /// is read.
     pub(crate) fn record<'w, 'a>(
         &'w mut self,
         store: &ValueFile,
@@ -48,7 +49,7 @@ impl ReadAgain {
                 }
                 end = next.end();
             }
-            // What it held would be taken for these bytes if the read failed.
+            // If the read fails, the old content must not be mistaken for these bytes.
             self.generation = 0;
             self.bytes = store.file.read_vec(place, (end - start) as usize)?;
             (self.generation, self.offset) = (segment.generation, start);

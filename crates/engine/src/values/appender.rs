@@ -4,11 +4,11 @@
 //!    written.
 //! 2. `finish` writes the rest and syncs the file once. The edit that it returns goes into the same
 //!    manifest record as the tables that point to the records.
-//! 3. After the edit was published, `commit` hands the segments that are not full over to the next
-//!    appender. An appender that is dropped earlier leaves nothing: its slots are free again, and
-//!    bytes that it wrote after the end of a known segment are not part of that segment.
+//! 3. After the edit has been published, `commit` hands the segments that are not full over to the
+//!    next appender. An appender that is dropped earlier leaves nothing behind: its slots are free
+//!    again, and bytes that it wrote after the end of a known segment are not part of that segment.
 //!
-//! Appenders may run side by side, because a segment with room belongs to only one of them.
+//! Several appenders may run concurrently, because a segment with room belongs to only one of them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,15 +24,15 @@ use crate::values::file::ValueFile;
 use crate::values::layout::{GroupEdit, Segment, ValueEdit};
 use crate::values::liveness::Tag;
 
-/// A group's buffer is written when it would hold more bytes than this.
+/// A group's buffer is written before it would hold more bytes than this.
 const WRITE_BYTES: usize = 64 << 10;
 
-/// All buffers of an appender are written when they hold this fraction of the memory budget, and
-/// more than the least.
+/// All buffers of an appender are written before they would hold more than this fraction of the
+/// memory budget, or more than `LEAST_BUFFERED_BYTES` if that is larger.
 const BUFFERED_FRACTION: u64 = 32;
 const LEAST_BUFFERED_BYTES: u64 = 1 << 20;
 
-/// The memory budget is charged for buffers in steps of this many bytes.
+/// Buffers are charged to the memory budget in steps of this many bytes.
 const CHARGED_BYTES: usize = 256 << 10;
 
 /// Adds records to a value file.
@@ -40,21 +40,21 @@ const CHARGED_BYTES: usize = 256 << 10;
 pub(crate) struct Appender {
     store: Arc<ValueFile>,
     groups: BTreeMap<u32, GroupWriter>,
-    /// The group that a collection is collecting, which must learn which keys are written to it. No
-    /// other group is closed while an appender lives.
+    /// The group that is being collected. The collection must learn which keys are written to it.
+    /// No other group is closed while an appender exists.
     watched: Option<u32>,
     written_keys: Vec<(Vec<u8>, SeqNo)>,
     committed: bool,
-    /// Bytes of all buffers, and the most that they may hold.
+    /// Bytes in all buffers; `most_buffered` is the most that they may hold.
     buffered: usize,
     most_buffered: usize,
     charged: usize,
     charge: Option<Reservation>,
-    /// Bytes of records appended.
+    /// Bytes of the records that were appended.
     pub(crate) bytes: u64,
 }
 
-/// What a version leaves in a group.
+/// The kind of record that a version leaves in a group.
 #[derive(Clone, Copy, Debug)]
 enum What<'a> {
     Value(&'a [u8]),
@@ -78,7 +78,7 @@ struct GroupWriter {
     open: Option<Segment>,
     /// Segments that are full.
     full: Vec<Segment>,
-    /// The segment that the appender found open, as it was then.
+    /// The open segment that the appender took over, as it was then.
     found: Option<Segment>,
     /// Bytes of `open` that are not written yet.
     buffer: Vec<u8>,
@@ -109,14 +109,15 @@ impl Appender {
         }
     }
 
-    /// An appender for the copies of a collection. The collection need not learn of their keys.
+    /// An appender for the copies of a collection. The collection need not learn the keys of its
+    /// own copies.
     pub(crate) fn of_copies(store: &Arc<ValueFile>) -> Appender {
         let mut appender = Appender::new(store);
         appender.watched = None;
         appender
     }
 
-    /// The file that it appends to.
+    /// The file that the appender appends to.
     pub(crate) fn store(&self) -> &Arc<ValueFile> {
         &self.store
     }
@@ -131,7 +132,7 @@ impl Appender {
         self.append_to(self.store.group_of(key), key, seq, value)
     }
 
-    /// Appends to a group that need not be the key's: the cold stream.
+    /// Appends to a group that need not be the key's, such as the cold stream.
     pub(crate) fn append_to(
         &mut self,
         group: u32,
@@ -144,9 +145,9 @@ impl Appender {
         Ok(Pointer { store: self.store.number, group, stream_offset, value_bytes })
     }
 
-    /// Marks in the key's group that this version is a deletion or lies inline. It does so only if
-    /// collections judge by the group alone and write pointers: without the marker an older record
-    /// would look live to them.
+    /// Marks in the key's group that this version is a deletion or is inline. This is done only if
+    /// collections decide by the group alone and write pointers: without the marker, an older
+    /// record would look live to them.
     pub(crate) fn mark(&mut self, key: &[u8], seq: SeqNo) -> Result<()> {
         if self.store.writes_back && !seeded!(VersionsNotMarked) {
             self.append_record(self.store.group_of(key), key, seq, What::Marker)?;
@@ -180,7 +181,7 @@ impl Appender {
         self.bytes += bytes;
         let before = writer.buffer.len();
         if !matches!(what, What::Marker) {
-            // A marker keeps nothing alive, so its key does not make the group grow.
+            // A marker keeps nothing alive, so its key does not count as a key of the group.
             writer.keys.add(ValueFile::sketch_hash(key));
         }
         let segment = writer.segment_for(&self.store, group, bytes)?;
@@ -223,7 +224,7 @@ impl Appender {
         }
     }
 
-    /// Writes what the buffers cannot hold beside `bytes` more for a group.
+    /// Writes buffers that have no room for `bytes` more bytes of a group.
     fn make_room(&mut self, group: u32, bytes: usize) -> Result<()> {
         if let Some(writer) = self.groups.get_mut(&group)
             && writer.buffer.len() + bytes > WRITE_BYTES
@@ -267,7 +268,7 @@ impl Appender {
         Ok(ValueEdit { store: self.store.number, groups: groups.collect() })
     }
 
-    /// Hands the segments that are not full over to the next appender, after the edit was
+    /// Hands the segments that are not full over to the next appender, after the edit has been
     /// published.
     pub(crate) fn commit(mut self) {
         let mut state = self.store.state.lock();
@@ -311,7 +312,7 @@ impl Drop for Appender {
 
 impl GroupWriter {
     /// The segment that a record of this many bytes goes to. A record that is larger than a slot
-    /// gets an extent of its own.
+    /// gets its own extent.
     fn segment_for(&mut self, store: &ValueFile, group: u32, bytes: u64) -> Result<&mut Segment> {
         let fits = self.open.is_some_and(|open| open.bytes + bytes <= store.slot_bytes);
         if !fits {

@@ -1,4 +1,4 @@
-//! Step 5 of a collection: copies survivors to fresh slots of their group. Those that cool go to
+//! Step 5 of a collection: copies survivors to fresh slots of their group. Records that cool go to
 //! the cold stream, and the group keeps a tag of each.
 
 use std::ops::Range;
@@ -14,7 +14,7 @@ use crate::values::file::ValueFile;
 use crate::values::layout::{Segment, ValueEdit};
 use crate::values::liveness::{RecordEntry, Scanned, Tag, rewritten};
 
-/// While a record is copied, the processor is asked for at most this many cache lines of the next.
+/// While a record is copied, at most this many cache lines of the next record are prefetched.
 const MOST_LINES: usize = 32;
 
 /// The copies of a collection. They are durable, but no edit names them yet.
@@ -27,7 +27,7 @@ pub(crate) struct Copied {
     pub(crate) cold: Option<(Appender, ValueEdit)>,
     /// Bytes that moved from the group to the cold stream.
     pub(crate) cooled_bytes: u64,
-    /// Bytes of the tags that the group keeps of them.
+    /// Bytes of the tags that the group keeps of these records.
     pub(crate) tag_bytes: u64,
 }
 
@@ -75,8 +75,8 @@ impl ValueFile {
     }
 
     /// Copies records of one segment, as many at a time as the output has room for. While a
-    /// callback views the bytes of a file, it must not write to that file, so a record that cools
-    /// is copied alone.
+    /// callback views the bytes of a file, it must not write to that file. A record that cools may
+    /// be written at once, so it is copied alone.
     fn copy_run(
         &self,
         segment: &Segment,
@@ -119,7 +119,7 @@ struct OutputWriter<'a> {
     store: &'a Arc<ValueFile>,
     done: Vec<Segment>,
     open: Option<OpenOutput>,
-    /// The memory of the last output, for the next one.
+    /// The memory of the previous output, for the next one.
     spare: (Vec<u8>, Vec<(u32, u32)>),
     write_back: WriteBack,
     cold: Option<Appender>,
@@ -130,14 +130,14 @@ struct OutputWriter<'a> {
 struct OpenOutput {
     segment: Segment,
     bytes: Vec<u8>,
-    /// The offset of each record, by its stream offset relative to that of the segment.
+    /// The offset of each record, by its stream offset relative to the segment's.
     places: Vec<(u32, u32)>,
     tags: Vec<(u32, u64)>,
 }
 
 impl OutputWriter<'_> {
-    /// Puts records of a segment that the scan has checked, as long as they only need room in the
-    /// open output. Returns how many it put.
+    /// Copies records of a segment that the scan has checked, as long as they do not cool and the
+    /// open output has room for them. Returns how many it copied.
     fn put_run(&mut self, segment: &Segment, bytes: &[u8], run: &[RecordEntry]) -> Result<usize> {
         let store = self.store;
         let bad = |entry: &RecordEntry, what| {
@@ -157,7 +157,8 @@ impl OutputWriter<'_> {
         Ok(run.len())
     }
 
-    /// Puts a record into the output, which has room for it; if it cools, puts its tag instead.
+    /// Puts a record into the output, which has room for it. If the record cools, puts its tag
+    /// instead.
     fn add(&mut self, record: &Record<'_>, entry: &RecordEntry) -> Result<()> {
         let tag = match (entry.tag, self.store.cold) {
             (None, Some(cold)) if entry.cools => {
@@ -238,7 +239,7 @@ impl OutputWriter<'_> {
         written
     }
 
-    /// Writes the rest. One sync makes everything durable.
+    /// Writes the last output. One sync makes everything durable.
     fn finish(&mut self) -> Result<Option<ValueEdit>> {
         self.close()?;
         match &mut self.cold {

@@ -1,15 +1,16 @@
-//! Values that are in their file before their writes are in the log. Such a write is logged as the
-//! place of its value, so the value is written once (WiscKey §3.2 appends values first).
+//! Early values: values that are in their file before their writes are in the log. Such a write is
+//! logged with the place of its value, so the value is written only once (WiscKey §3.2 appends
+//! values first).
 //!
 //! 1. Before a batch has sequence numbers, its large values are appended to segments that nobody
-//!    else fills meanwhile (`append_early`). The operating system has them when the batch is
+//!    else fills meanwhile (`append_early`). The operating system has the values when the batch is
 //!    logged. Their records have the sequence number 0.
 //! 2. The batch is logged and inserted with pointers. A sync of the log syncs the file first.
-//! 3. A flush syncs the file, and its edit names what was appended since the last one. Until then
-//!    only the log leads to these records, and after a crash a replay finds them by it
-//!    (`values/found.rs`).
+//! 3. A flush syncs the file, and its edit names the records that were appended since the last such
+//!    edit. Until then only the log leads to these records. After a crash, a replay of the log
+//!    finds them (`values/found.rs`).
 //!
-//! `docs/design/value-files.md` has the hazards and the rule for each.
+//! `docs/design/value-files.md` lists the hazards, and the rule against each.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,13 +24,13 @@ use crate::keys::codec::{Decoded, Reader, Truncated, put_varint, take_u32, u32_a
 use crate::values::file::ValueFile;
 use crate::values::layout::{GroupEdit, Segment, ValueEdit};
 
-/// The sequence number of records that were appended before their write had one.
+/// The sequence number of records that were appended before their write had a sequence number.
 pub(crate) const UNNUMBERED_SEQ: SeqNo = 0;
 
-/// The group of a log.
+/// The only group of a log.
 pub(super) const GROUP: u32 = 0;
 
-/// Where a record lies, as the log says it. Together with the pointer's stream offset, it
+/// The place of a record, as the log records it. Together with the pointer's stream offset, it
 /// identifies the segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EarlyPlace {
@@ -38,8 +39,8 @@ pub(crate) struct EarlyPlace {
     pub(crate) generation: u64,
     /// Offset in the segment.
     pub(crate) offset: u64,
-    /// The checksum of the record, without which a later record in the same place could pass for
-    /// it.
+    /// The checksum of the record. Without it, a later record in the same place could be mistaken
+    /// for this record.
     pub(crate) checksum: u32,
 }
 
@@ -65,20 +66,20 @@ impl EarlyPlace {
 /// The segments with records that no edit names yet, or whose writes are under way.
 #[derive(Debug, Default)]
 pub(crate) struct Early {
-    /// By generation.
+    /// The segments, by generation.
     pub(super) segments: BTreeMap<u64, EarlySegment>,
     /// The segment that is being filled.
     open: Option<u64>,
     /// Records whose batches are under way.
     under_way: usize,
     buffer: Vec<u8>,
-    /// Records whose batches failed: stream offsets and bytes.
+    /// Records whose batches failed: their stream offsets and bytes.
     dead: Vec<(u64, u32)>,
-    /// Bytes of such records since an edit last named any.
+    /// Bytes of such records since an edit last named some.
     refused_bytes: u64,
-    /// The last sequence number of the batches that have values here.
+    /// The last sequence number of the batches that have early values.
     last_seq: SeqNo,
-    /// Whether the log may have pointers to such values.
+    /// Whether the log may have pointers to early values.
     pub(super) is_used: bool,
     /// The last sequence number of a write whose value a replay found; 0 if there is none.
     pub(super) found_seq: SeqNo,
@@ -86,8 +87,8 @@ pub(crate) struct Early {
     is_closed: bool,
 }
 
-/// The segments of early values that readers see: by stream offset, each as if it were full. A
-/// pointer leads to a record only once that is there.
+/// The segments of early values that readers see, by stream offset. Each is shown as if it were
+/// full. That is safe, because there is a pointer to a record only once the record is written.
 #[derive(Debug, Default)]
 pub(crate) struct Shown {
     segments: BTreeMap<u64, Segment>,
@@ -112,7 +113,7 @@ impl Shown {
         (stream_offset - from < segment.bytes).then_some(*segment)
     }
 
-    /// Slots of all of them.
+    /// The number of slots of all these segments.
     pub(super) fn slots(&self) -> u64 {
         self.slots
     }
@@ -121,13 +122,13 @@ impl Shown {
 #[derive(Debug)]
 pub(super) struct EarlySegment {
     pub(super) segment: Segment,
-    /// The bytes that an edit has named.
+    /// The bytes of the segment that an edit has named.
     pub(super) named_bytes: u64,
     /// Records whose batches are under way.
     in_flight: usize,
-    /// The keys of its records.
+    /// The keys of the segment's records.
     pub(super) keys: Sketch,
-    /// Whether a replay found it. Then no edit names more of it.
+    /// Whether a replay found the segment. Then no further edit names it.
     pub(super) is_found: bool,
 }
 
@@ -143,7 +144,8 @@ impl EarlySegment {
     }
 }
 
-/// The values of a batch that are in the file. While this lives, their segments are not collected.
+/// The values of a batch that are in the file. While this object exists, their segments are not
+/// collected.
 #[derive(Debug)]
 pub(crate) struct EarlyWrites {
     store: Arc<ValueFile>,
@@ -159,13 +161,13 @@ struct EarlyRecord {
 }
 
 impl EarlyWrites {
-    /// Encodes the pointer to a record, and its place.
+    /// Encodes the pointer to a record, and the record's place.
     pub(crate) fn encode(&self, index: usize, pointer: &mut Vec<u8>, place: &mut Vec<u8>) {
         self.records[index].pointer.encode(pointer);
         self.records[index].place.encode(place);
     }
 
-    /// Bytes of their records.
+    /// Bytes of the records of these values.
     pub(crate) fn bytes(&self) -> u64 {
         self.records.iter().map(|one| one.bytes).sum()
     }
@@ -195,7 +197,7 @@ impl Drop for EarlyWrites {
 }
 
 impl Early {
-    /// Appends records, and notes each once the operating system has it.
+    /// Appends records, and notes each record once the operating system has it.
     fn append(
         &mut self,
         store: &ValueFile,
@@ -257,7 +259,7 @@ impl Early {
         Ok(segment)
     }
 
-    /// Gives back a segment for one large record that could not be written.
+    /// Gives back a segment that was taken for one large record, which could not be written.
     fn give_back(&mut self, store: &ValueFile, segment: &Segment) {
         if segment.bytes == 0 && self.open != Some(segment.generation) {
             self.segments.remove(&segment.generation);
@@ -274,9 +276,9 @@ impl Early {
         }
     }
 
-    /// Lets go of a segment if it is named and nothing in it is under way. If it has room, whoever
-    /// appends next continues it. If it were kept, it would hold collections up for as long as
-    /// nobody writes early values.
+    /// Releases a segment if an edit has named all of it and no batch in it is under way. If it has
+    /// room, the next appender continues it. If it were kept, it would block collections for as
+    /// long as nobody writes early values.
     fn let_go(&mut self, store: &ValueFile, generation: u64) {
         let Some(one) = self.segments.get(&generation) else { return };
         let may_go = one.in_flight == 0 || seeded!(EarlyValuesCollectedUnderWay);
@@ -296,8 +298,8 @@ impl Early {
     }
 }
 
-/// Refused batches bring no flush, so nothing would make the space of their values known. Beyond
-/// this many bytes, values stay in the log until a flush comes.
+/// Refused batches cause no flush, so nothing would make the space of their values known. Once
+/// their values exceed this many bytes, new values stay in the log until there is a flush.
 const MOST_REFUSED_BYTES: u64 = 1 << 20;
 
 /// The memory that is kept for the records of the next batch.
@@ -314,8 +316,8 @@ impl EarlySegment {
 }
 
 impl ValueFile {
-    /// Appends the values of a batch, in order: keys and values. `None` if the file is retired, or
-    /// holds too many values of refused batches.
+    /// Appends the values of a batch, given as keys and values, in order. `None` if the file is
+    /// retired, or has too many values of refused batches.
     pub(crate) fn append_early(
         self: &Arc<Self>,
         records: &[(&[u8], &[u8])],
@@ -331,7 +333,7 @@ impl ValueFile {
         let mut written = Vec::with_capacity(records.len());
         let outcome = early.append(self, records, &mut written);
         drop(early);
-        // Dropped after an error, it takes its records back.
+        // If it is dropped after an error, it takes its records back.
         let writes = EarlyWrites { store: Arc::clone(self), records: written, last_seq: None };
         outcome.map(|()| Some(writes))
     }
@@ -341,8 +343,8 @@ impl ValueFile {
         self.early.lock().is_closed = true;
     }
 
-    /// A segment with room for a record of early values, which readers know at once: the one that
-    /// has room already, or a new one.
+    /// A segment with room for a record of early values: the log's open segment if it has room,
+    /// otherwise a new one. Readers see the segment at once.
     fn take_early(&self, slots: u32, bytes: u64) -> Result<Segment> {
         let mut state = self.state.lock();
         let has_room = |open: &Segment| open.bytes + bytes <= self.slot_bytes;
@@ -362,7 +364,7 @@ impl ValueFile {
         Ok(segment)
     }
 
-    /// Whether there are segments that may hold such values.
+    /// Whether there are segments that may hold early values.
     pub(crate) fn has_early_segments(&self) -> bool {
         self.shown.read().slots() > 0
     }
@@ -372,7 +374,8 @@ impl ValueFile {
         self.shown.read().segments.contains_key(&segment.stream_offset)
     }
 
-    /// The edit that names what was appended since the last one. With `syncs`, the file is synced.
+    /// The edit that names the records that were appended since the last such edit. With `syncs`,
+    /// the file is synced first.
     pub(crate) fn name_early(&self, syncs: bool) -> Result<Option<ValueEdit>> {
         let mut early = self.early.lock();
         early.refused_bytes = 0;
@@ -394,9 +397,10 @@ impl ValueFile {
         Ok(Some(ValueEdit { store: self.number, groups: vec![group] }))
     }
 
-    /// Whether a replay found the value. Nobody knows whether it is durable: after a failed sync,
-    /// the kernel treats lost bytes as written (P7). So whoever flushes it writes it elsewhere. It
-    /// is not written again in place, because a power loss could then take what was durable.
+    /// Whether a replay found the value. Nobody knows whether such a value is durable: after a
+    /// failed sync, the kernel treats lost bytes as written (P7). So a flush writes it elsewhere.
+    /// It is not written again in place, because a power loss could then destroy bytes that were
+    /// durable.
     pub(crate) fn is_found(&self, stream_offset: u64) -> bool {
         let shown = self.shown.read().of(stream_offset);
         let Some(segment) = shown.filter(|_| !seeded!(FoundValuesTrusted)) else { return false };
@@ -404,9 +408,9 @@ impl ValueFile {
         early.segments.get(&segment.generation).is_some_and(|one| one.is_found)
     }
 
-    /// Releases what a replay found, if no memtable leads there. Called before anybody reads: views
-    /// of readers would keep memtables that do. If the log is kept, nothing is released until the
-    /// next open.
+    /// Releases the segments that a replay found, if no memtable has pointers into them. Called
+    /// before anybody reads, because views of readers would keep memtables with such pointers. If
+    /// the log is kept, nothing is released until the next open.
     pub(crate) fn release_found(&self, unflushed_from: SeqNo) {
         let mut early = self.early.lock();
         if early.found_seq == 0 || early.found_seq >= unflushed_from {
@@ -420,7 +424,7 @@ impl ValueFile {
             early.segments.remove(&segment.generation);
             self.shown.write().remove(segment.stream_offset);
             if named_bytes == 0 {
-                // A reader in another process may have read the log that leads there.
+                // A reader in another process may have read the log that leads to this segment.
                 self.state.lock().leave(segment);
             }
         }
@@ -442,8 +446,8 @@ impl ValueFile {
         self.early.lock().is_used
     }
 
-    /// The last sequence number of a batch that has values here; the largest one if such a batch is
-    /// under way.
+    /// The last sequence number of a batch that has early values; the largest possible number if
+    /// such a batch is under way.
     pub(crate) fn last_early_seq(&self) -> SeqNo {
         let early = self.early.lock();
         if early.under_way > 0 { SeqNo::MAX } else { early.last_seq }

@@ -5,16 +5,17 @@
 //! header := magic "RunValue" | format u32 | slot bytes u32 | uid u64 | checksum u32 | zeros
 //! ```
 //!
-//! It is one file, because the sync per flush dominates the cost: 64 appends of 4 KiB and one sync
-//! take 1.5-10 ms on ext4. With one file and one sync per group, they take 78-237 ms.
+//! There is only one file, because the syncs dominate the cost of a flush: 64 appends of 4 KiB and
+//! one sync take 1.5-10 ms on ext4. With one file and one sync per group, they would take 78-237
+//! ms.
 //!
-//! - A reader loads the segments of a group, finds the record and reads it (`read`): one device
-//!   read, no lock. The loaded segments keep their slots from being reused until the reader
-//!   releases them.
+//! - A reader loads the segments of a group, finds the record and reads it (`read`), with one
+//!   device read and no lock. The loaded segments keep their slots from being reused until the
+//!   reader releases them.
 //! - Only edits that the manifest has logged change the layout (`publish`).
-//! - A slot that an edit freed can be taken again when nobody holds segments from before the edit.
-//! - The footer of a segment leads from a tag straight to the record in the cold stream, so such a
-//!   read takes one device read too.
+//! - A slot that an edit freed can be reused when nobody holds segments from before the edit.
+//! - The footer of a segment leads from a tag straight to the record in the cold stream, so a read
+//!   by a tag takes one device read too.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -54,15 +55,16 @@ pub(crate) fn values_name(number: u64) -> String {
     format!("{number:06}.values")
 }
 
-/// The segments of a group at the moment of loading. While they are held, no slot that they name is
-/// reused.
+/// The segments of a group as of the moment of loading. While they are held, no slot that they name
+/// is reused.
 pub(crate) type Segments = Guard<Arc<SegmentList>>;
 
-/// Segments that a search loaded beside those of the group. The places that it found may lie there.
+/// Segments that a search loaded in addition to those of the group. The places that it found may be
+/// in these segments.
 #[derive(Debug, Default)]
 pub(crate) struct Beside {
     pub(crate) cold: Option<Segments>,
-    /// The segments of a log, as they were when it lacked a record.
+    /// The segments of a log, loaded again after a search did not find a record in the first ones.
     pub(crate) later: Vec<Segments>,
 }
 
@@ -90,16 +92,16 @@ pub(crate) struct ValueFile {
     pub(crate) state: Mutex<rank::ValueFile, FileState>,
     /// Signalled when a collection or an appender ends.
     pub(crate) ended: Condvar,
-    /// Held by collections that write pointers, and while the file is retired. If the file is a
-    /// log, flushes hold it too, see `jobs/collection/vlog.rs`.
+    /// Held by collections that write pointers. If the file is a log, flushes hold it too, see
+    /// `jobs/collection/vlog.rs`.
     pub(crate) flushing: Mutex<rank::Flushing, ()>,
     /// See [`Layout::retired_at`].
     retired_at: AtomicU64,
-    /// The last write that was visible when this process retired the file: a memtable with such a
-    /// write may point here. It is not stored, because once a store has opened, the log is in
-    /// tables.
+    /// The last write that was visible when this process retired the file. A memtable with a write
+    /// up to this one may point to this file. The number is not stored, because once a store has
+    /// opened, the log is in tables.
     retired_seq: AtomicU64,
-    /// Held by a reader beside a writer.
+    /// The lease of a reader beside a writer.
     lease: Option<Arc<Lease>>,
     /// The first failure to sync the file. Held during each sync.
     sync_failed: Mutex<rank::ValueSync, Option<Error>>,
@@ -117,36 +119,37 @@ pub(crate) struct FileState {
     pub(crate) appenders: usize,
     /// Whether a collection runs.
     pub(crate) collecting: bool,
-    /// The keys written to the group that is being collected, since it was closed. For a log, since
-    /// the pass began.
+    /// The keys that were written to the group that is being collected, since its closing. For a
+    /// log, since the pass began.
     pub(crate) fresh: Option<(u32, Sketch)>,
-    /// Earlier segments of groups, oldest first. A reader may hold any of them, and with it
-    /// everything that they name.
+    /// Earlier segments of groups, oldest first. A reader may hold any of these lists, and so all
+    /// slots that the list names.
     pub(super) leaving: VecDeque<Leaving>,
-    /// The slots that were free when the file was opened, while readers in other processes may need
-    /// them, and the edit with which they left.
+    /// The slots that were free when the file was opened, and the edit that freed them. Kept while
+    /// readers in other processes may need these slots.
     pub(super) found_free: Option<(EditPlace, BTreeSet<u32>)>,
-    /// What readers in other processes need.
+    /// The leases of readers in other processes.
     pub(super) leases: Arc<Leases>,
-    /// For each group, the bytes that the last collection kept only for these snapshots.
+    /// For each group, the bytes that the last collection kept only for snapshots, and these
+    /// snapshots.
     pub(crate) pinned: BTreeMap<u32, (u64, Vec<SeqNo>)>,
-    /// Records that a compaction filter dropped and that readers from before may still reach.
+    /// Records that a compaction filter dropped but that earlier readers may still reach.
     pub(crate) held: HeldRecords,
-    /// Segments whose live values have moved, if pointers are written back. They are freed when no
-    /// snapshot is older than the new pointers.
+    /// Segments whose live values have moved, in files whose pointers are written back. They are
+    /// freed when no snapshot is older than the new pointers.
     pub(crate) condemned: VecDeque<Condemned>,
-    /// Records of the cold stream that only tags in condemned segments name, by stream offset and
-    /// with their bytes.
+    /// Records of the cold stream that are named only by tags in condemned segments: their stream
+    /// offsets and bytes.
     pub(crate) condemned_cold: Vec<(u64, u32)>,
-    /// If pointers are written back without a look-up: the group that is being collected, and the
-    /// keys that flushes and compactions wrote to it since it was closed, each with its largest
-    /// sequence number.
+    /// In files whose pointers are written back without a look-up: the group that is being
+    /// collected, and the keys that flushes and compactions have written to it since its closing,
+    /// each with its largest sequence number.
     pub(crate) dirty: Option<(u32, BTreeMap<Vec<u8>, SeqNo>)>,
     /// For a log, the pass of collection over everything that existed when it began.
     pub(crate) pass: Option<Pass>,
-    /// For a log, its end when a whole pass found nothing to free.
+    /// For a log, the position of its end when a whole pass found nothing to free.
     pub(crate) quiet_at: u64,
-    /// The fingerprint of the cold stream when none of it was worth rewriting.
+    /// The fingerprint of the cold stream when last nothing in it was worth rewriting.
     pub(crate) cold_settled: Cell<(u64, u64)>,
     /// Groups with a damaged record. They are never collected, and none of their records is
     /// dropped.
@@ -157,7 +160,7 @@ pub(crate) struct FileState {
 #[derive(Debug)]
 pub(super) struct Leaving {
     pub(super) segments: Arc<SegmentList>,
-    /// Those of them that are gone after the edit.
+    /// The segments among them that the edit removed.
     pub(super) gone: Vec<Segment>,
     /// The edit.
     pub(super) left_at: EditPlace,
@@ -168,12 +171,12 @@ pub(super) struct Leaving {
 pub(crate) struct Condemned {
     pub(crate) group: u32,
     pub(crate) generation: u64,
-    /// Its bytes. Nothing is appended to it any more.
+    /// The bytes of the segment. Nothing is appended to it any more.
     pub(crate) bytes: u64,
     /// The last sequence number of the pointers that replaced the pointers into it.
     pub(crate) seq: SeqNo,
-    /// Whether no memtable has a write up to there. Otherwise a replay of the log could bring
-    /// pointers into it back.
+    /// Whether all writes up to this sequence number are flushed. If not, a replay of the log could
+    /// bring back pointers into the segment.
     pub(crate) is_flushed: bool,
 }
 
@@ -187,7 +190,7 @@ pub(crate) struct Pass {
 }
 
 impl ValueFile {
-    /// Makes the file of an empty layout, durably.
+    /// Creates the file of an empty layout, durably.
     pub(crate) fn create(context: &TableContext, layout: Layout) -> Result<ValueFile> {
         let file = context.storage.create(&values_name(layout.number), Category::Value)?;
         let uid = context.table_uid(layout.number);
@@ -278,26 +281,27 @@ impl ValueFile {
         })
     }
 
-    /// Zero while values go here. Otherwise tables whose file number is below this may still point
-    /// here.
+    /// Zero while values are written to this file. Otherwise, tables whose file number is below
+    /// this may still point to it.
     pub(crate) fn retired_at(&self) -> u64 {
         self.retired_at.load(Acquire)
     }
 
-    /// Memtables with a write up to this sequence number may point here too.
+    /// Memtables with a write up to this sequence number may also point to this file.
     pub(crate) fn retired_seq(&self) -> SeqNo {
         self.retired_seq.load(Acquire).max(self.last_early_seq())
     }
 
-    /// Notes that memtables with a write up to this sequence number may point here, because the log
-    /// that was found at open is kept.
+    /// Notes that memtables with a write up to this sequence number may point to this file, because
+    /// the log that was found at the open is kept.
     pub(crate) fn keep_for(&self, last_seq: SeqNo) {
         self.retired_seq.fetch_max(last_seq, AcqRel);
     }
 
-    /// Retires the file: values go elsewhere from now on.
+    /// Retires the file: from now on, values are written elsewhere.
     pub(crate) fn retire(&self, tables_below: u64, last_seq: SeqNo) {
-        // A batch that appends here was seen before, or sees that the file is retired.
+        // A batch that appends early values either has done so already, or will see that the file
+        // is retired.
         let _early = self.early.lock();
         self.retired_seq.store(last_seq, Release);
         self.retired_at.store(tables_below, Release);
@@ -329,8 +333,8 @@ impl ValueFile {
     }
 
     /// Flushes, compactions and collections share the file, and the kernel reports lost bytes only
-    /// once. After a sync or a write-back has failed for one of them, a later sync that succeeds
-    /// proves nothing (P7). The lock keeps a sync from coming between a failure and its note.
+    /// once. After a sync or a write-back has failed for one of them, a later successful sync
+    /// proves nothing (P7). The lock keeps a sync from running between a failure and its note.
     fn settle(
         &self,
         settle: impl FnOnce(&dyn StorageFile) -> runstone_storage::Result<()>,
@@ -348,15 +352,15 @@ impl ValueFile {
         }
     }
 
-    /// The group that a key's values go to.
+    /// The group to which a key's values are written.
     pub(crate) fn group_of(&self, key: &[u8]) -> u32 {
         let count = self.segments.len() as u128 - u128::from(self.cold.is_some());
         let hash = xxhash_rust::xxh3::xxh3_64_with_seed(key, self.uid);
         ((u128::from(hash) * count) >> 64) as u32
     }
 
-    /// Whether a version of the key above `seq` was written to the group that is being collected,
-    /// since that was closed.
+    /// Whether a version of the key above `seq` has been written to the group that is being
+    /// collected, since its closing.
     pub(crate) fn is_dirty(&self, key: &[u8], seq: SeqNo) -> bool {
         let state = self.state.lock();
         let written = state.dirty.as_ref().and_then(|(_, dirty)| dirty.get(key));
@@ -403,19 +407,19 @@ impl ValueFile {
     }
 
     /// Whether a compaction or collection that finds a record dead should note it. Records of hash
-    /// groups and logs are noted anyway. In a cold stream whose pointers are written back, two jobs
+    /// groups and logs are always noted. In a cold stream whose pointers are written back, two jobs
     /// find the same record dead: the compaction that drops its pointer and the collection that
-    /// drops its tag. Whoever comes after the record is gone has nothing to note. If the record is
-    /// collected between this check and the edit, the note is left over (see `emptiest`).
+    /// drops its tag. If the record is already gone, the later job has nothing to note. If the
+    /// record is collected between this check and the edit, the note is left over (see `emptiest`).
     pub(crate) fn may_note_dead(&self, pointer: &Pointer) -> bool {
         let is_placed = self.writes_back && self.cold == Some(pointer.group);
         self.has_group(pointer.group) && (!is_placed || self.holds(pointer).unwrap_or(true))
     }
 
-    /// The segment and offset of a record, in the group or where its tag leads. If needed, it loads
-    /// the segments of the cold stream into `beside`, but only after those of the group: otherwise
-    /// a tag could lead to a record that was added after they were loaded. O(log segments + log
-    /// records of one).
+    /// The segment and offset of a record, in the group or in the place that its tag names. If
+    /// needed, it loads the segments of the cold stream into `beside`, but only after those of the
+    /// group. Otherwise a tag could lead to a record that was added after the cold stream was
+    /// loaded. O(log segments + log records of a segment).
     pub(crate) fn find(
         &self,
         segments: &SegmentList,
@@ -443,8 +447,8 @@ impl ValueFile {
         }
     }
 
-    /// The place of a record that may be an early one. Its segment may have been named since the
-    /// segments of the log were loaded; then they are loaded again.
+    /// The place of a record that may hold an early value. An edit may have named its segment after
+    /// the segments of the log were loaded. Then they are loaded again.
     fn find_late(&self, beside: &mut Beside, stream_offset: u64) -> Result<Option<(Segment, u64)>> {
         if let Some(segment) = self.shown.read().of(stream_offset) {
             return Ok(Some((segment, stream_offset - segment.stream_offset)));
@@ -496,8 +500,8 @@ impl ValueFile {
         })
     }
 
-    /// Makes a logged (and checked) edit visible, the cold stream first: a reader that sees a tag
-    /// must find its record there.
+    /// Makes a logged (and checked) edit visible. The cold stream comes first, because a reader
+    /// that sees a tag must find its record there.
     pub(crate) fn publish(&self, edit: &ValueEdit) {
         let mut state = self.state.lock();
         let first = if seeded!(TagsPublishedFirst) { None } else { self.cold };
@@ -530,7 +534,7 @@ impl ValueFile {
         }
     }
 
-    /// Bytes of all groups that collections found to be kept only by snapshots.
+    /// Bytes in all groups that, as collections have found, only snapshots keep.
     pub(crate) fn all_pinned_bytes(&self, readers: &Readers) -> u64 {
         let mut state = self.state.lock();
         state.held.release(readers.oldest_epoch);
@@ -548,8 +552,8 @@ impl ValueFile {
         };
         let with_reserve = u128::from(capacity) * u128::from(1000 + options.reserve.parts()) / 1000;
         let slots = (with_reserve / u128::from(self.slot_bytes)) as u64;
-        // Each group may have one slot that is being filled, and one that a collection left half
-        // full.
+        // Each group may have one slot that is being filled, and another that a collection left
+        // half full.
         let in_use = groups.iter().filter(|group| group.records() > 0).count() as u64;
         let in_use = in_use.max(state.layout.group_count().into());
         slots + self.shown.read().slots() + if follows { 2 * in_use } else { 0 }
@@ -561,9 +565,9 @@ impl ValueFile {
         self.file.disk_bytes().unwrap_or_else(|_| whole())
     }
 
-    /// Cuts free slots off the end of the file, and punches the others if asked. It is better to
-    /// keep space that will be needed again soon, because overwriting is faster than allocating
-    /// blocks.
+    /// Cuts free slots off the end of the file. With `punch`, it punches the other free slots too.
+    /// Space that will soon be needed again should be kept, because overwriting is faster than
+    /// allocating blocks.
     pub(crate) fn shrink(&self, punch: bool) -> Result<()> {
         let mut state = self.state.lock();
         state.reclaim();
@@ -580,8 +584,8 @@ impl ValueFile {
         Ok(())
     }
 
-    /// Punches some free slots, from this one on, and returns the last of them. It passes over
-    /// slots that are punched already. Other threads get the lock between two calls.
+    /// Punches some free slots, from this slot on, and returns the last of them. It skips slots
+    /// that are punched already. Other threads can take the lock between two calls.
     fn punch_some(&self, from: u32) -> Result<Option<u32>> {
         let mut state = self.state.lock();
         let slots: Vec<u32> = state.pool.unpunched(from).take(PUNCHED_AT_ONCE).collect();
@@ -649,14 +653,14 @@ impl FileState {
         }
     }
 
-    /// Frees the slots whose last reader has gone.
+    /// Frees the slots that no reader needs any more.
     pub(crate) fn reclaim(&mut self) {
         let left_at = self.found_free.as_ref().map(|(left_at, _)| *left_at);
         if left_at.is_some_and(|left_at| self.leases.may_free(left_at)) {
             self.give_found(0..u32::MAX);
             self.found_free = None;
         }
-        // In order, because slots that one of them names may be named by earlier ones too.
+        // In order, because earlier lists may name the same slots.
         let leases = &self.leases;
         let may_go = |one: &Leaving| {
             let unheld = Arc::strong_count(&one.segments) == 1 || seeded!(SlotsFreedEarly);
@@ -673,12 +677,12 @@ impl FileState {
         }
     }
 
-    /// Whether slots wait for readers who may need them.
+    /// Whether free slots are withheld for readers that may need them.
     pub(crate) fn waits_for_readers(&self) -> bool {
         self.found_free.is_some() || !self.leaving.is_empty()
     }
 
-    /// Bytes of a group that are known to be kept only by snapshots. The caller has released what
+    /// Bytes of a group that, as far as known, only snapshots keep. The caller has released what
     /// these readers no longer hold. O(readers + condemned segments).
     pub(crate) fn pinned_bytes(&self, group: u32, readers: &Readers) -> u64 {
         let points = &readers.points;
@@ -693,13 +697,13 @@ impl FileState {
     }
 }
 
-/// The segment that covers this stream offset, if one does.
+/// The segment that covers this stream offset, if there is one.
 pub(crate) fn segment_of(segments: &SegmentList, stream_offset: u64) -> Option<Segment> {
     segments.at_or_before(stream_offset).copied()
 }
 
-/// The place of the record with this stream offset in its segment. A collected segment needs its
-/// footer.
+/// The place of the record with this stream offset in its segment. If the segment is collected, its
+/// footer is needed.
 pub(crate) fn place_in(
     segment: &Segment,
     footer: Option<&Footer>,
@@ -739,8 +743,8 @@ pub(crate) fn header(slot_bytes: u32, uid: u64) -> Vec<u8> {
     bytes
 }
 
-/// The size of the slots of a file, as its header states it; `None` if it is not a value file of
-/// this id.
+/// The size of the slots of a file, as its header states it; `None` if it is not a value file with
+/// this uid.
 pub(crate) fn slot_bytes_of(file: &dyn StorageFile, uid: u64, number: u64) -> Result<Option<u64>> {
     let mut bytes = [0; 28];
     if file.len()? < FIRST_SLOT {

@@ -1,4 +1,5 @@
-//! Finds early values (`values/early.rs`) again when a store opens: the log leads to them.
+//! Finds early values (`values/early.rs`) again when a store opens, with the places that the log
+//! records.
 
 use std::collections::BTreeSet;
 use std::collections::btree_map::Entry;
@@ -15,8 +16,9 @@ use crate::values::file::{FileState, Leaving, ValueFile, segment_of};
 use crate::values::layout::Segment;
 
 impl ValueFile {
-    /// Whether the value of a logged write is in the file. If no edit names it yet, its segment is
-    /// taken over, so that its slots are not given out again. Called before anything is appended.
+    /// Whether the value of a logged write is in the file. If no edit names the record yet, its
+    /// segment is taken over, so that the slots are not given out again. Called before anything is
+    /// appended.
     pub(crate) fn find_early(
         &self,
         (key, seq): (&[u8], SeqNo),
@@ -38,8 +40,8 @@ impl ValueFile {
         Ok(is_it && self.take_over(seq, segment, record_at.end))
     }
 
-    /// Does the same with a value that was found before, when another layout of the file was known.
-    /// Reads nothing.
+    /// Does the same for a value that was found before, with an earlier layout of the file. Reads
+    /// nothing.
     pub(crate) fn find_again(
         &self,
         (key, seq): (&[u8], SeqNo),
@@ -50,8 +52,8 @@ impl ValueFile {
         found.is_some_and(|(segment, record)| self.take_over(seq, segment, record.end))
     }
 
-    /// The segment that a place names, and where in it the record lies. `None` if it contradicts
-    /// what is known.
+    /// The segment that a place names, and the range of the record in it. `None` if the place
+    /// contradicts what is known.
     fn early_place(
         &self,
         key: &[u8],
@@ -65,7 +67,7 @@ impl ValueFile {
         Some((segment, place.offset..end))
     }
 
-    /// The segment that a place names, as the layout has it or as a new one. `None` if it
+    /// The segment that a place names: a known segment, or a new one. `None` if the place
     /// contradicts what is known.
     fn named_segment(&self, pointer: &Pointer, place: &EarlyPlace) -> Option<Segment> {
         let EarlyPlace { slot, slots, generation, .. } = *place;
@@ -110,7 +112,7 @@ impl ValueFile {
                 if segment.bytes == 0 && !state.take_again(&segment, self.slot_bytes) {
                     return false;
                 }
-                // What is appended from now on goes elsewhere.
+                // Later appends must go to other segments.
                 let is_it = |open: &Segment| open.generation == generation;
                 if state.open.get(&GROUP).is_some_and(is_it) {
                     state.open.remove(&GROUP);
@@ -128,8 +130,8 @@ impl ValueFile {
 }
 
 impl FileState {
-    /// Takes the slots of a segment that a replay found, and the room in its stream. Returns
-    /// `false` if they belong to another segment.
+    /// Takes the slots of a segment that a replay found, and its range of the stream. Returns
+    /// `false` if the slots belong to another segment.
     pub(super) fn take_again(&mut self, segment: &Segment, slot_bytes: u64) -> bool {
         let bytes = u64::from(segment.slots) * slot_bytes;
         let Some(end) = segment.stream_offset.checked_add(bytes) else { return false };
@@ -145,7 +147,8 @@ impl FileState {
         true
     }
 
-    /// Holds all free slots of a file of `slots` slots. Readers in other processes may need them.
+    /// Withholds all free slots of a file of `slots` slots, because readers in other processes may
+    /// need them.
     pub(super) fn hold_free(&mut self, slots: u32, left_at: EditPlace) {
         let end = self.pool.end();
         let free: Vec<u32> = self.pool.free().chain(end..slots.max(end)).collect();
@@ -160,8 +163,9 @@ impl FileState {
         self.leases.count_freed(*left_at, bytes);
     }
 
-    /// Gives back those of these slots that were free when the file was opened. A replay finds
-    /// values in such slots, and nobody else may have them.
+    /// Gives those of these slots back to the pool that were withheld because they were free when
+    /// the file was opened. A replay finds values in such slots, and takes them before anybody else
+    /// can.
     pub(super) fn give_found(&mut self, slots: Range<u32>) -> Vec<u32> {
         let Some((left_at, held)) = &mut self.found_free else { return Vec::new() };
         let given: Vec<u32> = held.range(slots).copied().collect();
@@ -174,7 +178,7 @@ impl FileState {
         given
     }
 
-    /// Frees a segment that no edit named, when no reader in another process needs it.
+    /// Frees a segment that no edit has named, once no reader in another process needs it.
     pub(super) fn leave(&mut self, segment: Segment) {
         let bytes = u64::from(segment.slots) * u64::from(self.layout.slot_bytes);
         let (segments, left_at) = (Arc::default(), self.leases.last());

@@ -1,14 +1,15 @@
-//! Records of a value file that a compaction filter dropped while readers could still reach them.
-//! Pure.
+//! Records of a value file that a compaction filter dropped while readers could still reach them. A
+//! pure data structure.
 
 use std::collections::BTreeMap;
 
-/// Such records, by the epoch up to which readers reach them.
+/// Such records, by the epoch up to which readers can reach them.
 #[derive(Debug, Default)]
 pub(crate) struct HeldRecords {
-    /// By epoch and group.
+    /// The records, by epoch and group.
     records: BTreeMap<(u64, u32), Vec<HeldRecord>>,
-    /// Their bytes, by group: each choice of a job asks for them, and there may be millions.
+    /// The bytes of the records, by group. They are summed up here because each choice of a job
+    /// needs them, and there may be millions of records.
     bytes: BTreeMap<u32, u64>,
 }
 
@@ -25,8 +26,8 @@ impl HeldRecords {
         self.records.entry((epoch, group)).or_default().push(HeldRecord { stream_offset, bytes });
     }
 
-    /// Forgets the records that no reader can reach, because none is of an earlier epoch than this.
-    /// O(records that it forgets).
+    /// Forgets the records that no reader can reach, because no reader is of an earlier epoch than
+    /// this one. O(forgotten records).
     pub(crate) fn release(&mut self, oldest_epoch: u64) {
         while let Some(first) = self.records.first_entry()
             && first.key().0 < oldest_epoch

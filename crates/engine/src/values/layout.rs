@@ -1,8 +1,9 @@
 //! The layout of a value file, as metadata: groups of segments, each an extent of slots. It changes
 //! only by edits, which the manifest logs. Nothing here does I/O.
 //!
-//! After the hash groups comes one more group, the cold stream: records that were not updated
-//! between two collections. Their hash group keeps a tag of each, which leads to the record.
+//! After the hash groups there is one more group, the cold stream. It has records that were not
+//! updated between two collections. The hash group keeps a tag of each such record, which leads to
+//! the record.
 //!
 //! ```text
 //! layout     := number | placement | slot bytes | retired at | group count | group*
@@ -17,7 +18,8 @@
 //! ```
 //!
 //! `placement` is 1 for a log, 2 for hash groups, 3 for hash groups whose pointers are written
-//! back, and 4 for the same with a cold stream after the groups. Kind 2 always has one.
+//! back, and 4 for the same with a cold stream after the groups. Placement 2 always has a cold
+//! stream.
 //!
 //! Numbers are varints. Counts are checked against the bytes that are left.
 
@@ -45,9 +47,9 @@ pub struct Segment {
     pub slot: u32,
     /// The number of consecutive slots: one, unless the segment holds a record larger than a slot.
     pub slots: u32,
-    /// Whether a collection wrote it: then a footer after the records gives the offset of each
-    /// stream offset. In other segments the offset of a record is its stream offset less that of
-    /// the segment.
+    /// Whether a collection wrote the segment. If so, a footer after the records gives the offset
+    /// for each stream offset. In other segments, the offset of a record is its stream offset minus
+    /// that of the segment.
     pub collected: bool,
     /// Distinguishes the uses of the same slots. It is never reused in the file.
     pub generation: u64,
@@ -60,12 +62,12 @@ pub struct Segment {
     /// Number of tags; zero except in segments of hash groups that a collection wrote or, if
     /// pointers are written back, appended to.
     pub tags: u32,
-    /// Bytes of the records in the cold stream that the tags stand for.
+    /// Bytes of the records in the cold stream that the tags name.
     pub cold_bytes: u64,
 }
 
 impl Segment {
-    /// Bytes on disk, the footer included.
+    /// Bytes on disk, including the footer.
     pub fn stored_bytes(&self) -> u64 {
         self.bytes + if self.collected { footer_bytes(self.records, self.tags) } else { 0 }
     }
@@ -94,14 +96,14 @@ impl Keyed for DeadRecord {
 pub struct Group {
     /// Shared with readers.
     pub segments: Arc<SegmentList>,
-    /// Every stream offset given out so far is smaller.
+    /// Every stream offset that was given out so far is smaller.
     pub stream_end: u64,
     /// Records that look live in the group but that no version of the tree points to, because their
     /// values were deleted or replaced by inline ones.
     pub dead: SharedList<DeadRecord>,
     /// Bytes that the last collection kept.
     pub live_bytes: u64,
-    /// Distinct keys that it kept, by the sketch.
+    /// The number of distinct keys that it kept, by the sketch.
     pub live_keys: u64,
     /// The keys of all records.
     pub keys: Sketch,
@@ -109,8 +111,8 @@ pub struct Group {
     totals: Totals,
 }
 
-/// Sums over a group, because every search for work needs them. An edit changes them by what it
-/// adds and removes.
+/// Sums over a group. They are kept because every search for work needs them. An edit changes them
+/// by what it adds and removes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Totals {
     bytes: u64,
@@ -130,7 +132,7 @@ impl Totals {
         totals
     }
 
-    /// Nothing overflows in a file that can be opened: its segments share no slot.
+    /// In a file that can be opened, nothing overflows, because its segments share no slots.
     fn add(&mut self, segment: &Segment) {
         self.bytes = self.bytes.saturating_add(segment.bytes);
         self.records += u64::from(segment.records);
@@ -176,7 +178,7 @@ impl Group {
         self.totals.slots
     }
 
-    /// A value that changes when records come, go or die.
+    /// A value that changes when records are added, removed or found dead.
     pub fn fingerprint(&self) -> (u64, u64) {
         (self.totals.bytes, self.totals.dead_bytes)
     }
@@ -186,16 +188,16 @@ impl Group {
         self.totals.cold_bytes
     }
 
-    /// Bytes of records that are known to be dead: compactions found them, or in the cold stream,
-    /// collections did.
+    /// Bytes of records that are known to be dead. Compactions have found them, or, in the cold
+    /// stream, collections have.
     pub fn dead_bytes(&self) -> u64 {
         self.totals.dead_bytes
     }
 
-    /// Bytes that a collection would probably free: those written since the last one, less those of
-    /// keys that are new since then, plus those known to be dead. For updates of known keys this is
-    /// exact (HashKV §3.3 chooses the group with the most writes). For new keys it is as exact as
-    /// the sketch, whose two estimates share their error.
+    /// Bytes that a collection would probably free: the bytes written since the last collection,
+    /// minus those of keys that are new since then, plus the bytes known to be dead. For updates of
+    /// known keys this is exact (HashKV §3.3 chooses the group with the most writes). For new keys
+    /// it is as exact as the sketch. The two estimates of the sketch share their error.
     pub fn garbage_bytes(&self) -> u64 {
         self.totals.garbage_bytes
     }
@@ -206,17 +208,17 @@ impl Group {
         let records = self.records().max(1);
         let keys = self.keys.estimate().unwrap_or(records).min(records);
         let new_keys = keys.saturating_sub(self.live_keys);
-        // A tag stands for a record; without the bytes of those records new keys would seem as
-        // small as tags.
+        // A tag represents a record in the cold stream. Without the bytes of these records, new
+        // keys would seem as small as tags.
         let whole_bytes = u128::from(bytes) + u128::from(self.cold_bytes());
         let new_bytes = (u128::from(new_keys) * whole_bytes / u128::from(records)) as u64;
         written.saturating_sub(new_bytes).saturating_add(self.dead_bytes()).min(bytes)
     }
 
     /// Applies an edit. Returns the new group and the removed segments, or the reason why the edit
-    /// does not fit. The lists of the two groups share their chunks, so this takes O(log n) for
-    /// each thing that the edit names, and a pointer for each chunk. To find what it removes, it
-    /// walks from the front.
+    /// does not fit. The lists of the two groups share their chunks, so this costs O(log n) for
+    /// each element that the edit names, and a pointer for each chunk. To find the segments to
+    /// remove, it searches from the front.
     pub fn apply(
         &self,
         edit: &GroupEdit,
@@ -237,7 +239,7 @@ impl Group {
         }
         next.stream_end = self.stream_end.max(edit.stream_end);
         for segment in &edit.place {
-            // All others fitted before.
+            // All other segments fitted before.
             let near = segments.around(segment.stream_offset);
             check_segments(near, next.stream_end, slot_bytes)?;
         }
@@ -275,7 +277,8 @@ fn remove_all(segments: &mut SegmentList, generations: &[u64]) -> Result<Vec<Seg
     }
 }
 
-/// Checks that segments are sorted, disjoint, inside their slots and below the group's end.
+/// Checks that segments are sorted, disjoint, within their slots and below the end of the group's
+/// stream.
 fn check_segments<'a>(
     segments: impl Iterator<Item = &'a Segment>,
     stream_end: u64,
@@ -310,16 +313,16 @@ pub struct GroupEdit {
     pub stream_end: u64,
     /// Generations of the segments to remove.
     pub remove: Vec<u64>,
-    /// Segments to add. A segment of a known generation replaces the known segment, and begins at
-    /// the same stream offset.
+    /// Segments to add. A segment with a known generation replaces the known segment, and must
+    /// begin at the same stream offset.
     pub place: Vec<Segment>,
-    /// The stream offsets and bytes of records that compactions found dead.
+    /// The stream offsets and bytes of records that were found dead.
     pub dead: Vec<DeadRecord>,
     /// Stream offsets of dead records that were removed.
     pub forgotten: Vec<u64>,
-    /// The keys of the records to add; with `collected`, of all records left.
+    /// The keys of the records to add; with `collected`, the keys of all remaining records.
     pub keys: Sketch,
-    /// Set by a collection: the bytes and distinct keys that it left.
+    /// Set by a collection: the bytes and the number of distinct keys that it kept.
     pub collected: Option<(u64, u64)>,
 }
 
@@ -348,7 +351,7 @@ pub struct ValueEdit {
 }
 
 impl ValueEdit {
-    /// Notes records of a file as dead; each comes with its bytes.
+    /// An edit that notes records of a file as dead. Each record is given with its bytes.
     pub(crate) fn of_dead(store: u64, dead: &[(Pointer, u32)]) -> ValueEdit {
         let mut groups: BTreeMap<u32, Vec<DeadRecord>> = BTreeMap::new();
         for (pointer, bytes) in dead {
@@ -366,12 +369,12 @@ pub struct Layout {
     pub number: u64,
     /// `Vlog` or `HashGrouped`.
     pub placement: ValuePlacement,
-    /// For hash groups: whether collections write pointers into the tree, and groups hold markers.
+    /// For hash groups: whether collections write pointers into the tree, and groups have markers.
     pub writes_back: bool,
     /// Bytes of a slot.
     pub slot_bytes: u32,
-    /// Zero while values go here. Otherwise tables whose file number is below this may still point
-    /// here.
+    /// Zero while values are written to this file. Otherwise, tables whose file number is below
+    /// this may still point to it.
     pub retired_at: u64,
     /// Whether the last of the groups is the cold stream.
     pub has_cold: bool,
@@ -405,7 +408,7 @@ impl Layout {
         self.has_cold.then(|| (self.groups.len() as u32).saturating_sub(1))
     }
 
-    /// The number of groups that keys go to.
+    /// The number of groups to which keys are assigned.
     pub fn group_count(&self) -> u32 {
         (self.groups.len() as u32).saturating_sub(self.cold().is_some().into())
     }
@@ -415,7 +418,7 @@ impl Layout {
         self.groups.get(group as usize).ok_or_else(|| format!("names unknown group {group}"))
     }
 
-    /// Applies an edit, or says why it does not fit.
+    /// Applies an edit, or returns why it does not fit.
     pub fn apply(&mut self, edit: &ValueEdit) -> Result<(), String> {
         for group in &edit.groups {
             let (next, _) = self.group(group.group)?.apply(group, self.slot_bytes.into())?;
@@ -601,8 +604,8 @@ fn put_sketch(out: &mut Vec<u8>, sketch: &Sketch) {
         return put_bytes(out, registers);
     }
     let pairs: Vec<u8> = set.into_iter().flat_map(|(at, rank)| [at as u8, rank]).collect();
-    // The list is one byte longer than the pairs. So its length is odd, and that of a whole sketch
-    // is even.
+    // The list is one byte longer than the pairs. So its length is odd, and the length of a whole
+    // sketch is even.
     put_varint(out, pairs.len() as u64 + 1);
     out.push(0);
     out.extend_from_slice(&pairs);

@@ -1,5 +1,5 @@
-//! Decides which records a collection of a hash group keeps, and which segments it rewrites for
-//! that. Pure: no I/O, no locks.
+//! Decides which records a collection of a hash group keeps, and which segments it rewrites. Pure
+//! functions: no I/O, no locks.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,18 +18,18 @@ use crate::values::shared_list::SharedList;
 /// A record of the group that is being collected.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RecordEntry {
-    /// The place of its key in the arena.
+    /// The place of the record's key in the arena.
     pub(crate) key_at: usize,
     pub(crate) key_bytes: u32,
     pub(crate) seq: SeqNo,
     pub(crate) stream_offset: u64,
-    /// The index of its segment; `offset` is its place there.
+    /// The index of the record's segment; `offset` is the place in that segment.
     pub(crate) segment: u32,
     pub(crate) offset: u32,
     pub(crate) bytes: u32,
-    /// For a tag, the record that it stands for.
+    /// For a tag, the record that it names.
     pub(crate) tag: Option<Tag>,
-    /// Whether it marks a version that is a deletion or lies inline.
+    /// Whether it is a marker: its version is a deletion or is inline.
     pub(crate) is_marker: bool,
     /// Whether the record goes to the cold stream, if its segment is rewritten.
     pub(crate) cools: bool,
@@ -43,7 +43,7 @@ pub(crate) struct Tag {
 }
 
 impl RecordEntry {
-    /// Bytes that the group keeps: those of the record, or those of its tag if it cools.
+    /// Bytes that the group keeps: the bytes of the record, or of its tag if the record cools.
     pub(crate) fn kept_bytes(&self) -> u64 {
         if self.cools { tag_bytes(self.key_bytes as usize) } else { self.bytes.into() }
     }
@@ -53,17 +53,17 @@ impl RecordEntry {
         Record::of_checked(&segment[self.offset as usize..])
     }
 
-    /// Where it ends in its segment.
+    /// The end of the record in its segment.
     pub(crate) fn end(&self) -> u64 {
         u64::from(self.offset) + u64::from(self.bytes)
     }
 
-    /// Bytes that leave the group for the cold stream.
+    /// Bytes that move from the group to the cold stream.
     pub(crate) fn cooling_bytes(&self) -> u64 {
         if self.cools { self.bytes.into() } else { 0 }
     }
 
-    /// Whether the group keeps a tag of it.
+    /// Whether the group keeps a tag of the record.
     pub(crate) fn becomes_tag(&self) -> bool {
         self.cools || self.tag.is_some()
     }
@@ -74,16 +74,16 @@ impl RecordEntry {
 pub(crate) struct Scanned {
     pub(crate) keys: Vec<u8>,
     pub(crate) entries: Vec<RecordEntry>,
-    /// What the entries take from the memory budget.
+    /// The memory of the entries, taken from the budget.
     pub(crate) charge: Option<Reservation>,
     /// The bytes of each segment that is held.
     pub(crate) held: Vec<Option<HeldSegment>>,
-    /// Whether some segments are not held, because they are too many.
+    /// Whether some segments are not held, because there are too many.
     pub(crate) is_too_large: bool,
-    /// Whether the system had most of the segments not in memory.
+    /// Whether most of the segments' bytes were not in the system's page cache.
     pub(crate) is_cold: bool,
-    /// Spreads the hashes of keys. Nobody outside knows this value, so nobody can choose keys whose
-    /// hashes collide.
+    /// Spreads the hashes of keys. Nobody outside the store knows this value, so nobody can choose
+    /// keys whose hashes collide.
     pub(crate) mix: u64,
 }
 
@@ -92,8 +92,8 @@ impl Scanned {
         &self.keys[entry.key_at..entry.key_at + entry.key_bytes as usize]
     }
 
-    /// Indices of the entries, sorted by key and then as `order` says. The sort moves pairs of head
-    /// and index: they are small, and most comparisons end at the head.
+    /// Indices of the entries, sorted by key and then as `order` says. The sort moves pairs of a
+    /// head and an index, because they are small and most comparisons end at the head.
     fn by_key(&self) -> Vec<u32> {
         let heads = self.entries.iter().map(|entry| head(self.key(entry), 0));
         let mut sorted: Vec<(u64, u32)> = heads.zip(0..).collect();
@@ -102,8 +102,8 @@ impl Scanned {
     }
 
     /// By key. The newest version of a key comes first, and of two records of a version the later
-    /// one. A record comes before a marker of its version: that version once lay inline, and was
-    /// separated later.
+    /// one. A record comes before a marker of the same version: such a version was first inline,
+    /// and was separated later.
     fn order(&self, one: u32, other: u32) -> Ordering {
         let order = |at: u32| {
             let entry = &self.entries[at as usize];
@@ -124,15 +124,17 @@ impl Scanned {
 /// Marks the absence of an entry.
 const NONE: u32 = u32::MAX;
 
-/// Entries by hash. Each leads to the one before it with the same hash, usually of the same key.
+/// Entries by hash. Each entry leads to the previous entry with the same hash, which usually has
+/// the same key.
 struct Chains {
     before: Vec<u32>,
-    /// Whether no later entry has its hash.
+    /// For each entry, whether no later entry has the same hash.
     is_last: Vec<bool>,
 }
 
 impl Chains {
-    /// At most half of the slots are taken, so that a search is short.
+    /// Builds the chains. At most half of the slots of the hash table are taken, so that a search
+    /// is short.
     fn of(hashes: &[u64], mix: u64) -> Chains {
         let bits = (2 * hashes.len()).next_power_of_two().trailing_zeros().max(1);
         let mut slots = vec![NONE; 1 << bits];
@@ -189,13 +191,13 @@ impl Survivors {
 
 /// The indices of the segments that are worth rewriting.
 ///
-/// 1. Segments at the front that lost nothing stay: copying them would free nothing.
-/// 2. Segments at the end stay if the rest frees as many slots without them. They are the newest,
-///    so the smallest part of them is dead. A later collection finds their garbage. The open
-///    segment is usually one of them, so that a group does not leave a partly filled segment behind
+/// 1. Segments at the front that have lost nothing stay, because copying them would free nothing.
+/// 2. Segments at the end stay if rewriting the rest frees as many slots without them. They are the
+///    newest, so they have the smallest dead part. A later collection finds their garbage. The open
+///    segment is usually among them, so a collection does not leave a partly filled segment behind
 ///    each time.
-/// 3. If no slot becomes free, all are rewritten. Then no garbage is left, and no collection tries
-///    again.
+/// 3. If no slot becomes free, all segments are rewritten. Then no garbage is left, and no
+///    collection tries again.
 pub(crate) fn rewritten(
     segments: &[Segment],
     survivors: &[RecordEntry],
@@ -218,7 +220,7 @@ pub(crate) fn rewritten(
     from..enough.map_or(segments.len(), |count| from + count)
 }
 
-/// Counts the slots that records take, packed as the copy packs them.
+/// Counts the slots that records take if they are packed as the copy packs them.
 #[derive(Default)]
 struct Packing {
     slot_bytes: u64,
@@ -250,7 +252,7 @@ impl Packing {
     }
 }
 
-/// The number of segments at the front that lost no record and are nearly full.
+/// The number of segments at the front that have lost no record and are nearly full.
 fn whole_front(segments: &[Segment], survivors: &[RecordEntry], slot_bytes: u64) -> usize {
     let mut counts = vec![0u32; segments.len()];
     survivors.iter().for_each(|entry| counts[entry.segment as usize] += 1);
@@ -261,11 +263,11 @@ fn whole_front(segments: &[Segment], survivors: &[RecordEntry], slot_bytes: u64)
     segments.iter().zip(&counts).take_while(|pair| whole(*pair)).count()
 }
 
-/// Finds the versions that stay: for each key the newest version and, for each snapshot point, the
-/// newest that it sees, except versions that compactions found dead; and versions that are held,
-/// whatever else is known about them. With `cools`, a record goes to the cold stream if it is the
-/// only one of its key in the scan: the key had no update since the record was written or last
-/// moved (HashKV §3.4).
+/// Finds the versions that stay. For each key, these are the newest version and, for each snapshot
+/// point, the newest version that the snapshot sees, except versions that compactions found dead.
+/// Versions that are held stay too, whatever else is known about them. With `cools`, a record goes
+/// to the cold stream if it is the only record of its key in the scan: the key has had no update
+/// since the record was written or last moved (HashKV §3.4).
 pub(crate) fn survivors(
     scanned: &Scanned,
     points: &[SeqNo],
@@ -277,7 +279,7 @@ pub(crate) fn survivors(
     judge.by_hash(&scanned.hashes())
 }
 
-/// Finds survivors, key by key.
+/// Finds the survivors, key by key.
 struct Judge<'a> {
     scanned: &'a Scanned,
     points: &'a [SeqNo],
@@ -285,12 +287,12 @@ struct Judge<'a> {
     held: &'a BTreeSet<u64>,
     cools: bool,
     out: Survivors,
-    /// The index of an entry, and whether it cools.
+    /// The index of each kept entry, and whether it cools.
     kept: Vec<(u32, bool)>,
 }
 
 impl Judge<'_> {
-    /// Finds keys by their hashes. It sorts only entries that share a hash.
+    /// Finds the entries of a key by hash. It sorts only entries that share a hash.
     fn by_hash(mut self, hashes: &[u64]) -> Survivors {
         let scanned = self.scanned;
         let chains = Chains::of(hashes, scanned.mix);
@@ -305,8 +307,8 @@ impl Judge<'_> {
     }
 
     /// Judges all versions of a key, the newest first. A version has two records if a compaction
-    /// filter changed its value. The first of them was dropped, so it says nothing about the other,
-    /// which may lie before it.
+    /// filter changed its value. The original record was dropped. That says nothing about the other
+    /// record, which may be before it in the stream.
     fn see(&mut self, versions: &[u32], hash: u64) {
         let before = self.kept.len();
         let mut last = None;
@@ -325,7 +327,7 @@ impl Judge<'_> {
             let shadowed = shadowed || (!newest && seeded!(CollectionForgetsSnapshots));
             let is_dead = self.dead.contains_key(&entry.stream_offset);
             if !newest && !is_dead {
-                // The key of the entry was updated, so the newest version is hot.
+                // The key of the entry was updated, so its newest version is hot.
                 self.kept[before..].last_mut().into_iter().for_each(|(_, cools)| *cools = false);
             }
             let is_held = self.held.contains(&entry.stream_offset);
@@ -334,7 +336,8 @@ impl Judge<'_> {
                 self.out.dropped_tags.extend(entry.tag.map(|_| *entry));
                 continue;
             }
-            // A held record is garbage. If the group lists it as dead, it is counted there.
+            // A held record is garbage. If the group lists it as dead, the group's count of dead
+            // bytes includes it.
             if is_dead || newest && !is_held {
                 self.out.live_bytes += u64::from(entry.bytes);
             } else if !is_held {
@@ -347,7 +350,7 @@ impl Judge<'_> {
 
     fn finish(self) -> Survivors {
         let Judge { scanned, mut out, mut kept, .. } = self;
-        // In the order of the scan, which is by stream offset.
+        // Back to the order of the scan, which is by stream offset.
         kept.sort_unstable();
         let entry = |(at, cools)| RecordEntry { cools, ..scanned.entries[at as usize] };
         out.entries = kept.into_iter().map(entry).collect();
@@ -360,14 +363,14 @@ impl Judge<'_> {
 }
 
 /// The newest version of each key, by key, in a group whose pointers are written back. A key is
-/// left out if a marker or a compaction says that the version is no longer its newest. A version
-/// may have several records: a collection that ended between its copies and its pointers left both,
-/// and if one is known to be dead, all are. Older versions stay where they are as long as a
-/// snapshot needs them.
+/// left out if a marker or a compaction shows that this version is not the key's newest. A version
+/// may have several records, because a collection that ended after its copies and before its
+/// pointers left both. If one of them is known to be dead, all of them are. Older versions stay
+/// where they are as long as a snapshot needs them.
 ///
-/// A version may also have a record and a tag, left by such a collection. The tree may lead to
-/// either. The record counts: it moves, so that its pointer is written in any case, and the tag is
-/// dropped. If the tag counted, no pointer would be written, and the tree might still lead to the
+/// Such a collection may also leave a record and a tag of the same version. The tree may point to
+/// either. The record is used: it moves, so its pointer is written in any case, and the tag is
+/// dropped. If the tag were used, no pointer would be written, although the tree might point to the
 /// record. With `cools`, a record goes to the cold stream if its group has no other version of its
 /// key (HashKV §3.4).
 pub(crate) fn newest(scanned: &Scanned, dead: &BTreeMap<u64, u32>, cools: bool) -> Survivors {
@@ -382,7 +385,7 @@ pub(crate) fn newest(scanned: &Scanned, dead: &BTreeMap<u64, u32>, cools: bool) 
         let kept = record.unwrap_or(newest);
         let kept = Some(kept).filter(|one| !one.is_marker && !is_dead);
         let tags = versions.iter().map(entry).filter(|one| one.tag.is_some());
-        // Two tags of one version may name one record.
+        // Two tags of a version may name the same record.
         let is_kept = |one: &&RecordEntry| kept.is_some_and(|kept| kept.tag == one.tag);
         out.dropped_tags.extend(tags.filter(|one| !is_kept(one)));
         let Some(kept) = kept else { continue };
@@ -394,8 +397,8 @@ pub(crate) fn newest(scanned: &Scanned, dead: &BTreeMap<u64, u32>, cools: bool) 
     out
 }
 
-/// The markers that are the newest of their keys, by key, in a group whose pointers are written
-/// back.
+/// The markers that are the newest entries of their keys, by key, in a group whose pointers are
+/// written back.
 pub(crate) fn newest_markers(scanned: &Scanned) -> Vec<RecordEntry> {
     let entry = |at: &u32| &scanned.entries[*at as usize];
     let sorted = scanned.by_key();
@@ -404,8 +407,8 @@ pub(crate) fn newest_markers(scanned: &Scanned) -> Vec<RecordEntry> {
     newest.filter(|entry| entry.is_marker).copied().collect()
 }
 
-/// The records of the cold stream, without those known to be dead. Each is kept for its tag, and
-/// the tags know what snapshots see.
+/// The records of the cold stream, without those known to be dead. Each is kept as long as its tag
+/// is, and the tags are kept for snapshots.
 pub(crate) fn cold_survivors(scanned: &Scanned, dead: &BTreeMap<u64, u32>) -> Survivors {
     let mut out = Survivors::none();
     out.entries
@@ -414,14 +417,14 @@ pub(crate) fn cold_survivors(scanned: &Scanned, dead: &BTreeMap<u64, u32>) -> Su
     out
 }
 
-/// Neighbouring segments of the cold stream that are mostly dead or unused, with the count of their
-/// dead and unused bytes. They take about `most_slots` slots, and lie among the first `count`
+/// Neighbouring segments of the cold stream that are mostly dead or unused, and the number of their
+/// dead and unused bytes. They take about `most_slots` slots, and are among the first `count`
 /// segments. Unused room in an extent of several slots does not count, because no other record can
 /// use it.
 ///
-/// Dead records before the first segment count as the first one's. A record can be found dead by
-/// a compaction after it is gone, if pointers are written back; such a note is forgotten when a
-/// window around its place is rewritten.
+/// Dead records before the first segment count as part of the first segment. If pointers are
+/// written back, a compaction may find a record dead after the record is gone. Such a note is
+/// forgotten when a window around its place is rewritten.
 pub(crate) fn emptiest(
     segments: &SegmentList,
     count: usize,
@@ -481,8 +484,8 @@ mod tests {
         (0..count).map(segment).collect()
     }
 
-    /// Segments of four records of 1,000 bytes each. `counts` says how many records of each are
-    /// left.
+    /// Segments of four records of 1,000 bytes each. `counts` gives the number of records that are
+    /// left in each segment.
     fn left(counts: &[u32]) -> Vec<RecordEntry> {
         let entry = |segment: usize, i: u32| RecordEntry {
             key_at: 0,
@@ -545,7 +548,8 @@ mod tests {
         scanned
     }
 
-    /// Judges records (key, sequence number, stream offset, whether it is a tag).
+    /// Finds the survivors among records (key, sequence number, stream offset, whether it is a
+    /// tag).
     fn judged(records: &[(&str, SeqNo, u64, bool)], points: &[SeqNo], dead: &[u64]) -> Survivors {
         let scanned = scanned(records);
         let dead = dead.iter().map(|at| (*at, 100)).collect();
@@ -581,8 +585,8 @@ mod tests {
         assert_eq!(relocated(&separated, &[]), [2], "inline, then separated by a compaction");
     }
 
-    /// What becomes of the records (key, sequence number, stream offset, whether it is a tag) of a
-    /// group that writes back: those kept, each with whether it cools, and the tags dropped.
+    /// The fate of the records (key, sequence number, stream offset, whether it is a tag) of a
+    /// group that writes back: the kept records, each with whether it cools, and the dropped tags.
     fn moved(
         records: &[(&str, SeqNo, u64, bool)],
         markers: &[u64],
@@ -632,8 +636,8 @@ mod tests {
         };
         let records = [("a", 1, 1, false), ("b", 2, 2, false), ("b", 9, 9, false)];
         assert_eq!(stream_offsets(&judged(&records, &[10], &[])), [(1, true), (9, false)]);
-        // A snapshot at 5 still sees the older one. So the key has more than one record, and stays
-        // as it is.
+        // A snapshot at 5 still sees the older version. So the key has more than one record, and
+        // does not cool.
         let kept = judged(&records, &[5, 10], &[]);
         assert_eq!(stream_offsets(&kept), [(1, true), (2, false), (9, false)]);
         let kept = judged(&records, &[10], &[2]);
@@ -670,7 +674,7 @@ mod tests {
         assert_eq!(kept(&[new, old, newer], &[6, 9], &[7]), [3, 9], "a snapshot needs it");
     }
 
-    /// The survivors found without hashes: by sorting all that was scanned.
+    /// The survivors, found without hashes by sorting all scanned entries.
     fn by_key(mut judge: Judge<'_>, hashes: &[u64]) -> Survivors {
         let scanned = judge.scanned;
         for versions in scanned.by_key().chunk_by(|a, b| scanned.is_same_key(*a, *b)) {
@@ -680,8 +684,8 @@ mod tests {
     }
 
     proptest! {
-        /// Chains are sorted only where hashes are equal. Here most hashes differ in a few bits
-        /// only, so that chains hold several keys.
+        /// Chains are sorted only where hashes are equal. Here most hashes differ in only a few
+        /// bits, so that chains hold several keys.
         #[test]
         fn survivors_are_the_same_by_hash_and_by_key(
             records in vec((0u8..12, 1u64..9, any::<bool>()), 0..60),

@@ -1,11 +1,11 @@
-//! Reads many separated values at once: those that a scan needs next (HashKV §3.6, WiscKey §3.2).
+//! Reads many separated values at once, because a scan needs them next (HashKV §3.6, WiscKey §3.2).
 //!
 //! 1. Find each record.
-//! 2. Sort the records by place, and join those with a small gap into one read, because a gap costs
-//!    less than another read.
-//! 3. Start all reads at once, if the storage can. Otherwise announce them all, and read joined
-//!    records at once. A lone record is read when the walk reaches it. So no read is wasted, and
-//!    the bytes are still in the processor's cache when they are used.
+//! 2. Sort the records by place, and join records with a small gap between them into one read,
+//!    because reading the gap costs less than another read.
+//! 3. Start all reads at once, if the storage can. Otherwise announce all of them, and read joined
+//!    records now. A single record is read when the walk reaches it. So no read is wasted, and the
+//!    bytes are still in the processor's cache when they are used.
 //! 4. Check each record and give its value to its request.
 //!
 //! If the file is in memory, only cache lines can be read ahead: `look_ahead`.
@@ -26,11 +26,11 @@ use crate::values::read::{SCRATCH_BYTES, with_scratch};
 
 /// Records closer than this are read together.
 pub(crate) const MOST_GAP_BYTES: u64 = 16 << 10;
-/// A read is no longer than this, unless one record is.
+/// A read is no longer than this, unless a single record is.
 const MOST_READ_BYTES: u64 = 1 << 20;
 
-/// Cache lines of a record in memory are prefetched up to this many bytes. By then the processor
-/// has noticed the sequential access.
+/// Up to this many bytes of a record in memory are prefetched. Beyond that, the processor has
+/// noticed the sequential access.
 const MOST_ASKED_BYTES: u64 = 4 << 10;
 
 /// A request for a value.
@@ -47,7 +47,7 @@ pub(crate) enum FoundValue {
     Value(Value),
     /// The record is gone.
     Gone,
-    /// The walk reads it when it reaches it. Holds the record's place, if that is known.
+    /// The walk reads the record when it reaches it. Contains the record's place, if it is known.
     Later(Option<RecordLocation>),
 }
 
@@ -76,8 +76,8 @@ struct Span {
 pub(crate) type Give<'a> = dyn FnMut(usize, Result<FoundValue>) + 'a;
 
 impl ValueFile {
-    /// For each request that `which` lists, gives the value, read from the file, or the value's
-    /// place.
+    /// For each request that `which` lists, gives the value, read from the file, or the place of
+    /// the value.
     pub(crate) fn read_many(
         &self,
         wanted: &[ValueLookup<'_>],
@@ -118,13 +118,15 @@ impl ValueFile {
     }
 
     /// For a file in memory: finds the records in two steps. Each step prefetches the cache lines
-    /// of the next, so that many cache misses overlap. A record that is not found at once is left
-    /// until the walk reaches it. So are the checks, because nothing holds the slots until then.
+    /// that the next step needs, so that many cache misses overlap. A record that is not found at
+    /// once is left until the walk reaches it. So are the checks, because nothing holds the slots
+    /// until then.
     fn look_ahead(&self, wanted: &[ValueLookup<'_>], which: &[usize], give: &mut Give<'_>) {
         let mut near: Vec<(usize, Segment, Option<Arc<Footer>>)> = Vec::with_capacity(which.len());
         for index in which {
             let pointer = &wanted[*index].pointer;
-            // Held while the footer is read, so that its slot is not reused meanwhile.
+            // The segments are held while the footer is read, so that its slot is not reused
+            // meanwhile.
             let Some(segments) = self.load(pointer.group) else { continue };
             let Some(segment) = segment_of(&segments, pointer.stream_offset) else { continue };
             let footer = segment.collected.then(|| self.footer(&segment));
@@ -144,8 +146,8 @@ impl ValueFile {
         }
     }
 
-    /// Runs step 1. Requests are sorted by group. All groups are loaded before the cold stream, see
-    /// `find`.
+    /// Runs step 1. Requests are sorted by group. The segments of all groups are loaded before the
+    /// cold stream's, see `find`.
     fn find_all(
         &self,
         wanted: &[ValueLookup<'_>],
@@ -209,7 +211,8 @@ impl ValueFile {
         }
     }
 
-    /// Reads values one by one, so that an error reaches only the request that it belongs to.
+    /// Reads values one by one, so that an error is returned only for the request that it belongs
+    /// to.
     fn read_each(
         &self,
         wanted: &[ValueLookup<'_>],
@@ -227,9 +230,9 @@ impl ValueFile {
         Ok(value.map_or(FoundValue::Gone, FoundValue::Value))
     }
 
-    /// Reads a value that was left for later. Nothing has held its slot since: if the slot was
-    /// reused, the checksum does not match, and the record is looked up again. `spare` lends its
-    /// memory.
+    /// Reads a value that was left for later. Nothing has held its slot since. If the slot was
+    /// reused, the checksum does not match, and the record is looked up again. The memory of
+    /// `spare` is used for the value.
     pub(crate) fn read_later(
         &self,
         place: Option<RecordLocation>,
@@ -250,7 +253,8 @@ impl ValueFile {
         }
     }
 
-    /// Reads into the memory of the value: another copy costs more than clearing (docs/limits.md).
+    /// Reads directly into the memory of the value, because another copy would cost more than
+    /// clearing that memory (docs/limits.md).
     pub(crate) fn read_place(
         &self,
         place: &RecordLocation,
@@ -318,7 +322,7 @@ impl Span {
     }
 }
 
-/// Runs step 2 on places that are sorted by position. Pure.
+/// Runs step 2 on places that are sorted by position. A pure function.
 fn join(places: &[RecordLocation]) -> Vec<Span> {
     let mut spans: Vec<Span> = Vec::with_capacity(places.len());
     for (i, place) in places.iter().enumerate() {

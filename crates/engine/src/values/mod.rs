@@ -1,21 +1,21 @@
 //! Stores values: inline in the tables, or separated in a value file, with pointers in the tree
 //! (HashKV, ATC'18; WiscKey, FAST'16).
 //!
-//! - `layout`: which records lie where, as metadata. Only edits of the manifest change it.
-//! - `shared_list`: the lists of a layout, whose versions share what they have in common.
+//! - `layout`: the places of records, as metadata. Only edits of the manifest change it.
+//! - `shared_list`: the lists of a layout, whose versions share their common parts.
 //! - `pool`: free slots of the file.
 //! - `file`: an open value file, and its state.
 //! - `read`: reads a value from the cache or the file; `lookup`: reads many values at once.
 //! - `appender`: the appends of one flush, compaction or collection.
 //! - `early`: values that are in the file before their writes are logged; `found`: finds them again
-//!   by the log.
+//!   with the help of the log.
 //! - `separation`: where a flush or compaction puts each value.
 //! - `again`: reads again the records that a scan could not hold.
-//! - `behind`: what a collection leaves in the system's page cache.
+//! - `behind`: keeps a collection from filling the system's page cache.
 //! - `scan`: reads all records of segments, for collection and verification.
 //! - `liveness`: which records and segments a collection keeps.
 //! - `copy`: copies survivors to fresh slots, and cold ones to the cold stream.
-//! - `usage`: what a file holds, as users see it.
+//! - `usage`: the contents of a file, as users see them.
 //! - `value`: the type that readers get.
 
 pub(crate) mod again;

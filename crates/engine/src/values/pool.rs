@@ -1,5 +1,6 @@
 //! The free slots of a value file. The lowest slots are given out first, so that the end of the
-//! file empties and can be cut off. Pure; derived from the segments at open.
+//! file empties and can be cut off. A pure data structure, which is derived from the segments at
+//! the open.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::iter;
@@ -8,12 +9,13 @@ use std::ops::Range;
 /// Free slots of one file.
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
-    /// Runs of free slots with a taken slot on either side: the first slot, and how many there are.
+    /// Runs of free slots with a taken slot on either side: the first slot, and the number of
+    /// slots.
     runs: BTreeMap<u32, u32>,
-    /// The same runs by length: how many slots, and the first of them.
+    /// The same runs by length: the number of slots, and the first slot.
     by_length: BTreeSet<(u32, u32)>,
     free_count: u64,
-    /// Free slots whose space was not given back to the file system since they were freed.
+    /// Free slots whose space has not been given back to the file system since they were freed.
     unpunched: BTreeSet<u32>,
     /// The number of slots that the file has.
     end: u32,
@@ -42,7 +44,7 @@ impl Pool {
     /// slots at the end. `None` if the file would exceed 2^32 slots.
     pub(crate) fn take(&mut self, count: u32) -> Option<u32> {
         let lowest = self.runs.first_key_value().filter(|(_, len)| **len >= count);
-        // Most values take one slot, so the lowest run will do for them.
+        // Most values take one slot, so the lowest run is long enough for them.
         let found = lowest.map(|(first, _)| *first).or_else(|| self.runs_of(count).min());
         if let Some(first) = found {
             self.take_free(first..first + count);
@@ -57,8 +59,9 @@ impl Pool {
         Some(first)
     }
 
-    /// The lowest run of each length that is at least this. All lengths together are at most the
-    /// number of free slots, so there are at most O(sqrt(free slots)) of them.
+    /// For each length of at least `count`, the lowest run of that length. The sum of all lengths
+    /// is at most the number of free slots, so there are at most O(sqrt(free slots)) different
+    /// lengths.
     fn runs_of(&self, count: u32) -> impl Iterator<Item = u32> {
         let lowest_of = |len| self.by_length.range((len, 0)..).next().copied();
         let longer = move |(len, _): &(u32, u32)| lowest_of(len.checked_add(1)?);
@@ -91,7 +94,7 @@ impl Pool {
         self.free_run(first..first + count);
     }
 
-    /// Forgets free slots at the end, and returns the number of slots that remain.
+    /// Removes the free slots at the end, and returns the number of slots that remain.
     pub(crate) fn cut_end(&mut self) -> u32 {
         let last = self.runs.last_key_value().map(|(first, len)| (*first, *first + *len));
         if let Some((first, _)) = last.filter(|(_, end)| *end == self.end) {
@@ -107,7 +110,7 @@ impl Pool {
         run.is_some_and(|(first, len)| slots.end <= first + len)
     }
 
-    /// Adds slots, none of which is free, to the free ones.
+    /// Adds slots to the free ones. None of them may be free already.
     fn free_run(&mut self, slots: Range<u32>) {
         if slots.is_empty() {
             return;
@@ -126,7 +129,7 @@ impl Pool {
         self.add_run(from..to);
     }
 
-    /// Removes slots, all of which are free and neighbours, from the free ones.
+    /// Removes neighbouring slots from the free ones. All of them must be free.
     fn take_free(&mut self, slots: Range<u32>) {
         if slots.is_empty() {
             return;
@@ -156,7 +159,7 @@ impl Pool {
         Some(len)
     }
 
-    /// Slots of the file.
+    /// The number of slots of the file.
     pub(crate) fn end(&self) -> u32 {
         self.end
     }
@@ -171,7 +174,7 @@ impl Pool {
         self.runs.iter().flat_map(|(first, len)| *first..*first + *len)
     }
 
-    /// Free slots from this one on that were not punched since they were freed, ascending.
+    /// Free slots from this one on that have not been punched since they were freed, ascending.
     pub(crate) fn unpunched(&self, from: u32) -> impl Iterator<Item = u32> {
         self.unpunched.range(from..).copied()
     }
@@ -204,7 +207,7 @@ mod tests {
         assert_eq!((pool.end(), pool.used(), pool.unpunched(0).count()), (5, 5, 0));
     }
 
-    /// Each is a system call.
+    /// Each punch is a system call.
     #[test]
     fn a_free_slot_is_punched_once() {
         let mut pool = Pool::of_taken([(4, 1)].into_iter()).expect("disjoint");
@@ -216,7 +219,7 @@ mod tests {
         assert_eq!(pool.unpunched(1).collect::<Vec<_>>(), [3]);
     }
 
-    /// Once, a value of two slots walked over all free ones, under a lock that writers need.
+    /// Once, a value of two slots searched all free slots, under a lock that writers need.
     #[test]
     fn a_search_for_a_long_run_looks_at_one_run_of_each_length() {
         let of_one = (0..100_000).map(|i| (3 * i + 1, 2));

@@ -1,9 +1,9 @@
 //! Reads separated values from the cache or from the file, and verifies the checksums of the file.
 //!
-//! A value is cached as its whole record. The key is the place in the group's stream that its
-//! pointer names. Such a place is never given out again, so no other record can be found under it:
-//! a collection that moves a record keeps the place or gives a new one. The place in the file would
-//! not do, because slots are reused. Readers share the cached bytes.
+//! A value is cached as its whole record. The cache key is the place in the group's stream that the
+//! value's pointer names. Such a place is never given out again, so no other record can be found
+//! under it: a collection that moves a record keeps the place or assigns a new one. The place in
+//! the file could not be the key, because slots are reused. Readers share the cached bytes.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::values::file::{Beside, ValueFile};
 use crate::values::layout::Segment;
 use crate::values::lookup::{Spare, ValueLookup};
 
-/// A read up to this size that brings several records uses a buffer of the thread.
+/// A read of several records up to this size uses a buffer of the thread.
 pub(crate) const SCRATCH_BYTES: usize = 64 << 10;
 
 thread_local! {
@@ -37,7 +37,7 @@ impl ValueFile {
         }
     }
 
-    /// The value, if it is cached.
+    /// The value of a version, if it is cached.
     pub(crate) fn cached(&self, wanted: &ValueLookup<'_>, access: Access) -> Option<Value> {
         if access == Access::Sequential {
             return None;
@@ -53,7 +53,7 @@ impl ValueFile {
         Some(Value::of_cached(bytes, HEADER_BYTES + wanted.key.len()))
     }
 
-    /// Like `read`, but does not look in the cache. `spare` lends its memory.
+    /// Like `read`, but does not search the cache. The memory of `spare` is used for the value.
     pub(crate) fn read_from_file(
         &self,
         wanted: &ValueLookup<'_>,
@@ -64,7 +64,8 @@ impl ValueFile {
         let Some(segments) = self.load(pointer.group) else {
             return Err(self.unknown_group(pointer));
         };
-        // Held until the record is checked, so that its slot is not reused meanwhile.
+        // The segments are held until the record is checked, so that its slot is not reused
+        // meanwhile.
         let mut beside = Beside::default();
         let found = self.find(&segments, &mut beside, pointer.stream_offset)?;
         let Some(place) = self.place(0, wanted, found)? else { return Ok(None) };
@@ -117,8 +118,8 @@ impl ValueFile {
     }
 }
 
-/// Whether the record holds the version, with the length that its pointer says. A moved record
-/// keeps its original sequence number, and an early one never had any.
+/// Whether the record holds the version, with the length that its pointer gives. A moved record
+/// keeps its original sequence number, and the record of an early value has none.
 fn is_version(record: &Record<'_>, wanted: &ValueLookup<'_>) -> bool {
     let trailer = wanted.trailer;
     let moved = is_relocation(trailer) && record.seq < seq_of(trailer);
@@ -129,7 +130,7 @@ fn is_version(record: &Record<'_>, wanted: &ValueLookup<'_>) -> bool {
 }
 
 /// Lends a buffer: the thread's own if its usual size is enough. The buffer is taken, not borrowed,
-/// because a storage may itself use another store, and read from that meanwhile.
+/// because a storage may itself use another store, and read from that store meanwhile.
 pub(crate) fn with_scratch<T>(len: usize, work: impl FnOnce(&mut [u8]) -> T) -> T {
     if len > SCRATCH_BYTES {
         return work(&mut vec![0; len]);

@@ -11,10 +11,10 @@ use crate::values::file::ValueFile;
 use crate::values::layout::Segment;
 use crate::values::liveness::{RecordEntry, Scanned, Tag};
 
-/// The share of the memory budget for segments of a group that are held between scan and copy,
-/// within these bounds; beyond it survivors are read again. If the file is in memory, nothing is
-/// held: both steps read the file in place, because a closed segment does not change while readers
-/// hold it.
+/// The fraction of the memory budget, within these bounds, for segments of a group that are held
+/// between scan and copy. Survivors in other segments are read again. If the file is in memory,
+/// nothing is held: both steps read the file in place, because a closed segment does not change
+/// while readers hold it.
 const HELD_FRACTION: u64 = 16;
 const LEAST_HELD_BYTES: u64 = 1 << 20;
 const MOST_HELD_BYTES: u64 = 64 << 20;
@@ -46,7 +46,7 @@ impl ValueFile {
         segments: &[Segment],
         cancelled: &dyn Fn() -> Result<()>,
     ) -> Result<Scanned> {
-        // Asked of all segments before the first is read: the kernel reads ahead.
+        // Checked for all segments before the first one is read, because the kernel reads ahead.
         let is_cold = self.is_cold(segments);
         let mut scanned = Scanned { mix: self.uid, is_cold, ..Scanned::default() };
         let records = |one: &Segment| u64::from(one.records).min(one.bytes / HEADER_BYTES as u64);
@@ -71,7 +71,8 @@ impl ValueFile {
         segment: &Segment,
         scanned: &mut Scanned,
     ) -> Result<Option<HeldSegment>> {
-        // Done first: while a callback views the bytes of a file, it must not read that file.
+        // The footer is read first: while a callback views the bytes of a file, it must not read
+        // that file.
         let footer = segment.collected.then(|| self.footer(segment)).transpose()?;
         let stream_offsets =
             || StreamOffsets { segment, footer: footer.clone(), values: 0, tags: 0 };
@@ -136,7 +137,7 @@ impl ValueFile {
         Ok(())
     }
 
-    /// Reads every record of the segments, and returns how many there are.
+    /// Reads every record of the segments, and returns the number of records.
     pub(crate) fn verify<'a>(
         &self,
         segments: impl IntoIterator<Item = &'a Segment>,
@@ -160,8 +161,8 @@ struct StreamOffsets<'a> {
 }
 
 impl StreamOffsets<'_> {
-    /// The stream offset of the record at `offset` and, for a tag, the record it stands for. `None`
-    /// if the footer says otherwise.
+    /// The stream offset of the record at `offset` and, for a tag, the record that it names. `None`
+    /// if this contradicts the footer.
     fn next(&mut self, record: &Record<'_>, offset: u64) -> Option<(u64, Option<Tag>)> {
         let (values, tags) = (self.values, self.tags);
         if record.is_tag {

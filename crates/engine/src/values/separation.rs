@@ -1,9 +1,9 @@
-//! Decides for each entry of a flush or compaction whether its value goes to the value file or
-//! comes back from it.
+//! Decides for each entry of a flush or compaction whether its value moves to the value file or
+//! back from it.
 //!
-//! A flush separates large values. A compaction leaves pointers as they are, unless the keyspace
-//! changed its placement since its inputs were written. Then large inline values go to the current
-//! value file, and values of a retired one move there or back into the tables.
+//! A flush separates large values. A compaction leaves pointers as they are, unless the placement
+//! of the keyspace has changed since the inputs were written. Then large inline values go to the
+//! current value file, and values of a retired file move there or back into the tables.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,13 +24,14 @@ use crate::values::lookup::{FoundValue, Give, ValueLookup};
 /// About how many bytes a table stores in place of a separated value.
 const POINTER_BYTES: usize = 16;
 
-/// How many entries a walk reads ahead, at first and at most. A longer walk reads more at once.
+/// How many entries a walk reads ahead, at first and at most. The longer a walk, the more it reads
+/// at once.
 const LEAST_AHEAD: usize = 2;
 const MOST_AHEAD: usize = 256;
 /// The limit for files in memory: large enough that cache misses overlap, and small enough that a
 /// short walk looks up few entries that it does not need.
 const MOST_IN_MEMORY: usize = 8;
-/// Values larger than this cost time for copying, not for waiting for their first cache lines.
+/// A larger value takes time mostly for its copy, not for the wait for its first cache lines.
 const BYTES_IN_MEMORY: u64 = 16 << 10;
 
 /// How far a walk looks ahead.
@@ -47,8 +48,8 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// The number of entries to gather after a batch of `count`. In memory an unneeded look-up
-    /// costs about as much as a needed one saves, so a short walk looks ahead little.
+    /// The number of entries to gather after a batch of `count`. In memory, an unneeded look-up
+    /// costs about as much as a needed one saves, so a short walk looks ahead only a little.
     pub(crate) fn after(&self, count: usize) -> usize {
         let more = if self.doubles { count * 2 } else { count + 1 };
         more.min(self.most)
@@ -58,9 +59,9 @@ impl Pace {
 /// The value files of a keyspace.
 #[derive(Debug, Default)]
 pub(crate) struct ValueFiles {
-    /// The file that new values go to; `None` if they stay inline.
+    /// The file to which new values are written; `None` if they stay inline.
     pub(crate) current: Option<Arc<ValueFile>>,
-    /// Earlier files, kept as long as a table may point there.
+    /// Earlier files, kept as long as a table may point to them.
     pub(crate) retired: Vec<Arc<ValueFile>>,
 }
 
@@ -70,7 +71,7 @@ impl ValueFiles {
         self.retired.iter().chain(&self.current)
     }
 
-    /// Whether collections of some of them write pointers.
+    /// Whether collections of some of these files write pointers.
     pub(crate) fn write_pointers(&self) -> bool {
         self.all().any(|file| file.placement == ValuePlacement::Vlog || file.writes_back)
     }
@@ -80,7 +81,7 @@ impl ValueFiles {
         self.current.as_deref().filter(|store| store.placement == ValuePlacement::Vlog)
     }
 
-    /// The same, to be shared.
+    /// The same, as a shared handle.
     pub(crate) fn log_file(&self) -> Option<&Arc<ValueFile>> {
         self.current.as_ref().filter(|store| store.placement == ValuePlacement::Vlog)
     }
@@ -158,10 +159,10 @@ pub(crate) struct Separation {
     values: Arc<ValueFiles>,
     appender: Option<Appender>,
     separate_at: usize,
-    /// Whether it also separates values that expire. Collections that write pointers into the tree
-    /// do not know about expiry, so in their files such values stay inline.
+    /// Whether values that expire are separated too. Collections that write pointers into the tree
+    /// do not know about expiry, so with such files these values stay inline.
     separates_expiring: bool,
-    /// Whether its edit names the early values of the current file.
+    /// Whether the job's edit names the early values of the current file.
     names_early: bool,
     /// The bytes of the entry to store.
     entry: Vec<u8>,
@@ -169,7 +170,7 @@ pub(crate) struct Separation {
 }
 
 impl Separation {
-    /// Rewrites entries by the current options. `None` if there is nothing to rewrite.
+    /// Rewrites entries according to the current options. `None` if there is nothing to rewrite.
     pub(crate) fn new(values: &Arc<ValueFiles>, options: &ValueOptions) -> Option<Separation> {
         if values.is_empty() {
             return None;
@@ -229,9 +230,9 @@ impl Separation {
                 }
                 match self.values.resolve(key, trailer, value, Access::Sequential)? {
                     Some(found) => &**self.fetched.insert(found),
-                    // The record was collected, and its file may be gone. A newer version outside
-                    // this compaction is what every reader sees. This version keeps hiding older
-                    // ones until a compaction reads both; a reader that reached it would get an
+                    // The record was collected, and its file may be gone. Every reader sees a newer
+                    // version, which is outside this compaction. This version keeps hiding older
+                    // versions until a compaction reads both. A reader that reached it would get an
                     // error.
                     None => return Ok((trailer, value)),
                 }
@@ -265,7 +266,7 @@ impl Separation {
         Ok((pack(seq, Kind::ExpiringPut), &self.entry))
     }
 
-    /// Whether a flush writes the value elsewhere, although it lies in the current file.
+    /// Whether a flush writes the value elsewhere, although it is in the current file.
     fn is_found(&self, pointer: &Pointer) -> bool {
         let file = self.values.current.as_ref().filter(|_| self.names_early);
         file.is_some_and(|file| file.is_found(pointer.stream_offset))
@@ -289,7 +290,8 @@ impl Separation {
     }
 }
 
-/// Values that are durable, and wait for the edit that names them. Dropping it discards them.
+/// Values that are durable, and wait for the edit that names them. Dropping this object discards
+/// them.
 #[derive(Debug)]
 pub(crate) struct Separated {
     appender: Appender,
@@ -304,7 +306,7 @@ impl Separated {
         self.appender.bytes
     }
 
-    /// Its edits, in order.
+    /// The edits, in order.
     fn edits(&self) -> impl Iterator<Item = &ValueEdit> {
         self.early.iter().chain(std::iter::once(&self.edit))
     }
@@ -321,8 +323,8 @@ impl Separated {
     }
 }
 
-/// The changes that a flush or compaction makes to value files. They go into one manifest record
-/// with its tables.
+/// The changes that a flush or compaction makes to value files. They are in the same manifest
+/// record as its tables.
 #[derive(Debug, Default)]
 pub(crate) struct ValueChanges {
     separated: Vec<Separated>,
@@ -332,8 +334,8 @@ pub(crate) struct ValueChanges {
 }
 
 impl ValueChanges {
-    /// The changes of a flush or of compactions: the values they separated, and the records they
-    /// found dead and their filters dropped, with their bytes.
+    /// The changes of a flush or of compactions: the values that they separated, the records that
+    /// they found dead, and the records that their filters dropped, with their bytes.
     pub(crate) fn of_jobs(
         separated: Vec<Separated>,
         found_dead: &[(Pointer, u32)],

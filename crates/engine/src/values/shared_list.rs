@@ -1,9 +1,9 @@
-//! A sorted list whose copies share what they have in common. Pure.
+//! A sorted list whose copies share their common parts. A pure data structure.
 //!
 //! A value file may have millions of segments and of dead records. Each edit makes a new version of
-//! their lists, while readers hold the old one. So a list lies in chunks. A change copies the
-//! chunks that it touches, and for each of the others a pointer. A search goes through the first
-//! keys of the chunks, which lie together, and then through one chunk.
+//! their lists, while readers hold the old one. So a list consists of chunks. A change copies the
+//! chunks that it touches, and for each other chunk a pointer. A search first searches the first
+//! keys of the chunks, which are next to each other, and then one chunk.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,14 +14,15 @@ const CHUNK: usize = 256;
 
 /// What a list is sorted by.
 pub trait Keyed: Copy {
-    /// The key. Several elements may have the same.
+    /// The key. Several elements may have the same key.
     fn key(&self) -> u64;
 }
 
 /// Elements by key, ascending.
 #[derive(Clone, Debug)]
 pub struct SharedList<T> {
-    /// None is empty. One may hold few elements, so there are at most as many chunks as elements.
+    /// No chunk is empty, but a chunk may have few elements. So there are at most as many chunks as
+    /// elements.
     chunks: Vec<Chunk<T>>,
     len: usize,
 }
@@ -56,7 +57,7 @@ impl<T> SharedList<T> {
         self.iter_from((0, 0))
     }
 
-    /// The elements from a place on: a chunk, and an index there.
+    /// The elements from a place on. A place is a chunk, and an index in it.
     fn iter_from(&self, (at, inside): (usize, usize)) -> impl Iterator<Item = &T> {
         let (first, rest) = match self.chunks[at..].split_first() {
             Some((first, rest)) => (&first.items[inside..], rest),
@@ -91,7 +92,7 @@ impl<T: Keyed> SharedList<T> {
         self.chunks.last()?.items.last()
     }
 
-    /// The last element whose key is at most this.
+    /// The last element whose key is at most `key`.
     pub fn at_or_before(&self, key: u64) -> Option<&T> {
         let (at, inside) = self.find(key)?;
         self.chunks[at].items.get(inside)
@@ -108,7 +109,7 @@ impl<T: Keyed> SharedList<T> {
         inside.take_while(move |item| item.key() < keys.end)
     }
 
-    /// The elements with this key, the one before them and the one after them.
+    /// The elements with this key, and also the element before them and the element after them.
     pub fn around(&self, key: u64) -> impl Iterator<Item = &T> {
         let (chunk, at) = self.place(key);
         let before = match (chunk, at) {
@@ -140,7 +141,8 @@ impl<T: Keyed> SharedList<T> {
         }
     }
 
-    /// Replaces the last element of the same key, or adds one. Returns the old one.
+    /// Replaces the last element with the same key, or adds the element if there is none. Returns
+    /// the replaced one.
     pub fn put(&mut self, item: T) -> Option<T> {
         match self.find(item.key()) {
             Some((at, inside)) if self.chunks[at].items[inside].key() == item.key() => {
@@ -171,8 +173,8 @@ impl<T: Keyed> SharedList<T> {
         Some(gone)
     }
 
-    /// Removes and returns the elements that leave. Their number is known, so the search ends with
-    /// the last of them: those that leave usually are at the front.
+    /// Removes and returns the elements that `leaves` selects. Their number is known, so the search
+    /// ends at the last of them. They are usually at the front.
     pub fn extract(&mut self, count: usize, leaves: impl Fn(&T) -> bool) -> Vec<T> {
         let mut gone = Vec::with_capacity(count.min(self.len));
         for chunk in &mut self.chunks {
@@ -191,14 +193,15 @@ impl<T: Keyed> SharedList<T> {
         gone
     }
 
-    /// The place of the last element whose key is at most this: its chunk, and its index there.
+    /// The place of the last element whose key is at most `key`: its chunk, and its index in the
+    /// chunk.
     fn find(&self, key: u64) -> Option<(usize, usize)> {
         let at = self.chunks.partition_point(|chunk| chunk.first <= key).checked_sub(1)?;
         let inside = self.chunks[at].items.partition_point(|item| item.key() <= key);
         Some((at, inside.checked_sub(1)?))
     }
 
-    /// The place of the first element whose key is at least this. It may be the end of the list.
+    /// The place of the first element whose key is at least `key`. It may be the end of the list.
     fn place(&self, key: u64) -> (usize, usize) {
         let at = self.chunks.partition_point(|chunk| chunk.first < key).saturating_sub(1);
         let Some(chunk) = self.chunks.get(at) else { return (at, 0) };

@@ -1,4 +1,4 @@
-//! What a value file holds, as metrics and users see it.
+//! The contents of a value file, as metrics and users see them.
 
 use crate::error::Result;
 use crate::format::record::{first_key, record_bytes};
@@ -9,7 +9,7 @@ use crate::values::layout::Segment;
 use crate::visibility::snapshot::Readers;
 
 impl ValueFile {
-    /// The contents of the file, and the garbage that collection knows of, by group.
+    /// The contents of the file, and the garbage that collections know of, by group.
     pub(crate) fn usage(&self, readers: &Readers) -> ValueUsage {
         let disk_bytes = self.file_bytes();
         let mut state = self.state.lock();
@@ -49,8 +49,8 @@ impl ValueFile {
         all.filter(|segment| segment.slots > 1 && segment.records == 1).collect()
     }
 
-    /// The key of the first record of a segment, which may have been replaced meanwhile: nothing is
-    /// checked. One read.
+    /// The key of the first record of a segment. Nothing is checked, and the segment may have been
+    /// replaced meanwhile. One read.
     pub(crate) fn key_of_first(&self, segment: &Segment) -> Result<Option<Vec<u8>>> {
         let most = record_bytes(MAX_KEY_BYTES, 0).min(segment.bytes);
         let bytes = self.file.read_vec(self.position(segment), most as usize)?;
@@ -64,7 +64,7 @@ impl ValueFile {
 pub struct ValueUsage {
     /// The name of the file inside the store.
     pub file: String,
-    /// How its records are arranged.
+    /// How the records are arranged.
     pub placement: ValuePlacement,
     /// Whether new values go elsewhere.
     pub retired: bool,
@@ -72,7 +72,7 @@ pub struct ValueUsage {
     pub slot_bytes: u64,
     /// Slots that hold records.
     pub used_slots: u64,
-    /// Slots of the file, free ones included.
+    /// Slots of the file, including free ones.
     pub file_slots: u64,
     /// Bytes that the file takes on disk, without free slots that were returned to the file system.
     pub disk_bytes: u64,
@@ -88,9 +88,9 @@ pub struct ValueUsage {
 pub struct GroupUsage {
     /// Bytes of records.
     pub bytes: u64,
-    /// The number of its records.
+    /// The number of records.
     pub records: u64,
-    /// The number of its slots.
+    /// The number of slots.
     pub slots: u64,
     /// Bytes that a collection would probably free if no snapshot held them.
     pub garbage_bytes: u64,

@@ -1,4 +1,4 @@
-//! A value read from the store, without a copy where that is possible.
+//! A value that was read from the store, without a copy if possible.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
@@ -12,8 +12,9 @@ use crate::memory::slabs::Buffer;
 use crate::memtable::btree::Record;
 use crate::memtable::{Memtable, PinnedRecord};
 
-/// Values up to this size are copied: a value that a user keeps must not keep a whole memtable or
-/// many times its own size in blocks. A copy of this size costs a tenth of the get that finds it.
+/// Values up to this size are copied: a value that a user keeps must not keep a whole memtable, or
+/// many times its own size in blocks. A copy of this size costs a tenth of the get that finds the
+/// value.
 pub(crate) const COPIED_BYTES: usize = 4 << 10;
 
 /// A value: bytes that it owns, or that it borrows from a cached block, a cached record or a
@@ -32,14 +33,14 @@ enum Repr {
         at: u32,
         len: u32,
     },
-    /// The value of a record of a memtable. It keeps the record's pages, not the memtable.
+    /// The value of a record of a memtable. It keeps only the record's pages, not the memtable.
     Pinned(PinnedRecord),
     /// The end of a record of a value file.
     Record {
         bytes: Arc<Vec<u8>>,
         at: u32,
     },
-    /// The same, for a record in the cache. It keeps the record's slot, not its slab.
+    /// The same, for a record in the cache. It keeps only the record's slot, not its slab.
     Cached {
         bytes: Arc<Buffer>,
         at: u32,
@@ -99,7 +100,7 @@ impl Value {
         }
     }
 
-    /// The value of a record that is pinned.
+    /// The value of a pinned record.
     pub(crate) fn pinned(record: PinnedRecord) -> Value {
         match record.value().len() {
             0..=COPIED_BYTES => Value::owned(record.value()),
@@ -132,7 +133,7 @@ impl From<Value> for Vec<u8> {
 
 #[cfg(feature = "bytes")]
 impl From<Value> for bytes::Bytes {
-    /// Copies nothing: the result holds what the value holds.
+    /// Copies nothing: the result keeps the same memory as the value.
     fn from(value: Value) -> bytes::Bytes {
         bytes::Bytes::from_owner(value)
     }
@@ -158,14 +159,14 @@ impl PartialOrd for Value {
     }
 }
 
-/// Ordered by the bytes, wherever they lie.
+/// Ordered by the bytes, wherever they are.
 impl Ord for Value {
     fn cmp(&self, other: &Value) -> Ordering {
         (**self).cmp(&**other)
     }
 }
 
-/// Hashed like the bytes, so that a map with values as keys can be asked with slices.
+/// Hashed like the bytes, so that a map with values as keys can be searched with slices.
 impl Hash for Value {
     fn hash<H: Hasher>(&self, state: &mut H) {
         (**self).hash(state);

@@ -1,6 +1,6 @@
-//! The open cursors of a store, so that outdated memory which they hold can be taken back.
+//! The open cursors of a store. The list is needed to take back outdated memory that cursors hold.
 //! Otherwise a cursor that its user does not move would keep memtables that were flushed long ago,
-//! and tables that compactions replaced.
+//! and tables that compactions have replaced.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::visibility::standing::{Standing, visit};
 /// The number of cursors that are blocked at a time while they are visited.
 const VISITED_TOGETHER: usize = 64;
 
-/// Memory that a cursor released, to be dropped when the cursor is no longer blocked.
+/// Memory that a cursor has released. It is dropped when the cursor is no longer blocked.
 pub(crate) type Left = Box<dyn Send>;
 
 /// A cursor, as threads that need its memory see it.
@@ -21,7 +21,7 @@ pub(crate) trait Park: Debug + Send {
     fn park(&mut self) -> Option<Left>;
 }
 
-/// All cursors that are open.
+/// All open cursors.
 #[derive(Debug, Default)]
 pub(crate) struct Cursors(Mutex<rank::StandingCursors, Slots>);
 
@@ -56,7 +56,7 @@ impl Cursors {
         drop(removed);
     }
 
-    /// Parks the idle cursors. Cursors in use park themselves at their next step. O(cursors), some
+    /// Parks the idle cursors. Cursors in use park themselves at their next step. O(cursors): a few
     /// microseconds for each 64 of them.
     pub(crate) fn park(&self) {
         let all: Vec<_> = self.0.lock().cursors.iter().flatten().cloned().collect();

@@ -1,5 +1,5 @@
-//! Decides which writes readers see: publishes them in order, keeps the snapshots that hold a
-//! moment, and takes memory back from idle cursors.
+//! Decides which writes readers see. It publishes writes in order, registers the moments that
+//! snapshots hold, and takes memory back from idle cursors.
 
 pub(crate) mod cursors;
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Checks the end of a commit with a model checker: sequence numbers, inserts and publication while
 //! others read, and syncs in groups. Also checks the owners of cursors against threads that want
-//! their memory. It compiles the same files against primitives that shuttle schedules. Test code
-//! only. The log is not modelled; sequence numbers stand in for it.
+//! their memory. The same files are compiled against primitives that shuttle schedules. Test code
+//! only. The log is not modelled; sequence numbers represent it.
 
 mod sync {
     pub use shuttle::sync::{Condvar, Mutex, MutexGuard, atomic};
@@ -91,7 +91,7 @@ mod tests {
         look(store);
     }
 
-    /// Checks that whatever is visible is inserted, with everything before it.
+    /// Checks that everything up to the visible sequence number is inserted.
     fn look(store: &Store) {
         let visible = store.publisher.visible();
         let writers = (0..WRITERS).map(|writer| vec![b'w', writer as u8]);
@@ -127,7 +127,7 @@ mod tests {
         run(1_000, commit_and_look);
     }
 
-    /// Sequence numbers alone, with so few marks that batches compete for them.
+    /// Only sequence numbers, with so few marks that batches compete for them.
     struct Numbers {
         next_seq: Mutex<u64>,
         inserted: [AtomicBool; 16],
@@ -252,14 +252,14 @@ mod tests {
         run(2_000, || sync_in_groups(true));
     }
 
-    /// Adds one, in two steps between which another thread may run.
+    /// Adds one, in two steps. Another thread may run between them.
     fn add_one(sum: &mut u64) {
         let before = *sum;
         thread::yield_now();
         *sum = before + 1;
     }
 
-    /// An owner enters three times, and two visitors come once each.
+    /// An owner enters three times, and two visitors visit once each.
     fn enter_and_visit() {
         let mut owner = Owner::new(0);
         let visits = Arc::new(AtomicU64::new(0));

@@ -1,5 +1,5 @@
 //! Publishes batches in the order of their sequence numbers, and lets one sync of the log serve all
-//! writers that came before it. Other modules decide what is written, and how it is synced.
+//! writers that wrote before the sync. Other modules decide what is written, and how it is synced.
 
 use crossbeam_utils::CachePadded;
 
@@ -14,22 +14,23 @@ const BUSY: SeqNo = SeqNo::MAX;
 const SPINS: u32 = 128;
 const YIELDS: u32 = SPINS + 64;
 
-/// The writes that readers may see: all up to a sequence number.
+/// The writes that readers may see: all writes up to a sequence number.
 ///
-/// A batch that is inserted before its turn leaves a mark, and the writer of the batch before it
+/// A batch that is inserted before its turn leaves a mark, and the writer of the previous batch
 /// publishes both. If each writer waited to publish its own batch, two writers that share a core
-/// would need a thread switch for every write: the running writer waits for the other one, which
-/// publishes, takes the next sequence number but one, and waits in turn.
+/// would need a thread switch for every write: the running writer would wait for the other one,
+/// which would publish, take the next sequence number but one, and wait in turn.
 ///
-/// Up to `MARKS` batches can be marked; if there are more, some wait until a mark is free.
+/// Up to `MARKS` batches can be marked; further batches wait until a mark is free.
 #[derive(Debug)]
 pub struct Publisher<const MARKS: usize = 64> {
     visible: CachePadded<AtomicU64>,
-    /// The marks share cache lines: with each write, a lone writer looks at the next mark.
+    /// The marks are not padded, so they share cache lines: with each write, a lone writer reads
+    /// the next mark.
     marks: [Mark; MARKS],
 }
 
-/// A batch that is inserted. Its first sequence number gives its place among the marks.
+/// An inserted batch. Its first sequence number determines its place among the marks.
 #[derive(Debug)]
 struct Mark {
     first_seq: AtomicU64,
@@ -52,14 +53,14 @@ impl<const MARKS: usize> Publisher<MARKS> {
         self.visible.load(Acquire)
     }
 
-    /// For recovery, when nobody writes yet.
+    /// Used by recovery, when nobody writes yet.
     pub fn set_visible(&self, seq: SeqNo) {
         self.visible.store(seq, Release);
     }
 
     /// Makes an inserted batch visible, after all batches with smaller sequence numbers, and
-    /// returns when it is. Release: a reader that sees the sequence number sees everything that its
-    /// writer and earlier writers inserted.
+    /// returns when it is visible. Release: a reader that sees the sequence number sees everything
+    /// that its writer and earlier writers inserted.
     pub fn publish(&self, first_seq: SeqNo, last_seq: SeqNo) {
         assert!(first_seq <= last_seq, "an empty batch has nothing to publish");
         let is_next = |visible| visible == first_seq - 1 || seeded!(PublishedOutOfOrder);
@@ -70,7 +71,7 @@ impl<const MARKS: usize> Publisher<MARKS> {
                 return;
             }
             if is_next(visible) {
-                // The writer of the batch before may have looked for the mark too early.
+                // The writer of the previous batch may have read the mark too early.
                 if is_marked {
                     return self.publish_marked(visible);
                 }
@@ -111,16 +112,17 @@ impl<const MARKS: usize> Publisher<MARKS> {
         // Release: a thread that reads this knows, as this writer does, that the old batch is
         // visible.
         mark.last_seq.store(last_seq, Release);
-        // Release: the thread that publishes the batch passes on what its writer inserted.
+        // Release: the thread that publishes the batch also makes visible what the writer of the
+        // batch inserted.
         mark.first_seq.store(first_seq, Release);
         true
     }
 
-    /// Publishes the batches after `last_seq`, which is visible, up to the first that is not
+    /// Publishes the batches after `last_seq`, which is visible, up to the first batch that is not
     /// marked.
     ///
-    /// A mark stays until its batch is visible. So if the sequence number read here already belongs
-    /// to a later batch, the exchange fails.
+    /// A mark stays until its batch is visible. So if the mark that is read here already belongs to
+    /// a later batch, the exchange fails.
     fn publish_marked(&self, mut last_seq: SeqNo) {
         loop {
             let mark = self.mark_of(last_seq + 1);
@@ -136,9 +138,9 @@ impl<const MARKS: usize> Publisher<MARKS> {
     }
 }
 
-/// Waits a little. The longer the wait has lasted, the more it leaves the processor to others. The
-/// usual wait is for a writer that only has to write to memory. For a large batch, the wait takes
-/// milliseconds.
+/// Waits a little. The longer the wait has lasted, the more it yields the processor to other
+/// threads. The usual wait is for a writer that only has to write to memory. For a large batch, the
+/// wait takes milliseconds.
 fn wait_longer(spins: &mut u32) {
     *spins = spins.saturating_add(1);
     match *spins {
@@ -156,7 +158,7 @@ struct SyncState<E> {
     failed: Option<E>,
 }
 
-/// Log syncs in groups: one sync serves all writers that came before it.
+/// Log syncs in groups: one sync serves all writers that wrote before the sync.
 #[derive(Debug)]
 pub struct Syncer<E> {
     state: Mutex<SyncState<E>>,
@@ -171,8 +173,8 @@ impl<E> Default for Syncer<E> {
 }
 
 impl<E: Clone> Syncer<E> {
-    /// Returns once `is_durable` holds, after a `sync` by this caller or another. One sync runs at
-    /// a time. After a sync has failed, every call returns its error.
+    /// Returns once `is_durable` returns true, after a `sync` by this caller or another one. Only
+    /// one sync runs at a time. After a sync has failed, every call returns its error.
     pub fn until(
         &self,
         is_durable: impl Fn() -> bool,

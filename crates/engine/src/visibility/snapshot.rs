@@ -19,28 +19,28 @@ use crate::visibility::publish::Publisher;
 pub(crate) struct Visibility {
     pub(crate) publisher: Publisher,
     live: Mutex<rank::Snapshots, Live>,
-    /// How many moments were let go of.
+    /// How many moments were released.
     released: AtomicU64,
     pub(crate) cursors: Cursors,
-    /// The value that readers of this store hold as long as any of them is left.
+    /// The part of a lease that is held as long as this store has readers.
     _lease: Option<LeasePart>,
-    /// The process that opened the store. A fork of it has copies of the snapshots and of the lock
-    /// in its state at the fork: nobody there may ever release it, and nothing there needs what
-    /// snapshots keep.
+    /// The process that opened the store. A forked process has copies of the snapshots, and of the
+    /// lock in its state at the fork. Perhaps nobody there ever releases that lock, and nothing
+    /// there needs what snapshots keep.
     process: Process,
 }
 
 /// Live snapshots.
 #[derive(Debug, Default)]
 struct Live {
-    /// Their moments, and how many handles hold each.
+    /// The moments of live snapshots, and how many handles hold each moment.
     handles: BTreeMap<Moment, usize>,
-    /// The sequence numbers of those that the program holds itself, and how many handles hold each:
-    /// there may be very many cursors.
+    /// The sequence numbers of snapshots that the program itself holds, and how many handles hold
+    /// each. They are listed separately because there may be very many cursors.
     held: BTreeMap<SeqNo, usize>,
     /// The epoch that new snapshots get.
     epoch: u64,
-    /// The last time that a flush or compaction reported.
+    /// The last time of day that a flush or compaction reported.
     told_ms: u64,
 }
 
@@ -49,15 +49,16 @@ struct Live {
 struct Moment {
     seq: SeqNo,
     epoch: u64,
-    /// It was not earlier than this, in milliseconds since 1970. No clock is read for it: that
-    /// would cost every cursor.
+    /// The moment was not earlier than this, in milliseconds since 1970. No clock is read for it,
+    /// because that would cost every cursor.
     since_ms: u64,
-    /// Whether a cursor holds it, not the program. Cursors come and go all the time.
+    /// Whether a cursor holds the moment, not the program. Cursors are opened and closed all the
+    /// time.
     is_cursor: bool,
 }
 
-/// The versions that readers may still reach. Time does not go back: a number that once was no
-/// point, but lay below one, never is one later.
+/// The versions that readers may still reach. Time does not go back: a number that once was below a
+/// point, but was no point itself, never becomes a point later.
 #[derive(Debug)]
 pub(crate) struct Readers {
     /// The sequence numbers that must stay visible, ascending: those of live snapshots, and the
@@ -68,10 +69,10 @@ pub(crate) struct Readers {
 }
 
 impl Readers {
-    /// Whether all these numbers are points. They once were all the points up to the last of them,
-    /// so no other point can lie among them, and it is enough to count. If the readers are older
-    /// than the numbers, the answer may be wrong either way: who acts on it asks again with newer
-    /// readers. O(log points): each cursor is a point.
+    /// Whether all these numbers are points. Once they were exactly the points up to the last of
+    /// them, so no other point can be among them, and it is enough to count. If the readers are
+    /// older than the numbers, the answer may be wrong either way, so a caller that acts on the
+    /// answer asks again with newer readers. O(log points), because each cursor is a point.
     pub(crate) fn include(&self, numbers: &[SeqNo]) -> bool {
         numbers
             .last()
@@ -80,7 +81,7 @@ impl Readers {
 }
 
 impl Live {
-    /// Counts one handle more.
+    /// Counts one more handle.
     fn add(&mut self, moment: Moment) {
         *self.handles.entry(moment).or_default() += 1;
         if !moment.is_cursor {
@@ -88,7 +89,7 @@ impl Live {
         }
     }
 
-    /// Counts one handle less. Returns whether it was the last of its moment.
+    /// Counts one handle less. Returns whether it was the last handle of its moment.
     fn remove(&mut self, moment: Moment) -> bool {
         if !moment.is_cursor {
             count_down(&mut self.held, moment.seq);
@@ -97,7 +98,7 @@ impl Live {
     }
 }
 
-/// Returns whether nothing of this kind is left.
+/// Decrements a count. Returns whether it is now zero.
 fn count_down<K: Ord>(counts: &mut BTreeMap<K, usize>, key: K) -> bool {
     let Entry::Occupied(mut count) = counts.entry(key) else { return false };
     *count.get_mut() -= 1;
@@ -136,7 +137,7 @@ impl Visibility {
         self.register(false)
     }
 
-    /// Registers it for a cursor.
+    /// Registers the present moment for a cursor.
     pub(crate) fn cursor_snapshot(self: &Arc<Self>) -> Snapshot {
         self.register(true)
     }
@@ -146,8 +147,8 @@ impl Visibility {
             let moment = Moment { seq: self.now(), epoch: 0, since_ms: 0, is_cursor };
             return Snapshot { visibility: Arc::clone(self), moment };
         }
-        // To compactions, reading the number and registering it is one step, because they collect
-        // live snapshots under the same lock.
+        // For compactions, reading the number and registering it is a single step, because they
+        // collect live snapshots under the same lock.
         let mut live = self.live.lock();
         let (seq, epoch, since_ms) = (self.now(), live.epoch, live.told_ms);
         let moment = Moment { seq, epoch, since_ms, is_cursor };
@@ -162,7 +163,7 @@ impl Visibility {
         self.readers().points
     }
 
-    /// The readers of this moment.
+    /// The current readers.
     pub(crate) fn readers(&self) -> Readers {
         let live = self.live.lock();
         let now = self.now();
@@ -173,32 +174,32 @@ impl Visibility {
         Readers { points, oldest_epoch: oldest_epoch.unwrap_or(live.epoch) }
     }
 
-    /// A number that changes when readers may need less than before. It is read before the readers
-    /// are. O(1).
+    /// A number that changes when readers may need less than before. It must be read before
+    /// `readers`. O(1).
     pub(crate) fn released(&self) -> u64 {
         self.released.load(Acquire)
     }
 
-    /// The epoch in which snapshots are taken now.
+    /// The epoch of snapshots that are taken now.
     pub(crate) fn epoch(&self) -> u64 {
         self.live.lock().epoch
     }
 
-    /// Distinguishes snapshots that are taken from now on from all earlier ones, even if no write
-    /// comes in between.
+    /// Distinguishes snapshots that are taken from now on from all earlier ones, even if there is
+    /// no write in between.
     pub(crate) fn end_epoch(&self) {
         self.live.lock().epoch += 1;
     }
 
     /// The sequence number of the newest snapshot that the program holds; 0 if there is none.
-    /// Changes that cursors tolerate use this one: with the snapshots of cursors they would never
-    /// get their turn. O(log n).
+    /// Changes that cursors tolerate use this number. If the snapshots of cursors counted, such
+    /// changes would never get their turn. O(log n).
     pub(crate) fn newest_held(&self) -> SeqNo {
         self.live.lock().held.last_key_value().map_or(0, |(seq, _)| *seq)
     }
 
     /// Records the time. Returns the sequence number of the newest snapshot, or 0, and a time
-    /// before which no live snapshot was taken; that time is `now_ms` if there is none.
+    /// before which no live snapshot was taken. That time is `now_ms` if there is no snapshot.
     /// O(snapshots).
     pub(crate) fn tell_time(&self, now_ms: u64) -> (SeqNo, u64) {
         let mut live = self.live.lock();
@@ -234,7 +235,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// The sequence number of the snapshot: it sees all writes up to this one.
+    /// The sequence number of the snapshot. The snapshot sees all writes up to this one.
     pub fn seq(&self) -> SeqNo {
         self.moment.seq
     }

@@ -1,23 +1,23 @@
-//! State with which one thread works, call by call, and which another may change between two calls:
-//! a cursor's hold on memory, which a flush releases while the cursor is idle.
+//! State that one thread uses, call by call, and that another thread may change between two calls.
+//! An example is the memory that a cursor holds, which a flush releases while the cursor is idle.
 //!
-//! The owner must not pay for the visitor, which comes once per flush. So the owner's side of the
+//! The owner must not pay for the visitor, which visits once per flush. So the owner's side of the
 //! handshake is two plain stores and a load for each call, and the visitor's side has the barrier
-//! for both: `membarrier` makes every thread of the process pass one. If the system has none,
-//! nobody visits.
+//! for both: `membarrier` makes every thread of the process pass a barrier. If the system does not
+//! have `membarrier`, nobody visits.
 //!
-//! 1. The owner makes `turns` odd, and checks whether it is called. If it is, it waits for the
+//! 1. The owner makes `turns` odd, and checks whether it has been called. If so, it waits for the
 //!    lock.
-//! 2. The visitor takes the lock, calls, and passes the barrier. If `turns` is even then, the owner
-//!    is outside, and whenever it enters it sees the call.
+//! 2. The visitor takes the lock, calls, and passes the barrier. If `turns` is then even, the owner
+//!    is outside, and it sees the call when it enters.
 //! 3. The owner makes `turns` even when it leaves.
 //!
 //! Obligations that keep the unsafe code here sound:
-//! 1. Only [`Owner::enter`], which borrows the one owner, gives the state to the owner to change.
-//! 2. Only [`visit`] gives it to another thread to change: under the lock, and after the barrier
-//!    showed that the owner is outside. The owner enters again only through the lock.
-//! 3. [`Owner::look`] gives it only for reading: under the lock, and nobody enters while the owner
-//!    is borrowed.
+//! 1. Only [`Owner::enter`], which borrows the one owner, lets the owner change the state.
+//! 2. Only [`visit`] lets another thread change the state: under the lock, and after the barrier
+//!    has shown that the owner is outside. The owner enters again only through the lock.
+//! 3. [`Owner::look`] gives only read access: under the lock, and nobody enters while the owner is
+//!    borrowed.
 #![allow(unsafe_code)]
 
 use std::cell::UnsafeCell;
@@ -32,13 +32,13 @@ use super::sync::{Mutex, MutexGuard, heavy_barrier, light_barrier, lock};
 pub struct Standing<T: ?Sized> {
     /// Odd while the owner is inside. Only the owner writes it.
     turns: AtomicU64,
-    /// Whether a visitor has come since the owner last entered.
+    /// Whether there was a visitor since the owner last entered.
     called: AtomicBool,
     lock: Mutex<()>,
     state: UnsafeCell<T>,
 }
 
-// SAFETY: the state moves from thread to thread, and two threads never have it at once (obligations
+// SAFETY: the state moves from thread to thread, and two threads never use it at once (obligations
 // 1 to 3).
 unsafe impl<T: ?Sized + Send> Sync for Standing<T> {}
 
@@ -62,13 +62,13 @@ impl<T> Owner<T> {
         }))
     }
 
-    /// The handle by which others visit the state.
+    /// The handle with which others visit the state.
     pub fn standing(&self) -> &Arc<Standing<T>> {
         &self.0
     }
 
-    /// Enters, to work with the state. Waits for a visitor that is inside. Not for use in a fork,
-    /// where nobody may ever release the lock.
+    /// Enters, to work with the state. Waits for a visitor that is inside. Not for use in a forked
+    /// process, where perhaps nobody ever releases the lock.
     #[inline]
     pub fn enter(&mut self) -> Inside<'_, T> {
         let shared = &*self.0;
@@ -81,7 +81,7 @@ impl<T> Owner<T> {
         Inside { shared, is_called }
     }
 
-    /// Reads the state while no visitor is inside. Not for use in a fork.
+    /// Reads the state while no visitor is inside. Not for use in a forked process.
     pub fn look(&self) -> Look<'_, T> {
         let _visitors = lock(&self.0.lock);
         // SAFETY: obligation 3.
@@ -99,7 +99,7 @@ fn answer(visitors: &Mutex<()>, called: &AtomicBool) {
 #[derive(Debug)]
 pub struct Inside<'a, T> {
     shared: &'a Standing<T>,
-    /// Whether a visitor has come since the last time.
+    /// Whether there was a visitor since the owner was last inside.
     pub is_called: bool,
 }
 
@@ -128,7 +128,7 @@ impl<T> Drop for Inside<'_, T> {
     }
 }
 
-/// The state, to read.
+/// Read access to the state.
 #[derive(Debug)]
 pub struct Look<'a, T> {
     state: &'a T,
@@ -142,8 +142,9 @@ impl<T> Deref for Look<'_, T> {
     }
 }
 
-/// Calls all owners, and shows `each` the states of those that are outside. One barrier serves all
-/// of them and takes some microseconds. Owners that enter meanwhile wait until `each` has seen all.
+/// Calls all owners, and passes the states of the owners that are outside to `each`. One barrier
+/// serves all of them and takes a few microseconds. Owners that enter meanwhile wait until all
+/// states have been visited.
 pub fn visit<T: ?Sized>(all: &[Arc<Standing<T>>], mut each: impl FnMut(&mut T)) {
     let visitors: Vec<_> = all.iter().map(|one| lock(&one.lock)).collect();
     all.iter().for_each(|one| one.called.store(true, Relaxed));

@@ -1,4 +1,4 @@
-//! Owners and visitors on real threads; `model` has them under a checker.
+//! Tests owners and visitors with real threads. `model` tests them with a model checker.
 
 use std::sync::Arc;
 
