@@ -298,7 +298,7 @@ fn niceness_of_background_threads() -> Vec<i32> {
     let tasks = std::fs::read_dir("/proc/self/task").expect("own threads");
     let niceness = |task: std::io::Result<std::fs::DirEntry>| {
         let task = task.ok()?.path();
-        // Threads of other tests end meanwhile.
+        // Threads of other tests may end meanwhile.
         let name = std::fs::read_to_string(task.join("comm")).ok()?;
         let stat = std::fs::read_to_string(task.join("stat")).ok()?;
         // Field 19, counted after the last parenthesis, which ends field 2.
@@ -341,7 +341,7 @@ fn keys_that_begin_otherwise_than_all_tables_are_in_their_place() {
 }
 
 /// In other stores an idle column family pins the log until a user flushes it. Here the log has a
-/// limit. When the log passes it, the keyspace that holds the oldest segment is flushed.
+/// limit. When the log exceeds the limit, the keyspace that needs the oldest segment is flushed.
 #[test]
 fn an_idle_keyspace_does_not_pin_the_log() {
     let storage = MemoryStorage::new();
@@ -360,8 +360,9 @@ fn an_idle_keyspace_does_not_pin_the_log() {
     assert_eq!(idle.get("once").expect("get").as_deref(), Some(&b"and never again"[..]));
 }
 
-/// A program that was started once per write left a table each time: ninety puts made seventy
-/// tables. Now the content of a small log is logged again and goes to a table once it is worth one.
+/// Once, a program that was started anew for each write left a table each time: ninety puts made
+/// seventy tables. Now the content of a small log is logged again, and is flushed once it is worth
+/// a table.
 #[test]
 fn a_small_log_is_kept_until_it_is_worth_a_table() {
     let storage = MemoryStorage::new();
@@ -421,8 +422,8 @@ fn a_small_log_is_kept_until_it_is_worth_a_table() {
     assert!(!logs.iter().any(|file| file.name.ends_with(".wal")), "{logs:?}");
 }
 
-/// An operation that exists in one form (for one key, for the present state, with the store's
-/// durability) exists in the other forms as well.
+/// If an operation exists in one form (for one key, for the present state, with the store's
+/// durability), it exists in the other forms as well.
 #[test]
 fn forms_of_calls_agree() {
     let store = Store::open_on(Arc::new(MemoryStorage::new()), small()).expect("opens");
@@ -447,7 +448,7 @@ fn forms_of_calls_agree() {
     assert_eq!(keys(transaction.range(keyspace, "a2".."c").expect("scans")), "a3,b1");
 }
 
-/// A value compares and hashes as its bytes, wherever they lie.
+/// A value is compared and hashed by its bytes, wherever they are.
 #[test]
 fn values_are_compared_by_their_bytes() {
     let store = Store::open_on(Arc::new(MemoryStorage::new()), small()).expect("opens");
@@ -468,8 +469,9 @@ fn values_are_compared_by_their_bytes() {
     }
 }
 
-/// Flushes and compactions wrote all of a file before they synced it, and synced writes beside it
-/// waited until it was on the disk, for 25 to 35 ms. Now the disk gets it piece by piece.
+/// Once, flushes and compactions wrote a whole file before they synced it, and concurrent synced
+/// writes waited until the file was on the disk, for 25 to 35 ms. Now the disk gets the file piece
+/// by piece.
 #[test]
 fn what_jobs_write_goes_to_the_disk_in_pieces() {
     for placement in [ValuePlacement::Inline, ValuePlacement::Vlog] {
@@ -509,7 +511,7 @@ fn hash(i: u64) -> u8 {
     (i.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29).wrapping_mul(0xBF58_476D) >> 40) as u8
 }
 
-/// Writers wait for flushes, so those never pause for synced writes.
+/// Writers wait for flushes, so flushes never pause for synced writes.
 #[test]
 fn flushes_do_not_pause_for_synced_writes() {
     let mut options = small().background(Background::Threads(2));

@@ -1,5 +1,5 @@
-//! Gets that read no file: whatever they answer is what a get answers, and they never read, open or
-//! wait.
+//! Gets that read no file: whatever they answer, a get gives the same answer. They never read or
+//! open a file, and never wait.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -53,7 +53,7 @@ fn key(number: u64) -> String {
     format!("key{number:04}")
 }
 
-/// Counts of the answers that memory knew, and of the others.
+/// Counts of the answers that were known in memory, and of the others.
 #[derive(Debug, Default)]
 struct Answers {
     values: u32,
@@ -149,7 +149,7 @@ fn a_get_brings_into_memory_what_the_next_look_finds() {
         assert_eq!(own.get_if_cached(key(7)).expect("looks"), CachedGet::NeedsIo);
         assert_eq!(own.get_if_cached("z").expect("looks"), CachedGet::Absent, "outside of all");
         let gets = store.metrics().counters.gets;
-        // The cache takes a separated value when it is read for the second time.
+        // A separated value enters the cache when it is read for the second time.
         let value =
             own.get(key(7)).and_then(|_| own.get(key(7))).expect("reads").expect("is there");
         assert_eq!(own.get_if_cached(key(7)).expect("looks"), CachedGet::Value(value));
@@ -227,7 +227,8 @@ impl StorageFile for Gated<Arc<dyn StorageFile>> {
     forward!(StorageResult: write_at sync len set_len allocate punch);
 }
 
-/// Another thread opens the table, and the disk hangs. A look does not wait for that thread.
+/// Another thread opens the table, and the disk hangs. A get from memory does not wait for that
+/// thread.
 #[test]
 fn a_look_waits_for_nobody_who_reads() {
     let (inner, gate) = (MemoryStorage::new(), Arc::new(Gate::default()));

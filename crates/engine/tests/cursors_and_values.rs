@@ -1,4 +1,4 @@
-//! What cursors and values show and hold after flushes. The random walks are in
+//! What cursors and values show, and which memory they hold, after flushes. The random walks are in
 //! `testing/sim/tests/model/standing.rs`.
 
 use std::sync::Arc;
@@ -30,7 +30,7 @@ fn first(store: &Store) -> Cursor {
     cursor
 }
 
-/// Changes a byte in the middle of a value that consists of one byte.
+/// Changes a byte in the middle of a value that repeats a single byte.
 fn damage(storage: &MemoryStorage, name: &str, byte: u8) {
     let file = storage.open(name, Category::Value).expect("is there");
     let mut bytes = vec![0; file.len().expect("known") as usize];
@@ -39,8 +39,8 @@ fn damage(storage: &MemoryStorage, name: &str, byte: u8) {
     file.write_at(at as u64 + 3_000, &[!byte]).expect("writes");
 }
 
-/// Guards against a bug: a value read ahead, after one that could not be read, was pinned as an
-/// empty value when a flush had run.
+/// Guards against a bug: a value that was read ahead, after a value that could not be read, was
+/// pinned as an empty value if a flush had run.
 #[test]
 fn a_value_behind_a_damaged_one_is_pinned_whole() {
     for placement in [ValuePlacement::HashGrouped, ValuePlacement::Vlog] {
@@ -60,8 +60,8 @@ fn a_value_behind_a_damaged_one_is_pinned_whole() {
     }
 }
 
-/// Guards against a bug: a cursor that could not continue in a closed store reported that only
-/// once. A seek then found nothing, as if the keyspace were empty.
+/// Guards against a bug: a cursor that could not continue in a closed store reported this only
+/// once. A later seek found nothing, as if the keyspace were empty.
 #[test]
 fn seeks_after_the_close_do_not_look_like_the_end() {
     let store =
@@ -82,8 +82,8 @@ fn seeks_after_the_close_do_not_look_like_the_end() {
     }
 }
 
-/// Once, a cursor that read ahead and then moved to the end kept what it had read ahead, in
-/// memtables that were flushed.
+/// Once, a cursor that read ahead and then moved to the end kept the entries that it had read
+/// ahead, and with them flushed memtables.
 #[test]
 fn a_cursor_lets_go_of_what_it_read_ahead_before() {
     let options = options(ValuePlacement::HashGrouped, 20_000);
@@ -99,8 +99,8 @@ fn a_cursor_lets_go_of_what_it_read_ahead_before() {
     assert!((10_000..=20_000).contains(&held), "{held} bytes for a value of 10,000");
 }
 
-/// Once, an idle cursor kept value files that had left the store: their space was free only after
-/// its next step.
+/// Once, an idle cursor kept value files that had been removed from the store: their space was
+/// freed only after its next step.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_cursor_lets_go_of_value_files_that_left() {
@@ -133,8 +133,8 @@ impl Clock for Ticks {
     }
 }
 
-/// Once, expired entries were never removed while each cursor was opened before the last one ended,
-/// although they had expired long before.
+/// Once, expired entries were never removed as long as a new cursor was opened before the previous
+/// one was dropped, although the entries had expired long before.
 #[test]
 fn what_has_expired_goes_while_cursors_come_and_go() {
     let clock = Arc::new(Ticks::default());
@@ -160,8 +160,8 @@ fn what_has_expired_goes_while_cursors_come_and_go() {
     }
 }
 
-/// Once, one large value kept the pages of all large values of its memtable that had been kept at
-/// the same time.
+/// Once, a large value kept the pages of all large values of its memtable that had been held at the
+/// same time.
 #[test]
 fn a_value_keeps_no_pages_of_others_that_were_dropped() {
     let store =

@@ -1,5 +1,6 @@
-//! Runs every program of `examples/`: one that fails, or is not named here, fails a test. Each is a
-//! module here, so its `main` is `pub(crate)`, which means nothing to the program itself.
+//! Runs every program of `examples/`. A program that fails, or is not named here, fails a test.
+//! Each program is a module here, so its `main` is `pub(crate)`, which has no effect on the program
+//! itself.
 
 use std::collections::BTreeSet;
 use std::path::Path;

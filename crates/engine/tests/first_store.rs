@@ -1,5 +1,5 @@
-//! The first store of a process, which needs a process of its own. Its number is 0. Once, the
-//! threads never looked at it unless somebody called it.
+//! The first store of a process, whose number is 0. This test needs its own process. Once, the
+//! background threads never looked at the first store unless somebody called it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -30,7 +30,7 @@ fn keys(store: &Store) -> String {
     text.collect::<Vec<_>>().join(",")
 }
 
-/// A handle that other threads may use beside its owner, and one that may only move to another
+/// Some handles may be used by several threads at once, and others may only be moved to another
 /// thread.
 #[test]
 fn handles_go_to_other_threads() {
@@ -90,7 +90,7 @@ fn a_builder_says_what_options_say() {
     assert!(matches!(reader.put("a", "1"), Err(Error::ReadOnly)));
 }
 
-/// Each form of range says which keys it has, with no type annotation.
+/// Each form of range covers the right keys, and needs no type annotation.
 #[test]
 fn ranges_need_no_type() {
     let all = ["a", "b", "c", "d"];
@@ -120,8 +120,7 @@ fn ranges_need_no_type() {
     assert_eq!(keys(&store), "c");
 }
 
-/// A time to live belongs to a put. Any other call that is given one refuses it, and writes
-/// nothing.
+/// A time to live is only for a put. Any other call refuses it, and writes nothing.
 #[test]
 fn only_puts_take_a_time_to_live() {
     let store = filled(&["a"]);
@@ -165,7 +164,7 @@ fn entries_are_taken_from_both_ends() {
     assert!(keyspace.pop_last().expect("pops").is_none());
 }
 
-/// Concurrent callers each get entries that no other caller gets.
+/// Each of several concurrent callers gets entries that no other caller gets.
 #[test]
 fn nothing_is_taken_twice() {
     let store = open();

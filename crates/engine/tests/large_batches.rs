@@ -1,4 +1,4 @@
-//! Batches that do not fit a log segment, beside other writers and readers.
+//! Batches that do not fit a log segment, with concurrent writers and readers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -46,7 +46,7 @@ fn check(store: &Store, round: u32) {
     }
 }
 
-/// Ends with a killed process or a power cut after `rounds`.
+/// Writes `rounds` batches. Then the process is killed, or the power is cut.
 fn write_and_crash(rounds: u32, loses_power: bool) {
     let storage = SimStorage::new(7);
     let store = open(Arc::new(storage.clone()), Background::Manual);
@@ -83,7 +83,8 @@ fn a_large_batch_shows_its_last_versions_and_survives() {
     }
 }
 
-/// Readers see all of a batch or nothing, whatever they read while it gets its sequence numbers.
+/// Readers see all of a batch or nothing of it, whatever they read while the batch gets its
+/// sequence numbers.
 #[test]
 fn readers_beside_large_batches_see_whole_ones() {
     let store = Arc::new(open(Arc::new(MemoryStorage::new()), Background::Threads(2)));
@@ -130,7 +131,7 @@ fn readers_beside_large_batches_see_whole_ones() {
 }
 
 /// Once, a flush wrote a large batch to tables, but the batch's segment stayed until the next
-/// write. It took its bytes on disk and made the next open replay them.
+/// write. The segment kept its space on disk, and the next open replayed it.
 #[test]
 fn a_flushed_large_batch_leaves_no_segment() {
     let storage = MemoryStorage::new();
@@ -143,8 +144,8 @@ fn a_flushed_large_batch_leaves_no_segment() {
     assert!(bytes < 1 << 20, "{bytes} bytes of log for nothing");
 }
 
-/// Once, a large batch noticed that the store was closed only when its segment could not be made.
-/// The lock returned the error, and the store reported a failure to its listener.
+/// Once, a large batch noticed that the store was closed only when its segment could not be
+/// created. The released lock returned the error, and the store reported a failure to its listener.
 #[test]
 fn a_large_batch_after_the_close_is_told_so() {
     let store = open(Arc::new(MemoryStorage::new()), Background::Manual);
@@ -154,8 +155,8 @@ fn a_large_batch_after_the_close_is_told_so() {
     assert!(matches!(refused, runstone::Error::Closed), "{refused:?}");
 }
 
-/// Once, a large commit that deletes a range took the lock of the ranges after that of large
-/// batches, although the order of locks puts it first.
+/// Once, a large commit that deletes a range took the lock of the ranges after the lock of large
+/// batches, although the lock order requires the reverse.
 #[test]
 fn a_large_transaction_deletes_a_range_beside_a_pessimistic_one() {
     let store = open(Arc::new(MemoryStorage::new()), Background::Manual);

@@ -44,7 +44,7 @@ impl Wake for Count {
     }
 }
 
-/// Polls once; `None` if it waits.
+/// Polls once; `None` if the commit is not ready.
 fn poll(commit: &mut Commit, count: &Arc<Count>) -> Option<Result<(), Error>> {
     let waker = Waker::from(Arc::clone(count));
     match Pin::new(commit).poll(&mut Context::from_waker(&waker)) {
@@ -105,7 +105,7 @@ fn a_commit_is_visible_at_once_and_survives_power_loss_once_it_is_ready() {
     assert!(store.get("batch").expect("reads").is_some());
 }
 
-/// One sync by hand serves them all, and wakes each once.
+/// One explicit sync serves all commits, and wakes each of them once.
 #[test]
 fn a_sync_by_hand_serves_all_commits_before_it() {
     let storage = SimStorage::new(2);
@@ -149,7 +149,7 @@ fn without_a_sync_to_wait_for_a_commit_is_ready() {
         commit.wait().expect("is ready");
     }
     assert_eq!(syncs(&store), 0);
-    // An empty batch waits for the writes that came before it.
+    // An empty batch waits for all earlier writes.
     let mut all = store.write_later(&Batch::new(), WriteOptions::sync()).expect("is taken");
     assert!(poll(&mut all, &count).is_none());
     all.wait().expect("syncs");
@@ -173,7 +173,7 @@ fn without_a_log_there_is_nothing_to_await() {
     block_on(commit).expect("is ready");
 }
 
-/// A dropped commit, polled or not, is written, and a store with threads syncs it.
+/// A commit that is dropped, polled or not, is still written, and a store with threads syncs it.
 #[test]
 fn a_dropped_commit_changes_nothing() {
     let storage = SimStorage::new(4);
@@ -186,7 +186,7 @@ fn a_dropped_commit_changes_nothing() {
     while Arc::strong_count(&count) > 1 {
         std::thread::yield_now();
     }
-    // A later commit is ready no earlier than these.
+    // A later commit is not ready before these.
     block_on(put_later(store.default_keyspace(), 3)).expect("syncs");
     let (left, _) = storage.power_cut(1);
     let left = by_hand(&left);
@@ -211,8 +211,8 @@ fn fail_syncs(storage: &SimStorage) {
     storage.inject(Fault { at_op: storage.ops(), kind, sticky: true, category });
 }
 
-/// A failed sync ends all commits that wait for it, and all that ask later (P7). What was durable
-/// before stays so.
+/// A failed sync fails all commits that wait for it, and all later ones (P7). Writes that were
+/// durable before stay durable.
 #[test]
 fn a_failed_sync_is_the_error_of_all_that_wait() {
     for background in [Background::Manual, Background::Threads(2)] {
@@ -241,7 +241,7 @@ fn a_failed_sync_is_the_error_of_all_that_wait() {
     }
 }
 
-/// All commits in the queue learn of the failure, whoever finds it first.
+/// All commits in the queue get the error, whoever finds the failure first.
 #[test]
 fn a_sync_that_fails_for_a_blocking_writer_wakes_the_others() {
     let storage = SimStorage::new(7);
@@ -300,7 +300,7 @@ fn a_close_of_a_stopped_store_ends_what_waits_with_the_error() {
     assert!(matches!(late.wait(), Err(Error::Stopped { .. })));
 }
 
-/// Awaited commits from many threads, beside blocking ones, while the store closes: each ends.
+/// Many threads make awaited and blocking commits while the store closes. Each commit ends.
 #[test]
 fn nobody_hangs_when_a_store_closes() {
     for round in 0..20 {
@@ -333,7 +333,7 @@ fn nobody_hangs_when_a_store_closes() {
     }
 }
 
-/// A batch that fits no segment, and one whose record is written outside the lock.
+/// A batch that does not fit a segment, and a batch whose record is written outside the lock.
 #[test]
 fn large_batches_can_be_awaited() {
     for bytes in [300 << 10, 3 << 20] {
@@ -353,7 +353,8 @@ fn large_batches_can_be_awaited() {
     }
 }
 
-/// A transaction sees awaited writes like any others: as conflicts, and in its commit's sync.
+/// A transaction treats awaited writes like any others: they cause conflicts, and the sync of its
+/// commit covers them.
 #[test]
 fn transactions_meet_awaited_commits_as_other_writes() {
     let storage = SimStorage::new(11);
@@ -372,7 +373,7 @@ fn transactions_meet_awaited_commits_as_other_writes() {
     assert!(matches!(poll(&mut commit, &count), Some(Ok(()))));
 }
 
-/// Syncing threads of the process by their name.
+/// The number of syncing threads of the process, found by their name.
 fn syncing_threads() -> usize {
     let tasks = std::fs::read_dir("/proc/self/task").expect("Linux");
     let name = |task: std::io::Result<std::fs::DirEntry>| {
@@ -381,7 +382,8 @@ fn syncing_threads() -> usize {
     tasks.filter_map(name).filter(|name| name.trim() == "runstone-sync").count()
 }
 
-/// Many stores that share resources share the thread; other tests of this process may have theirs.
+/// Many stores that share resources share the thread. Other tests of this process may have their
+/// own.
 #[test]
 fn stores_that_share_resources_share_the_thread() {
     let resources = Resources::builder().threads(2).memory_budget(64 << 20).build().expect("made");
@@ -405,8 +407,8 @@ fn stores_that_share_resources_share_the_thread() {
     });
 }
 
-/// A waker may own a task, and the task the last handle of a store. Dropping it closes the store on
-/// the thread that syncs, which must not wait for itself.
+/// A waker may own a task, and the task may own the last handle of a store. Dropping the waker then
+/// closes the store on the syncing thread, which must not wait for itself.
 #[test]
 fn a_waker_may_drop_the_last_handle() {
     struct Owns(Mutex<Option<Store>>, Arc<AtomicBool>);
@@ -432,7 +434,7 @@ fn a_waker_may_drop_the_last_handle() {
     }
 }
 
-/// The default durability of the store counts for `write_later`, as for `write`.
+/// The default durability of the store applies to `write_later`, as it does to `write`.
 #[test]
 fn a_store_that_syncs_each_write_syncs_awaited_ones() {
     let options = options(Background::Manual).durability(Durability::Sync);

@@ -1,4 +1,4 @@
-//! What an open store tells those who watch it.
+//! What an open store reports to processes that watch it, and the requests that it carries out.
 
 use std::sync::Arc;
 use std::thread::sleep;
@@ -12,7 +12,7 @@ use runstone::{
 };
 use runstone_fault_storage::SimStorage;
 
-/// What `look` finds, once it finds something.
+/// Waits until `look` returns something, and returns that.
 fn awaited<T>(look: impl Fn() -> Option<T>) -> T {
     let end = Instant::now() + Duration::from_secs(60);
     loop {
@@ -24,7 +24,7 @@ fn awaited<T>(look: impl Fn() -> Option<T>) -> T {
     }
 }
 
-/// The state of the watched store, once it counts this many writes.
+/// Waits until the watched store reports this many writes, and returns its state.
 fn told(watch: &Watch, writes: u64) -> LiveState {
     awaited(|| {
         let state = watch.live().expect("readable").filter(LiveState::is_current);
@@ -50,7 +50,7 @@ fn who_watches_is_told_what_the_store_measures() {
     let store = open(&storage);
     store.put("key", "value").expect("a put");
     store.flush().expect("a flush");
-    // While nobody asks, the store writes no file.
+    // While nobody watches, the store writes no file.
     sleep(Duration::from_millis(2500));
     assert!(!is_there(&storage, "metrics"));
     let watch = watch(&storage);
@@ -59,7 +59,7 @@ fn who_watches_is_told_what_the_store_measures() {
     assert_eq!(state.metrics.keyspaces[0].level_0_runs, 1);
     assert!(state.metrics.io.iter().any(|io| io.category == "table" && io.written_bytes > 0));
     assert_eq!(state.metrics.pressure.cause, "none");
-    // A watch keeps nothing from being removed.
+    // A watch does not keep files from being removed.
     store.put("key", "value").expect("a put");
     store.compact().expect("compacts");
     let later = told(&watch, 2);
@@ -72,8 +72,7 @@ fn who_watches_is_told_what_the_store_measures() {
     assert!(!is_there(&storage, "metrics") && watch.live().expect("readable").is_none());
 }
 
-/// The files of a crashed writer stay. The next writer knows that nobody writes the old file any
-/// more.
+/// The files of a crashed writer remain. The next writer knows that nobody writes them any more.
 #[test]
 fn what_a_crashed_writer_told_grows_old_and_goes_at_the_next_open() {
     let before = SimStorage::new(2);
@@ -103,7 +102,7 @@ fn a_full_disk_fails_no_write_for_what_is_told() {
     let watch = watch(&storage);
     store.put("key", "value").expect("a put");
     told(&watch, 1);
-    // The log has its space already.
+    // The log already has its space.
     storage.set_capacity_bytes(Some(0));
     let last = watch.live().expect("readable").expect("told");
     sleep(Duration::from_millis(2500));
@@ -116,7 +115,7 @@ fn a_full_disk_fails_no_write_for_what_is_told() {
     store.close().expect("it closes");
 }
 
-/// The lease of a watch is revoked with those of readers that hold too much.
+/// The lease of a watch is revoked together with the leases of readers that hold too much.
 #[test]
 fn a_watch_that_is_revoked_asks_again() {
     let storage = SimStorage::new(4);
@@ -180,7 +179,7 @@ fn metrics_come_back_from_their_json() {
     assert_eq!(back.to_prometheus(), metrics.to_prometheus());
 }
 
-/// Long enough for every machine.
+/// Long enough on every machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn refusal(result: runstone::Result<impl std::fmt::Debug>) -> String {
@@ -227,7 +226,7 @@ fn settings_of_an_open_store_can_be_changed() {
         assert!(told_now.contains(told), "{name}={wrong}: {told_now}");
     }
     assert_eq!(value("memory_budget_bytes"), (96u64 << 20).to_string());
-    // The one thread that is left does everything.
+    // The one remaining thread does everything.
     store.put("key", "value").expect("a put");
     store.flush().expect("a flush");
     store.wait_idle().expect("jobs end");
@@ -236,7 +235,7 @@ fn settings_of_an_open_store_can_be_changed() {
     assert!(clone.live_settings().is_err() && clone.set_live("compactions", "paused").is_err());
 }
 
-/// A pause that held for ever would stop writers for ever.
+/// A pause that lasted for ever would stop writers for ever.
 #[test]
 fn paused_compactions_run_once_writers_would_be_slowed_down() {
     let storage = SimStorage::new(21);
@@ -260,9 +259,9 @@ fn paused_compactions_run_once_writers_would_be_slowed_down() {
     assert!(store.metrics().keyspaces[0].level_0_runs < 2);
 }
 
-/// The cache gives memory back, and writers stay inside what is left.
-/// A compaction at a low rate owed minutes for the bytes of flushes, and slept. A change of options
-/// or a load waited for it, and held back the flushes for which writers wait.
+/// Once, a compaction at a low rate had to sleep for minutes, because the bytes of flushes counted
+/// too. A change of options or a load waited for the compaction, and held back the flushes for
+/// which writers wait.
 #[test]
 fn who_waits_for_a_compaction_does_not_wait_for_the_rate() {
     let storage = SimStorage::new(1);
@@ -285,6 +284,7 @@ fn who_waits_for_a_compaction_does_not_wait_for_the_rate() {
     assert!(paused < Duration::from_secs(10), "{paused:?}, though it owed more than a minute");
 }
 
+/// The cache gives memory back, and writers stay within the rest.
 #[test]
 fn a_smaller_budget_holds_for_what_comes() {
     let storage = SimStorage::new(22);
@@ -308,7 +308,7 @@ fn a_smaller_budget_holds_for_what_comes() {
     assert!(store.metrics().memory.cache_bytes > 16 << 20, "it uses what it is given");
 }
 
-/// A change acts on all stores of the resources.
+/// A change applies to all stores that share the resources.
 #[test]
 fn stores_that_share_resources_share_their_settings() {
     let resources = Resources::builder().threads(2).memory_budget(64 << 20).build();
@@ -341,7 +341,7 @@ fn a_request_of_another_process_is_answered() {
     let store = open(&storage);
     let toml = "write_buffer_bytes = 1048576\n[shape]\nl0_trigger = 7\n";
     let asked = request().options("default", toml).setting("background_threads", "3");
-    // A patience that reaches beyond the clock is one without an end.
+    // A patience that ends beyond the range of the clock means no end.
     let changes = asked.send_on(&storage, Duration::MAX).expect("it is answered");
     let names: Vec<&str> = changes.iter().map(|change| change.name.as_str()).collect();
     assert_eq!(names, ["shape.l0_trigger", "write_buffer_bytes", "background_threads"]);
@@ -370,7 +370,7 @@ fn a_request_of_another_process_is_answered() {
     assert_eq!(options_of(&store.default_keyspace().options()).l0_trigger, 7, "it is kept");
 }
 
-/// Once, a request for several keyspaces changed those before the one that refused.
+/// Once, a request for several keyspaces changed the keyspaces before the one that refused it.
 #[test]
 fn a_keyspace_that_refuses_leaves_the_others_as_they_were() {
     let storage = SimStorage::new(46);
@@ -448,7 +448,7 @@ fn what_a_dead_or_torn_request_asks_is_not_done() {
     let manual = || Options::default().background(Background::Manual);
     let open = || Store::open_on(Arc::new(storage.clone()), manual()).expect("it opens");
     let store = open();
-    // The asker dies: its lock is gone, and its request is there.
+    // The requester dies: its lock is released, but its request remains.
     let request_bytes = std::thread::scope(|scope| {
         let asked = request().setting("compactions", "paused");
         let asking = scope.spawn(|| asked.send_on(&storage, PATIENCE));
@@ -471,7 +471,7 @@ fn what_a_dead_or_torn_request_asks_is_not_done() {
     drop(store);
     let store = open();
     assert!(!is_there(&storage, "set.request"));
-    // A torn request of somebody who waits.
+    // A torn request, whose sender still waits.
     let lock = storage.lock("set.lock", LockMode::Exclusive).expect("readable").expect("free");
     leave(&request_bytes[..request_bytes.len() - 1]);
     assert!(store.answer_requests().expect("answered"));
@@ -503,7 +503,7 @@ fn a_file_of_such_a_name_where_no_store_is_stays() {
     awaited(|| watch.live().expect("readable"));
     request().setting("compactions", "paused").send(&path, PATIENCE).expect("answered");
     std::mem::forget(store);
-    // As after a crash: the files are there. The store still runs, and may rename one meanwhile.
+    // As after a crash, the files remain. The store still runs, and may rename a file meanwhile.
     let store = tempfile::tempdir().expect("a directory");
     for file in std::fs::read_dir(&path).expect("a directory").flatten() {
         match std::fs::copy(file.path(), store.path().join(file.file_name())) {
@@ -516,8 +516,8 @@ fn a_file_of_such_a_name_where_no_store_is_stays() {
     assert_eq!(std::fs::read_dir(store.path()).expect("it stays").count(), 0);
 }
 
-/// No write is as fast as this target. So the background slows down while somebody writes, and is
-/// free again once nobody does. Flushes go on all the time.
+/// No write is as fast as this target. So background work is slowed down while somebody writes, and
+/// runs freely again once nobody does. Flushes continue all the time.
 #[test]
 fn a_target_of_latency_slows_the_background_while_somebody_waits() {
     let place = tempfile::tempdir().expect("a directory");

@@ -1,4 +1,4 @@
-//! The memory budget as its counters show it, while the sizes of cached objects change.
+//! The counters of the memory budget, while the sizes of cached objects change.
 
 use std::sync::Arc;
 
@@ -23,8 +23,8 @@ fn filled(store: &Store, name: &str, change: impl FnOnce(&mut KeyspaceOptions)) 
     keyspace
 }
 
-/// The counted memory stays within the budget, and so does the memory mapped for blocks and values:
-/// free slots of sizes that nobody reads any more are given up.
+/// The counted memory stays within the budget, and so does the memory that is mapped for blocks and
+/// values: slots of sizes that nobody reads any more are freed.
 fn check(store: &Store, what: &str) {
     let memory = store.metrics().memory;
     let used = memory.memtable_bytes + memory.pinned_bytes;
@@ -53,7 +53,7 @@ fn the_budget_holds_while_sizes_change() {
     for round in 0..3 {
         for keyspace in &all {
             for number in 0..KEYS {
-                // Read twice: a value that was read once is not cached.
+                // Reads twice, because a value that was read only once is not cached.
                 for _ in 0..2 {
                     let value = keyspace.get(key(number % 9_000 + round * 5_000));
                     let value = value.expect("a get").expect("it is there");
@@ -72,8 +72,8 @@ fn the_budget_holds_while_sizes_change() {
     assert!(kept.iter().all(|value| *value == [7; 1_000]), "and the store");
 }
 
-/// Once, keyspaces whose memtables were not full took 361 MB together under a budget of 16 when the
-/// log was replayed.
+/// Once, keyspaces whose memtables were not full took 361 MB together during a replay, under a
+/// budget of 16 MB.
 #[test]
 fn a_replay_keeps_the_budget() {
     let storage = Arc::new(MemoryStorage::new());
@@ -84,7 +84,7 @@ fn a_replay_keeps_the_budget() {
             .background(Background::Manual)
     };
     let names: Vec<String> = (0..8).map(|number| format!("keyspace {number}")).collect();
-    // Written with room for all, so that nothing is flushed.
+    // Writes with room for everything, so that nothing is flushed.
     let wide = options().memory_budget_bytes(1 << 30);
     let store = Store::open_on(Arc::<MemoryStorage>::clone(&storage), wide).expect("a store");
     for name in &names {
@@ -102,7 +102,7 @@ fn a_replay_keeps_the_budget() {
 }
 
 /// Once, a budget below two write buffers was refused if options were given, as the command always
-/// does, and accepted if not.
+/// does, but accepted without options.
 #[test]
 fn the_least_budget_works_with_the_usual_options() {
     for keyspace in [None, Some(KeyspaceOptions::default())] {
@@ -127,8 +127,8 @@ fn the_least_budget_works_with_the_usual_options() {
     assert!(told.contains("must be at least 1048576"), "{told}");
 }
 
-/// A flush that writes to a thousand groups has a buffer for each. Under a small budget they are
-/// written before they are full.
+/// A flush that writes to a thousand groups has a buffer for each group. Under a small budget,
+/// buffers are written before they are full.
 #[test]
 fn buffers_of_value_groups_follow_the_budget() {
     let writes = |budget_bytes: u64| {

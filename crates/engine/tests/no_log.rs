@@ -1,4 +1,4 @@
-//! Stores without a log: what a crash leaves is the store as of one moment, in all keyspaces.
+//! Stores without a log: a crash leaves the store as of one moment, in all keyspaces.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -33,7 +33,7 @@ fn a_crash_takes_what_is_not_flushed_in_any_keyspace() {
     other.put("a", "1").expect("puts");
     store.sync().expect("flushes");
     other.put("a", "2").expect("puts");
-    // This fills a memtable, and the flush that follows takes the other keyspace along.
+    // This fills a memtable, and the flush that follows includes the other keyspace.
     store.put("large", vec![1; 100 << 10]).expect("puts");
     store.put("a", "2").expect("puts");
     store.wait_idle().expect("flushes");
@@ -50,7 +50,7 @@ fn a_crash_takes_what_is_not_flushed_in_any_keyspace() {
 }
 
 /// A store that is open for reading has nothing to flush. Once, its close failed, because it had no
-/// log that could keep what was not flushed.
+/// log to keep unflushed writes.
 #[test]
 fn a_store_that_is_only_read_can_be_closed() {
     let storage = SimStorage::new(3);
@@ -97,7 +97,7 @@ fn what_needs_a_log_is_refused() {
     assert_eq!(value(store.default_keyspace(), "a"), None);
 }
 
-/// A store goes from a log to none and back; a batch is as large as it likes.
+/// A store can switch from a log to no log and back. Without a log, a batch may have any size.
 #[test]
 fn a_log_can_be_left_and_taken_up() {
     let storage = SimStorage::new(3);
@@ -128,8 +128,8 @@ const WRITERS: usize = 3;
 const ROUNDS: u32 = 6;
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
-/// Counters of one writer, which go to the keyspaces in turn, and all together now and then. Ends
-/// when the process is killed.
+/// A writer increments a counter and puts it into one keyspace after another, and now and then into
+/// all keyspaces together. It ends when the process is killed.
 fn count(store: &Store, writer: usize, done: &AtomicBool) {
     let keyspaces = NAMES.map(|name| store.keyspace(name).expect("exists"));
     for number in 0u32.. {
@@ -148,7 +148,7 @@ fn count(store: &Store, writer: usize, done: &AtomicBool) {
     }
 }
 
-/// The numbers of each writer have no gap, and batches are whole.
+/// Checks that the numbers of each writer have no gaps, and that batches are whole.
 fn check(store: &Store) {
     let keyspaces = NAMES.map(|name| store.keyspace(name).expect("exists"));
     for writer in 0..WRITERS {
@@ -167,8 +167,8 @@ fn check(store: &Store) {
     }
 }
 
-/// Flushes, loads, checkpoints, drops and changes of options beside writers, until the process is
-/// killed.
+/// Flushes, loads, checkpoints, drops and changes of options run beside writers until the process
+/// is killed.
 #[test]
 fn a_crash_beside_writers_leaves_one_moment() {
     for seed in 0..2 {
@@ -209,9 +209,9 @@ fn a_crash_beside_writers_leaves_one_moment() {
     }
 }
 
-/// An edit that comes between those of two generations says from where on a log would be needed.
-/// Drops and loads beside flushes once could leave a store that the next open called corrupt, or
-/// that waited for itself.
+/// An edit between the edits of two generations records from where on a log would be needed. Once,
+/// drops and loads beside flushes could leave a store that the next open called corrupt, or the
+/// store could wait for itself.
 #[test]
 fn drops_and_loads_beside_flushes_leave_a_good_store() {
     for seed in 0..3 {
@@ -252,7 +252,7 @@ fn drops_and_loads_beside_flushes_leave_a_good_store() {
                 let a = store.keyspace("a").expect("exists");
                 let entries = (0..50u32).map(|i| {
                     if i == 25 {
-                        // A source that makes the store durable waits for no load but its own.
+                        // A source that flushes the store waits for no load but its own.
                         store.flush().expect("flushes");
                     }
                     ((round << 8 | i).to_be_bytes(), "loaded")
@@ -269,7 +269,7 @@ fn drops_and_loads_beside_flushes_leave_a_good_store() {
     }
 }
 
-/// One edit makes all of many keyspaces durable.
+/// One edit makes many keyspaces durable.
 #[test]
 fn many_keyspaces_are_flushed_together() {
     let storage = SimStorage::new(9);

@@ -1,7 +1,7 @@
-//! The text for Prometheus, held against the rules of `promtool check metrics`: by a checker of
-//! our own, and by promtool itself where it is installed: Debian's package `prometheus`, or
-//! `go install github.com/prometheus/prometheus/cmd/promtool@v0.316.0`. Hosted CI installs it, and
-//! there a test without it fails.
+//! Checks the text for Prometheus against the rules of `promtool check metrics`, with our own
+//! checker and, if it is installed, with promtool itself. Promtool is in Debian's package
+//! `prometheus`, or comes with `go install github.com/prometheus/prometheus/cmd/promtool@v0.316.0`.
+//! Hosted CI installs it, and there a test without it fails.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
@@ -15,7 +15,7 @@ use runstone::{
     WriteOptions,
 };
 
-/// A name that a label must escape.
+/// A name that must be escaped in a label.
 const TRICKY: &str = "or\\ders \"<new>\" {a=\"b\"} 7";
 
 fn open() -> Store {
@@ -64,8 +64,8 @@ fn metric_of<'a>(name: &'a str, kinds: &'a BTreeMap<String, String>) -> Option<(
     Some((metric, &kinds[metric]))
 }
 
-/// What promtool would say, and a little more: every metric has one HELP and one TYPE before its
-/// samples, which follow each other; only counters end in `_total`; summaries have `_sum` and
+/// Checks what promtool checks, and a little more: every metric has one HELP and one TYPE before
+/// its samples, which are together; only counters end in `_total`; summaries have `_sum` and
 /// `_count`; units are base units, written out.
 fn check(text: &str) -> Vec<String> {
     const NO_BASE_UNITS: [&str; 18] = [
@@ -123,14 +123,14 @@ fn check(text: &str) -> Vec<String> {
     wrong
 }
 
-/// Says that a check was left out. Hosted CI must leave nothing out, and sets the variable.
+/// Reports that a check was left out. Hosted CI must leave nothing out, and sets the variable.
 fn without_promtool(what: &str) {
     let is_needed = std::env::var_os("RUNSTONE_NEEDS_PROMTOOL").is_some();
     assert!(!is_needed, "promtool is not installed: ci.yml should install it for {what}");
     eprintln!("promtool is not installed: {what} was not run");
 }
 
-/// `None` where promtool is not installed.
+/// The output of promtool; `None` if promtool is not installed.
 fn promtool(text: &str) -> Option<String> {
     let (input, output) = (Stdio::piped(), Stdio::piped());
     let mut command = Command::new("promtool");
@@ -151,7 +151,7 @@ fn promtool(text: &str) -> Option<String> {
     Some(said)
 }
 
-/// Once, users saw samples without help and type, latencies without a sum, and nanoseconds.
+/// Once, samples had no help and type, latencies had no sum, and times were in nanoseconds.
 #[test]
 fn the_text_passes_promtool() {
     let store = open();
@@ -179,7 +179,8 @@ fn the_checker_finds_what_promtool_finds() {
         "# HELP a_seconds A.\n# TYPE a_seconds gauge\na_seconds 1\na_seconds_count 1\n",
     ] {
         assert!(!check(bad).is_empty(), "{bad}");
-        // Without its own help and type, a metric passes promtool's exit code, but not its words.
+        // For a metric without its own help and type, promtool exits with success, but prints a
+        // warning.
         assert!(promtool(bad).is_none_or(|said| !said.is_empty()), "{bad}");
     }
     let no_sum = "# HELP a_seconds A.\n# TYPE a_seconds summary\na_seconds_count 1\n";
@@ -222,7 +223,7 @@ fn named(text: &str) -> BTreeSet<String> {
     words.filter(|word| word.starts_with("runstone_")).map(str::to_string).collect()
 }
 
-/// An alert on a metric that is not there never fires.
+/// An alert on a metric that does not exist never fires.
 #[test]
 fn alerts_and_dashboard_name_metrics_that_are_there() {
     let text = open().metrics().to_prometheus();
@@ -239,7 +240,7 @@ fn alerts_and_dashboard_name_metrics_that_are_there() {
     }
 }
 
-/// Each alert has a case in which it fires, and promtool runs them where it is installed.
+/// Each alert has a case in which it fires. Promtool runs the cases, if it is installed.
 #[test]
 fn alerts_fire() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/how-to/monitoring");

@@ -21,8 +21,8 @@ fn options() -> Options {
     Options::default().memory_budget_bytes(8 << 20).wal_segment_bytes(256 << 10).keyspace(keyspace)
 }
 
-/// A handle outlives its keyspace. A compaction through the handle appended an edit for a keyspace
-/// that the manifest had dropped. The store did not open again: "names unknown keyspace".
+/// A handle outlives its keyspace. Once, a compaction through such a handle appended an edit for a
+/// keyspace that the manifest had dropped. The store did not open again: "names unknown keyspace".
 #[test]
 fn a_handle_of_a_dropped_keyspace_cannot_write_the_manifest() {
     let storage = MemoryStorage::new();
@@ -42,7 +42,8 @@ fn a_handle_of_a_dropped_keyspace_cannot_write_the_manifest() {
     Store::open_on(Arc::new(storage), options()).expect("opens").close().expect("close");
 }
 
-/// A handle outlives its store. Work started through the handle after `close` ran without the lock.
+/// A handle outlives its store. Once, work that was started through such a handle after `close` ran
+/// without the store's lock.
 #[test]
 fn a_handle_of_a_closed_store_does_no_more() {
     let storage = MemoryStorage::new();
@@ -59,9 +60,9 @@ fn a_handle_of_a_closed_store_does_no_more() {
     assert!(again.verify().expect("verify").is_clean());
 }
 
-/// A checkpoint flushed all memtables and then took the trees. In between, a batch over two
-/// keyspaces was committed and only one of them was flushed again. The copy held half of the batch
-/// (P3).
+/// Once, a checkpoint flushed all memtables and then read the trees. In between, a batch over two
+/// keyspaces was committed, and only one of the keyspaces was flushed again. The copy had half of
+/// the batch (P3).
 #[test]
 fn a_checkpoint_never_splits_a_batch() {
     let storage = MemoryStorage::new();
@@ -97,8 +98,8 @@ fn a_checkpoint_never_splits_a_batch() {
     });
 }
 
-/// A handle that outlived its store reported a missing file. A handle that outlived its keyspace
-/// continued to read the dropped data.
+/// Once, a handle that outlived its store reported a missing file. A handle that outlived its
+/// keyspace continued to read the dropped data.
 #[test]
 fn a_handle_that_outlives_its_store_or_its_keyspace_says_so() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -138,8 +139,8 @@ thread_local! {
     static FAREWELL: std::cell::RefCell<Option<Farewell>> = const { std::cell::RefCell::new(None) };
 }
 
-/// The destructor of a thread-local variable called put after the store's buffers of that thread
-/// had been destroyed. The process aborted.
+/// Once, the destructor of a thread-local variable called put after the store's buffers of that
+/// thread had been destroyed, and the process aborted.
 #[test]
 fn a_thread_that_ends_may_still_use_the_store() {
     for placement in [ValuePlacement::Inline, ValuePlacement::HashGrouped] {
@@ -168,8 +169,8 @@ fn a_thread_that_ends_may_still_use_the_store() {
     }
 }
 
-/// A keyspace at its stop limit held up the writers of all other keyspaces for ever when it was
-/// dropped.
+/// Once, a keyspace that was dropped while at its stop limit held up the writers of all other
+/// keyspaces for ever.
 #[test]
 fn the_pressure_of_a_dropped_keyspace_goes_with_it() {
     let store = Store::open_on(Arc::new(MemoryStorage::new()), options()).expect("open");
@@ -194,8 +195,8 @@ fn the_pressure_of_a_dropped_keyspace_goes_with_it() {
     assert_eq!(store.metrics().pressure.level.parts(), 0);
 }
 
-/// A store opened for reading replays the log into memory. A checkpoint of it left that data out
-/// without an error.
+/// A store that is opened for reading replays the log into memory. Once, a checkpoint of such a
+/// store left these data out without an error.
 #[test]
 fn a_read_only_checkpoint_refuses_to_lose_the_log() {
     let storage = runstone_fault_storage::SimStorage::new(5);
@@ -209,8 +210,8 @@ fn a_read_only_checkpoint_refuses_to_lose_the_log() {
     assert!(matches!(store.checkpoint("/copy"), Err(Error::ReadOnly)));
 }
 
-/// A keyspace remembered eight dead ranges. With more queues than that, each pop walked over all
-/// entries that its queue had deleted before.
+/// Once, a keyspace remembered only eight dead ranges. With more queues than that, each pop walked
+/// over all entries that its queue had deleted before.
 #[test]
 fn forty_queues_in_one_keyspace_do_not_slow_down() {
     let store = Store::open_on(Arc::new(MemoryStorage::new()), Options::default()).expect("open");
@@ -231,7 +232,8 @@ fn forty_queues_in_one_keyspace_do_not_slow_down() {
     assert!(passed < 60 * pops, "{} hidden entries a pop", passed / pops);
 }
 
-/// A store opened for reading reported a log of 0 bytes, although it had replayed one.
+/// Once, a store that was opened for reading reported a log of 0 bytes, although it had replayed a
+/// log.
 #[test]
 fn a_read_only_store_counts_the_log_that_it_replayed() {
     let storage = runstone_fault_storage::SimStorage::new(6);
@@ -245,13 +247,13 @@ fn a_read_only_store_counts_the_log_that_it_replayed() {
     assert!(log_bytes > 0 && store.metrics().wal_bytes == log_bytes);
 }
 
-/// The filter of a partition left out the partition's first key if the partition before it held
-/// versions of that key. A snapshot that needed a version beyond the boundary read nothing.
+/// Once, the filter of a partition left out the partition's first key if the previous partition had
+/// versions of that key. A snapshot that needed a version after the boundary found nothing.
 #[test]
 fn versions_on_both_sides_of_a_partition_are_found() {
     let mut options = options();
     let keyspace = options.keyspace.as_mut().expect("set above");
-    // A block per entry, one table for all, and some 512 blocks per partition.
+    // There is a block per entry, one table for all entries, and 512 blocks per partition.
     keyspace.block_bytes = 256;
     keyspace.write_buffer_bytes = 1 << 20;
     custom::options_mut(keyspace).table_bytes = 64 << 20;
@@ -274,8 +276,8 @@ fn versions_on_both_sides_of_a_partition_are_found() {
     }
 }
 
-/// The memory budget did not bound the memtables. Twenty keyspaces with write buffers of an eighth
-/// of the budget took two and a half times the budget.
+/// Once, the memory budget did not bound the memtables. Twenty keyspaces with write buffers of an
+/// eighth of the budget took two and a half times the budget.
 #[test]
 fn memtables_of_many_keyspaces_stay_within_the_budget() {
     let mut keyspace = KeyspaceOptions::default();
@@ -307,8 +309,8 @@ fn memtables_of_many_keyspaces_stay_within_the_budget() {
     }
 }
 
-/// Every empty keyspace took 64 KiB, so many of them filled the budget. From then on each write
-/// flushed a memtable of one or two entries, one flush at a time, without end.
+/// Once, every empty keyspace took 64 KiB, so many of them filled the budget. From then on, each
+/// write flushed a memtable of one or two entries, one flush at a time, without end.
 #[test]
 fn hundreds_of_keyspaces_share_a_small_budget() {
     const KEYSPACES: usize = 500;
@@ -339,8 +341,9 @@ fn hundreds_of_keyspaces_share_a_small_budget() {
     }
 }
 
-/// Under a small budget, memtables were flushed too late and then too often. Writers stopped for a
-/// quarter of a second until the first flush was over, with small memtables waiting behind it.
+/// Once, under a small budget, memtables were flushed too late and then too often. Writers stopped
+/// for a quarter of a second until the first flush was over, with small memtables waiting behind
+/// it.
 #[test]
 fn a_memtable_that_takes_half_of_what_is_meant_for_all_is_flushed() {
     let mut keyspace = KeyspaceOptions::default();
@@ -384,7 +387,7 @@ impl EventListener for Panics {
     }
 }
 
-/// A job that panicked in a user's thread kept its claim, and nothing reported that. Writes
+/// Once, a job that panicked in a user's thread kept its claim, and nothing reported it. Writes
 /// continued, and closing the store waited for the job for ever.
 #[test]
 fn a_job_that_panics_stops_the_store_in_every_thread() {
@@ -405,8 +408,8 @@ fn a_job_that_panics_stops_the_store_in_every_thread() {
     done.recv_timeout(std::time::Duration::from_secs(20)).expect("nobody waits for the job");
 }
 
-/// The scheduler always chose the first keyspace with a compaction due. Writes to one keyspace kept
-/// the compactions of another waiting until back-pressure slowed both down.
+/// Once, the scheduler always chose the first keyspace with a compaction due. Writes to one
+/// keyspace kept the compactions of another waiting until back-pressure slowed both down.
 #[test]
 fn keyspaces_take_turns_in_compaction() {
     let mut options = options().background(Background::Manual);
@@ -462,8 +465,8 @@ fn fill_memtable(store: &Store) {
     store.flush().expect("flush");
 }
 
-/// Each value of 300 bytes that a caller kept also kept the memtable it was read from. Sixty of
-/// them took 538 MiB under a budget of 64 MiB.
+/// Once, each value of 300 bytes that a caller kept also kept the memtable that it was read from.
+/// Sixty such values took 538 MiB under a budget of 64 MiB.
 #[test]
 fn small_values_that_are_kept_hold_no_memtable() {
     let store = with_small_memtables();
@@ -479,7 +482,7 @@ fn small_values_that_are_kept_hold_no_memtable() {
 }
 
 /// Large values are not copied. Each keeps its pages of a dropped memtable. The pages are counted,
-/// and the cache does not shrink for them. Formerly a value kept the whole memtable.
+/// but the cache does not shrink for them. Once, a value kept the whole memtable.
 #[test]
 fn large_values_that_are_kept_are_counted_beside_the_budget() {
     let store = with_small_memtables();
@@ -499,11 +502,11 @@ fn large_values_that_are_kept_are_counted_beside_the_budget() {
     assert!(store.metrics().memory.memtable_bytes < 32 << 20);
 }
 
-/// What a cursor may hold of memtables that were flushed: the pages of its entry.
+/// The memory of flushed memtables that a cursor may hold: the pages of its entry.
 const HELD_BYTES: u64 = 8 << 10;
 
-/// A scan kept the memtable it began in alive until the scan was dropped, and later until it moved
-/// on.
+/// Once, a scan kept the memtable in which it began until the scan was dropped; after a first fix,
+/// until the scan moved.
 #[test]
 fn a_scan_lets_go_of_memtables_that_were_flushed() {
     let store = with_small_memtables();
@@ -522,7 +525,7 @@ fn a_scan_lets_go_of_memtables_that_were_flushed() {
     );
 }
 
-/// As above with separated values, which are read ahead.
+/// As above, but with separated values, which are read ahead.
 #[test]
 fn a_scan_over_separated_values_lets_go_of_memtables_that_were_flushed() {
     for placement in [ValuePlacement::HashGrouped, ValuePlacement::Vlog] {
@@ -546,8 +549,8 @@ fn a_scan_over_separated_values_lets_go_of_memtables_that_were_flushed() {
     }
 }
 
-/// A scan that had begun in memtables went on to the tables that the close had written. Those
-/// belong to the next process that opens the store.
+/// Once, a scan that had begun in memtables continued in the tables that the close had written.
+/// Those belong to the next process that opens the store.
 #[test]
 fn a_scan_that_outlives_its_store_stays_on_what_it_holds() {
     let storage = MemoryStorage::new();
@@ -577,9 +580,9 @@ impl EventListener for PanicsAtRecovery {
     }
 }
 
-/// The first write after a full disk calls the listener after it took its number and before it
-/// inserts. If the listener panicked, that number was never published, and every later write waited
-/// for ever.
+/// The first write after a full disk calls the listener after it got its sequence number and before
+/// it inserts. Once, if the listener panicked, that sequence number was never published, and every
+/// later write waited for ever.
 #[test]
 fn a_listener_that_panics_at_a_write_holds_no_other_write_up() {
     let disk = runstone_fault_storage::SimStorage::new(1);
@@ -605,8 +608,8 @@ fn a_listener_that_panics_at_a_write_holds_no_other_write_up() {
     wait.recv_timeout(std::time::Duration::from_secs(10)).expect("the next write ends");
 }
 
-/// A keyspace that was made or dropped after the close failed at the lock, which was released; a
-/// transaction began.
+/// Once, making or dropping a keyspace after the close failed at the lock, which was released, and
+/// a transaction could begin.
 #[test]
 fn a_closed_store_says_that_it_is_closed() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -633,7 +636,8 @@ fn a_closed_store_says_that_it_is_closed() {
     assert!(matches!(begun, Err(runstone::Error::Closed)));
 }
 
-/// A store whose removal was cut short is not a store any more, and the next removal completes it.
+/// A store whose removal was cut short is no longer a store, and the next removal completes the
+/// first.
 #[test]
 fn a_removal_that_was_cut_short_is_completed() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -658,8 +662,8 @@ impl EventListener for Notes {
     }
 }
 
-/// Some events come while a job holds locks. A listener may use other stores then, whose locks are
-/// of the same ranks, and debug builds must not mistake that for a wrong order.
+/// Some events are reported while a job holds locks. A listener may then use other stores, whose
+/// locks have the same ranks, and debug builds must not mistake this for a wrong order.
 #[test]
 fn a_listener_may_write_to_another_store() {
     let open = |options: Options| {
@@ -687,8 +691,8 @@ fn a_listener_may_write_to_another_store() {
     }
 }
 
-/// A flush that needs the log durable up to its last write synced all segments that were begun
-/// meanwhile, and the prepared pages of the current one.
+/// A flush needs the log to be durable up to the flush's last write. Once, it synced all segments
+/// that were begun meanwhile, and the prepared pages of the current segment.
 #[test]
 fn a_flush_syncs_the_log_up_to_its_own_writes() {
     let syncs = |later_puts: u32| {
@@ -716,8 +720,8 @@ fn a_flush_syncs_the_log_up_to_its_own_writes() {
     assert_eq!(syncs(200), few, "200 puts begin three segments");
 }
 
-/// `keep_log_seconds` alone kept nothing, although its description asks for nothing else. Each open
-/// began to count anew, so a store that was opened daily kept its log for ever.
+/// Once, `keep_log_seconds` alone kept nothing, although its description requires no other option.
+/// Each open counted from zero, so a store that was opened daily kept its log for ever.
 #[test]
 fn the_log_is_kept_for_seconds_across_opens() {
     let dir = tempfile::tempdir().expect("a directory");

@@ -16,8 +16,9 @@ fn alone() -> MutexGuard<'static, ()> {
     ONE.lock().unwrap_or_else(|panicked| panicked.into_inner())
 }
 
-/// Background threads of the process, once there are that many, or after some seconds. A thread
-/// that has just begun has no name yet, and one that was joined may still be listed.
+/// The number of background threads of the process, once there are `expected`, or after some
+/// seconds. A thread that has just begun has no name yet, and a thread that was joined may still be
+/// listed.
 fn threads(expected: usize) -> usize {
     let counts = (0..1000).map(|_| {
         std::thread::sleep(Duration::from_millis(5));
@@ -34,7 +35,7 @@ fn threads_now() -> usize {
     tasks.filter_map(name).filter(|name| name.starts_with("runstone")).count()
 }
 
-/// Descriptors of files below a directory.
+/// The number of open descriptors of files below a directory.
 fn descriptors(below: &Path) -> usize {
     let all = std::fs::read_dir("/proc/self/fd").expect("Linux");
     let target =
@@ -72,14 +73,14 @@ fn three_hundred_stores_take_few_threads_and_descriptors() {
             }
         }
     }
-    // Each store holds the descriptor of its lock. Logs are mapped where the file system allows it.
+    // Each store holds the descriptor of its lock. Logs are mapped if the file system allows it.
     let is_mapped = descriptors(dir.path()) < 600;
     let most = if is_mapped { 345 } else { 645 };
     settles("idle stores close their files", || descriptors(dir.path()) <= most);
     for (n, store) in stores.iter().enumerate() {
         let value = store.get([(n % 3) as u8, 7]).expect("a get").expect("found");
         assert_eq!(&value[..], n.to_be_bytes());
-        // A manifest whose file was closed accepts an edit.
+        // A manifest whose file was closed still accepts an edit.
         store.open_keyspace("later", None).expect("a keyspace").put("k", "v").expect("a put");
     }
     settles("also behind more edits", || descriptors(dir.path()) <= most);
@@ -97,7 +98,8 @@ fn three_hundred_stores_take_few_threads_and_descriptors() {
     assert_eq!(threads(0), 0);
 }
 
-/// Sixty followers share threads, descriptors and memory, and each reads what its writer writes.
+/// Sixty followers share threads, descriptors and memory, and each of them reads the writes of its
+/// writer.
 #[test]
 fn sixty_followers_take_few_threads_and_descriptors() {
     const COUNT: usize = 60;
@@ -132,7 +134,7 @@ fn sixty_followers_take_few_threads_and_descriptors() {
     let memory = resources.memory();
     assert!(memory.memtable_bytes > 0, "what the log has counts");
     assert!(memory.memtable_bytes + memory.cache_bytes <= 32 << 20, "{memory:?}");
-    // A view outlives its follower, and keeps what it reads with.
+    // A view outlives its follower, and keeps the resources that it needs for reading.
     let view = followers[7].store();
     drop(followers);
     assert_eq!(resources.stores(), 0);
@@ -147,7 +149,7 @@ fn sixty_followers_take_few_threads_and_descriptors() {
     settles("nothing stays open", || descriptors(dir.path()) == 0);
 }
 
-/// The copy of a store has the uid of the store, and its files have the same numbers but different
+/// A copy of a store has the uid of the store, and its files have the same numbers but different
 /// content.
 #[test]
 fn a_store_and_its_copy_beside_it_keep_apart() {
@@ -208,19 +210,19 @@ fn the_memtables_of_all_stores_together_keep_the_budget() {
         writers.into_iter().for_each(|writer| writer.join().expect("a writer"));
         is_done.store(true, SeqCst);
     });
-    // 130 MB went through: 5.4 to each store, none of which fills a memtable of its own.
+    // 130 MB were written: 5.4 MB to each store, too little to fill a memtable of its own.
     let most = most.into_inner();
     assert!(most > BUDGET_BYTES / 4, "much of it is used: {most}");
-    // A twentieth above the budget is the promised bound. Log segments and spare chunks count too.
+    // The promised bound is a twentieth above the budget. Log segments and spare chunks count too.
     assert!(most <= BUDGET_BYTES + BUDGET_BYTES / 20, "{most} bytes");
-    // A store to which nobody writes holds nothing up: what it keeps in memory was flushed.
+    // A store to which nobody writes holds up nobody: its memtables were flushed.
     for (n, store) in stores.iter().enumerate() {
         assert!(store.metrics().counters.flushes > 0, "store {n} was never flushed");
     }
 }
 
-/// Nobody prepares segments or unmaps them in the background, and the writer keeps its log small in
-/// memory all the same.
+/// Nobody prepares or unmaps segments in the background, but the writer still keeps little of its
+/// log in memory.
 #[test]
 fn finished_log_segments_leave_memory_without_background_work() {
     let _alone = alone();
@@ -234,12 +236,12 @@ fn finished_log_segments_leave_memory_without_background_work() {
         (0..20_000_u32).for_each(|n| store.put(n.to_be_bytes(), [7; 400]).expect("a put"));
         store.metrics().memory.memtable_bytes
     };
-    // The log has 8 MB in 130 segments: the current one and a finished one are in memory.
+    // The log has 8 MB in 130 segments. The current segment and a finished one are in memory.
     let (mapped, written) = (memory_of(WalMode::Mapped), memory_of(WalMode::Write));
     assert!(mapped <= written + (3 << 16), "{mapped} bytes, {written} without a mapped log");
 }
 
-/// Fails in the first flush of the store that it listens to.
+/// A listener that panics at the first flush of its store.
 #[derive(Debug)]
 struct Panics;
 
@@ -291,7 +293,7 @@ fn options_that_the_resources_set_do_not_count_in_a_store() {
     let options = Options::default().background(Background::Threads(9));
     let store = resources.open(dir.path().join("a"), options).expect("a store");
     assert_eq!((threads(1), store.metrics().memory.budget_bytes), (1, 8 << 20));
-    // A store that shares resources can have its jobs run by hand, too.
+    // The jobs of a store that shares resources can be run by hand, too.
     let options = Options::default().background(Background::Manual);
     let manual = resources.open(dir.path().join("b"), options).expect("a store");
     manual.put("k", "v").expect("a put");

@@ -1,4 +1,4 @@
-//! A store that stops, fails, closes or is slow, and others that share its resources.
+//! A store stops, fails, closes or is slow, while other stores share its resources.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -11,7 +11,7 @@ use runstone::{
 use runstone_fault_storage::{Fault, FaultKind, SimStorage};
 use runstone_storage::Category;
 
-/// Whatever takes this long never ends.
+/// Anything that takes this long never ends.
 const NEVER: Duration = Duration::from_secs(60);
 
 fn settles(what: &str, is_so: impl Fn() -> bool) {
@@ -22,7 +22,7 @@ fn settles(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Runs something in a thread of its own, so that a test that would otherwise hang fails.
+/// Runs something in its own thread, so that a test fails instead of hanging.
 fn ends<T: Send + 'static>(what: &str, run: impl FnOnce() -> T + Send + 'static) -> T {
     let (tell, told) = channel();
     let thread = std::thread::spawn(move || drop(tell.send(run())));
@@ -36,7 +36,7 @@ fn ends<T: Send + 'static>(what: &str, run: impl FnOnce() -> T + Send + 'static)
     }
 }
 
-/// Does something at events of a store.
+/// A listener that does something at each event of a store.
 struct Does(Box<dyn Fn(&Event) + Send + Sync>);
 
 impl std::fmt::Debug for Does {
@@ -65,7 +65,7 @@ fn on_memory(resources: &Resources, options: Options) -> Store {
     resources.open_on(Arc::new(SimStorage::new(1)), options).expect("a store")
 }
 
-/// Keyspaces among which a store's memory is spread, so that no memtable is large.
+/// Keyspaces over which a store's writes are spread, so that no memtable is large.
 fn keyspaces(store: &Store) -> Vec<Keyspace> {
     (0..8).map(|n| store.open_keyspace(&n.to_string(), None).expect("a keyspace")).collect()
 }
@@ -78,7 +78,7 @@ fn write(to: &[Keyspace], bytes: u64) -> runstone::Result<()> {
     Ok(())
 }
 
-/// Nobody runs the jobs of such a store while its caller does something else.
+/// While the caller of such a store does something else, nobody runs its jobs.
 #[test]
 fn memtables_of_a_store_with_jobs_by_hand_hold_up_no_other() {
     let resources = resources(2);
@@ -114,7 +114,7 @@ fn memtables_of_a_store_without_space_hold_up_no_other() {
     settles("it goes on when there is space", || write(&own, 100_000).is_ok());
 }
 
-/// A writer may log more before its flush than the budget of those who follow it.
+/// Before a flush, a writer may log more than the memory budget of its followers.
 #[test]
 fn what_a_follower_keeps_of_a_log_holds_up_no_other() {
     let (resources, storage) = (resources(2), Arc::new(SimStorage::new(1)));
@@ -134,7 +134,7 @@ fn what_a_follower_keeps_of_a_log_holds_up_no_other() {
     assert!(follower.store().get(last).expect("a get").is_some());
 }
 
-/// What the closed store held is free, and nothing else notifies the other stores.
+/// The memory of the closed store is free, and nothing else notifies the other stores of this.
 #[test]
 fn a_store_that_closes_without_a_flush_slows_no_other_down() {
     let resources = resources(1);
@@ -176,7 +176,7 @@ fn a_store_that_closes_without_a_flush_slows_no_other_down() {
     });
 }
 
-/// A flush of one store notifies another, whose listener calls the first.
+/// A flush of one store notifies another store, whose listener calls the first store.
 #[test]
 fn a_listener_told_by_another_store_is_refused_there() {
     let resources = resources(2);
@@ -261,7 +261,7 @@ fn the_last_handles_may_be_dropped_inside_a_listener() {
         let dropping = store.default_keyspace().clone();
         write(&[waiting], 400_000).expect("written");
         enters.recv_timeout(NEVER).expect("it is flushed");
-        // Either way one of the two, the store or the resources, is dropped last.
+        // In either case, the store or the resources are dropped last.
         let resources = (!resources_go_first).then_some(resources);
         *handles.lock().expect("unpoisoned") = Some((store, resources));
         drop(std::thread::spawn(move || write(&[dropping], 400_000)));
@@ -269,7 +269,7 @@ fn the_last_handles_may_be_dropped_inside_a_listener() {
     }
 }
 
-/// The thread looks at all stores now and then. If a store fails in such a look, it notifies its
+/// The thread checks all stores now and then. If a store fails in such a check, it notifies its
 /// listener.
 #[test]
 fn a_listener_that_panics_while_its_store_rests_ends_no_thread() {
@@ -286,7 +286,7 @@ fn a_listener_that_panics_while_its_store_rests_ends_no_thread() {
     });
     let bad = resources.open_on(Arc::new(storage.clone()), options).expect("a store");
     bad.put("k", "v").expect("a put");
-    // What no sync has covered at the end of the manifest is synced when the store rests.
+    // The unsynced end of the manifest is synced when the store rests.
     let (kind, category) = (FaultKind::Eio, Some(Category::Manifest));
     bad.open_keyspace("made", None).expect("a keyspace");
     storage.inject(Fault { at_op: storage.ops(), kind, sticky: true, category });
@@ -316,7 +316,7 @@ fn nothing_is_left_of_stores_that_are_closed() {
     });
 }
 
-/// The thread ends at its next look, which must not wait for the rate.
+/// The thread ends at its next check, which must not wait for the rate.
 #[test]
 fn a_drop_of_a_keyspace_waits_for_no_rate() {
     let resources = Resources::builder()

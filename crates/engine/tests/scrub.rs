@@ -24,7 +24,7 @@ impl EventListener for Damaged {
     }
 }
 
-/// A store with tables and, if its placement has any, value files.
+/// A store with tables and, depending on its placement, value files.
 fn filled(storage: &SimStorage, placement: ValuePlacement, options: Options) -> Store {
     let values = ValueOptions::default().placement(placement).separate_at(200);
     let options = options.keyspace(KeyspaceOptions::default().values(values));
@@ -58,7 +58,7 @@ fn files(storage: &SimStorage, extension: &str) -> Vec<(String, u64)> {
     all.map(|file| (file.name, file.len_bytes)).collect()
 }
 
-/// Each byte of a table is covered, even if the store has kept it in memory since the write.
+/// Each byte of a table is checked, even if the store has kept it in memory since the write.
 #[test]
 fn every_flipped_byte_of_a_table_is_told() {
     let storage = SimStorage::new(1);
@@ -107,7 +107,7 @@ fn flipped_bytes_of_values_are_told() {
     }
 }
 
-/// Blocks that readers use stay in the cache, and no others enter it.
+/// Blocks that readers use stay in the cache, and no other blocks enter it.
 #[test]
 fn a_scrub_leaves_the_cache_as_it_found_it() {
     let storage = SimStorage::new(3);
@@ -119,7 +119,7 @@ fn a_scrub_leaves_the_cache_as_it_found_it() {
     assert_eq!((after.cache_bytes, after.pinned_bytes), (before.cache_bytes, before.pinned_bytes));
 }
 
-/// A compaction, a collection or a drop during the scrub is not damage.
+/// A compaction, a collection or a drop during the scrub is not mistaken for damage.
 #[test]
 fn what_changes_during_a_scrub_is_no_damage() {
     let storage = SimStorage::new(4);
@@ -153,7 +153,7 @@ fn a_close_ends_a_scrub_and_so_does_a_setting() {
         assert!(store.set_live("scrub", wrong).is_err(), "{wrong}");
     }
     assert!(matches!(store.scrub(0), Err(Error::InvalidArgument { .. })));
-    // At this rate it takes a minute.
+    // At this rate the scrub takes a minute.
     let started = store.set_live("scrub", "16K").expect("it starts");
     assert_eq!((started.old.as_str(), started.new.as_str()), ("off", "16384"));
     awaited(|| store.metrics().counters.scrub_bytes > 0);

@@ -1,4 +1,4 @@
-//! Which keys are big and which are hot, compared with the known content of a store made for it.
+//! Which keys are big and which are hot, compared with the known content of a store.
 
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ fn fill(store: &Store, mut keys: Vec<(String, usize)>) {
     while store.run_one_job().expect("a job") {}
 }
 
-/// Reopens it, so that no table is open and no block in memory.
+/// Opens the store again, so that no table is open and no block is in memory.
 fn cold(storage: &Arc<dyn Storage>) -> Store {
     Store::open_on(Arc::clone(storage), Options::default().read_only(true)).expect("an open")
 }
@@ -57,7 +57,7 @@ fn reads(storage: &Arc<dyn Storage>) -> u64 {
     of(Category::Table) + of(Category::Value)
 }
 
-/// What a survey shows of a prefix, in thousandths of all.
+/// The share of a prefix in a survey, in thousandths of the total.
 fn permille(survey: &KeySurvey, prefix: &[u8]) -> u64 {
     let under = survey.prefixes.iter().filter(|one| one.prefix.starts_with(prefix));
     under.map(|one| one.bytes).sum::<u64>() * 1000 / survey.bytes
@@ -72,7 +72,7 @@ fn surveyed(storage: &Arc<dyn Storage>, keyspace: &Keyspace, limit: usize) -> Ke
 }
 
 /// A store of thousands of blocks in hundreds of tables. Three tenths of the bytes are under one
-/// prefix, and six under another.
+/// prefix, and six tenths under another.
 #[test]
 fn a_survey_of_a_large_store_takes_few_reads() {
     let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
@@ -140,8 +140,8 @@ fn a_large_value_is_found_wherever_it_lies() {
             store.compact().expect("compacted");
             keyspace.delete("key000999").expect("a delete");
         }
-        // Places are drawn at random, and a block that is looked at shows what was replaced too.
-        // A segment of separated values does not, so most surveys show only the live large value.
+        // Places are drawn at random, and a block that is read also shows replaced values. A
+        // segment of separated values does not, so most surveys show only the live large value.
         let mut others = Vec::new();
         for _ in 0..30 {
             let survey = surveyed(&storage, keyspace, 3);

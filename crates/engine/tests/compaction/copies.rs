@@ -1,5 +1,5 @@
-//! Blocks that compactions copy: the content stays what it was, whatever lies around them; files do
-//! not depend on the number of slices; damage is found before it is copied.
+//! Blocks that compactions copy: the content stays the same, whatever surrounds the blocks; files
+//! do not depend on the number of slices; damage is found before it is copied.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ fn key(number: u64) -> Vec<u8> {
 }
 
 fn value(number: u64, round: u64) -> Vec<u8> {
-    // Compresses by about half.
+    // The value compresses by about half.
     let mut value = number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes().to_vec();
     value.extend(std::iter::repeat_n(round as u8, 8 + (number % 30) as usize));
     value
@@ -109,8 +109,8 @@ fn stretches_of_keys_are_copied() {
     }
 }
 
-/// Everything that keeps a block from being copied, in every part of it: versions that snapshots
-/// hold, versions that nothing needs, tombstones, and keys that other runs overwrite.
+/// Everything that keeps a block from being copied, in every part of the block: versions that
+/// snapshots hold, versions that nothing needs, tombstones, and keys that other runs overwrite.
 #[test]
 fn blocks_with_more_than_one_version_are_compacted() {
     for partitioner in [Partitioner::Size, Partitioner::GlobalRange] {
@@ -194,7 +194,7 @@ fn damage_is_found_and_not_copied() {
     let store = Store::open_on(storage.clone(), options.clone()).unwrap();
     fill(&store, &mut Model::new(), 2, 1000);
     store.close().unwrap();
-    // A byte of a data block in the middle of a table.
+    // Damages a byte of a data block in the middle of a table.
     let (name, bytes) = files(&storage).into_iter().next().unwrap();
     let file = storage.open(&name, Category::Table).unwrap();
     let at = bytes.len() / 3;
@@ -206,9 +206,9 @@ fn damage_is_found_and_not_copied() {
     assert_eq!(files(&storage).len(), before, "no output is left behind");
 }
 
-/// Once, a compaction compared a dropped version with the pointer that it had read last, and not
-/// with the newer version in a block that it had copied in between. When that newer version was a
-/// small value, the dropped record looked live for ever.
+/// Once, a compaction compared a dropped version with the pointer that it had read last, not with
+/// the newer version in a block that it had copied in between. If that newer version was a small
+/// value, the dropped record looked live for ever.
 #[test]
 fn what_a_copied_block_replaces_is_freed() {
     const LARGE: usize = 40_000;
@@ -216,7 +216,7 @@ fn what_a_copied_block_replaces_is_freed() {
     let values = &mut options.keyspace.as_mut().unwrap().values;
     values.placement = ValuePlacement::HashGrouped;
     (values.groups, values.slot_bytes, values.separate_at) = (1, 4096, 64);
-    // In some turn the small value is the last of a block.
+    // In some round the small value is the last one of a block.
     for replaced in 100..140 {
         let storage = Arc::new(MemoryStorage::new());
         let store = Store::open_on(storage, options.clone()).unwrap();

@@ -1,4 +1,4 @@
-//! Flushes that the partitioner cuts: one run of several tables, and what that does to compactions
+//! Flushes that the partitioner cuts into one run of several tables, and the effect on compactions
 //! that are split by whole tables.
 
 use std::sync::Arc;
@@ -45,7 +45,7 @@ fn write(store: &Store, round: u8) {
     store.flush().unwrap();
 }
 
-/// The tables of each run of level 0, newest run first, after a check of their order.
+/// The number of tables of each run of level 0, newest run first. Checks the order of the tables.
 fn runs(store: &Store) -> Vec<usize> {
     let shape = unstable::shape(store.default_keyspace());
     let Level::Runs(runs) = shape.level(0) else { panic!("level 0 has runs") };

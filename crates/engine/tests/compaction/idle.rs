@@ -1,4 +1,5 @@
-//! What an idle store compacts: the tombstones that scans pass, and the space of deleted data.
+//! Compactions of an idle store: they remove the tombstones that scans pass, and free the space of
+//! deleted data.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -35,7 +36,7 @@ fn fill_and_delete(store: &Store) {
     gone.for_each(|key| store.delete(key.to_be_bytes()).expect("deletes"));
 }
 
-/// Tombstones in tables, hidden entries that a first walk passes, and their bytes.
+/// The number of tombstones in tables, and of hidden entries that a first walk passes.
 fn litter(store: &Store) -> (u64, u64) {
     let shape = unstable::shape(store.default_keyspace());
     let tombstones = shape.tables().map(|(_, table)| table.tombstones).sum();
@@ -48,7 +49,7 @@ fn litter(store: &Store) -> (u64, u64) {
     (tombstones, hidden() - before)
 }
 
-/// Waits until the condition holds. A minute is far longer than that takes.
+/// Waits until the condition is true. That takes far less than a minute.
 fn wait_for(store: &Store, what: impl Fn(&Store) -> bool) {
     let start = Instant::now();
     while !what(store) {
@@ -64,14 +65,15 @@ fn an_idle_store_ends_its_tombstones() {
         let storage = MemoryStorage::new();
         let store = open(&storage, policy, Some(Duration::from_millis(1)));
         fill_and_delete(&store);
-        // The entries in the memtable count too, and what the deleted entries took.
+        // The entries in the memtable count too, and so does the space of the deleted entries.
         let bytes = |store: &Store| unstable::shape(store.default_keyspace()).bytes();
         wait_for(&store, |store| litter(store) == (0, 0) && bytes(store) < 100_000);
         assert_eq!(store.default_keyspace().iter().expect("scans").count() as u32, KEYS / 100);
     }
 }
 
-/// An option turns idle compaction off. A store reopened with it on makes up for it.
+/// An option turns idle compaction off. A store that is reopened with idle compaction makes up for
+/// it.
 #[test]
 fn a_store_that_must_not_leaves_them() {
     let storage = MemoryStorage::new();
@@ -93,7 +95,8 @@ fn a_store_that_must_not_leaves_them() {
     wait_for(&store, |store| litter(store) == (0, 0));
 }
 
-/// A snapshot keeps what it sees. The store tries once, and again when the snapshot is released.
+/// A snapshot keeps the entries that it sees. The store tries once, and tries again when the
+/// snapshot is released.
 #[test]
 fn an_idle_store_waits_for_snapshots() {
     let storage = MemoryStorage::new();
@@ -124,7 +127,7 @@ impl Clock for TestClock {
     }
 }
 
-/// Entries of tables, and hidden entries that a walk to the first key passes.
+/// The number of entries in tables, and of hidden entries that a walk to the first key passes.
 fn held_and_passed(store: &Store) -> (u64, u64) {
     let held =
         unstable::shape(store.default_keyspace()).tables().map(|(_, table)| table.entries).sum();
@@ -137,8 +140,8 @@ fn held_and_passed(store: &Store) -> (u64, u64) {
     (held, hidden() - before)
 }
 
-/// Most entries expire, some live long, and nobody writes. Once, tables kept what had expired until
-/// the last of their entries did, and a memtable kept it for ever.
+/// Most entries expire, some live long, and nobody writes. Once, a table kept its expired entries
+/// until its last entry had expired, and a memtable kept them for ever.
 #[test]
 fn an_idle_store_ends_what_has_expired() {
     const LIVING: u64 = 100;
@@ -181,7 +184,8 @@ fn an_idle_store_ends_what_has_expired() {
     }
 }
 
-/// Once, values of deleted keys kept their space until somebody collected: 56 MB with nothing live.
+/// Once, values of deleted keys kept their space until somebody started a collection: 56 MB without
+/// any live value.
 #[test]
 fn an_idle_store_gives_back_the_space_of_deleted_values() {
     let storage = MemoryStorage::new();
@@ -200,7 +204,7 @@ fn an_idle_store_gives_back_the_space_of_deleted_values() {
     assert!(full > u64::from(KEYS) * 500, "{full}");
     let gone = (0..KEYS).filter(|key| key % 100 > 0);
     gone.for_each(|key| store.delete(key.to_be_bytes()).expect("deletes"));
-    // A slot of each group stays, and the garbage in it.
+    // A slot of each group stays, with the garbage in it.
     wait_for(&store, |store| used(store) <= full / 4);
     for key in (0..KEYS).step_by(100) {
         assert!(store.get(key.to_be_bytes()).expect("reads").is_some_and(|v| *v == [7; 500]));
@@ -208,8 +212,8 @@ fn an_idle_store_gives_back_the_space_of_deleted_values() {
     assert!(store.verify().expect("verifies").is_clean());
 }
 
-/// Once, a group whose garbage was less than a slot kept its slots for ever, even if nothing in it
-/// was live: up to 16 MiB with 64 groups of 256 KiB, the default.
+/// Once, a group with less garbage than a slot kept its slots for ever, even if nothing in it was
+/// live. With the default of 64 groups and slots of 256 KiB, that was up to 16 MiB.
 #[test]
 fn an_idle_store_gives_back_groups_without_live_values() {
     let storage = MemoryStorage::new();

@@ -38,7 +38,8 @@ fn the_first_compaction_chooses_and_later_opens_keep_it() {
     let store = Store::open_on(storage.clone(), options("auto")).unwrap();
     assert_eq!(rule(&store), None);
     fill(&store);
-    // "user/" and one digit distinguish 4 groups, two digits 40: enough for every table of 8 KiB.
+    // "user/" and one digit distinguish 4 groups, and two digits 40 groups. That is enough for
+    // every table of 8 KiB.
     let chosen = rule(&store);
     assert_eq!(chosen, Some(PrefixRule::Fixed(7)));
     let shape = unstable::shape(store.default_keyspace());
@@ -92,8 +93,8 @@ fn an_extractor_of_the_users_own_must_be_there_again() {
     assert_eq!(store.get("user/00/0000").unwrap().map(|value| value.len()), Some(60));
 }
 
-/// Once, nothing could restore such a store to a moment, or read its backups in depth: neither call
-/// took the options with which the program opens its store.
+/// Once, such a store could not be restored to a moment, and its backups could not be verified in
+/// depth: neither call took the options with which the program opens its store.
 #[test]
 fn backups_of_such_a_store_are_restored_and_read_with_its_options() {
     let storage = Arc::new(MemoryStorage::new());

@@ -1,4 +1,4 @@
-//! Scans ask for compactions inside a level whose tables overlap, as gets do.
+//! Scans cause compactions inside a level whose tables overlap, as gets do.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use runstone_policy::shape::Level;
 
 const KEYS: u32 = 8_000;
 
-/// Four runs of level 0, which share no keys, become two sets of tables that overlap in level 1.
+/// Four runs of level 0 without common keys become two sets of overlapping tables in level 1.
 fn overlapping_store() -> Store {
     let mut keyspace = KeyspaceOptions::default().policy(Policy::named("adaptive-tiering"));
     let shape = custom::options_mut(&mut keyspace);
@@ -27,7 +27,7 @@ fn overlapping_store() -> Store {
     store
 }
 
-/// The most tables of level 1 that overlap.
+/// The largest number of tables of level 1 that overlap at one key.
 fn depth(store: &Store) -> u32 {
     match unstable::shape(store.default_keyspace()).level(1) {
         Level::Overlapping(tables) => tables.stats().depth,
@@ -35,8 +35,8 @@ fn depth(store: &Store) -> u32 {
     }
 }
 
-/// Once, only gets counted as accesses, so that a store which was only scanned kept all overlaps
-/// (mix E of YCSB). A cursor samples about one entry per MiB.
+/// Once, only gets counted as accesses. So a store that was only scanned kept all overlaps
+/// (workload E of YCSB). A cursor samples about one entry per MiB.
 #[test]
 fn scans_compact_what_overlaps() {
     let store = overlapping_store();

@@ -1,4 +1,4 @@
-//! Seek compaction: if the option is on, tables that reads probe in vain move to a deeper level.
+//! Seek compaction: with this option, tables that reads probe in vain move to a deeper level.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use runstone::{
     Background, KeyspaceOptions, Options, ReadOptions, Store, ValueOptions, ValuePlacement,
 };
 
-/// Keys of the deeper table are even, those of the one above odd.
+/// The keys of the deeper table are even, and those of the upper table are odd.
 const KEYS: u32 = 2_000;
 const ALLOWED: u32 = 100;
 
@@ -36,7 +36,8 @@ fn put(store: &Store, keys: impl Iterator<Item = u32>) {
     store.flush().expect("flushes");
 }
 
-/// A table of level 0 over one of a deeper level: the same range, but different keys.
+/// Makes a table of level 0 above a table of a deeper level, with the same range but different
+/// keys.
 fn fill(store: &Store) {
     put(store, (0..=KEYS).step_by(2));
     store.compact().expect("compacts");
@@ -44,7 +45,7 @@ fn fill(store: &Store) {
     assert_eq!(tables(store), [1, 1]);
 }
 
-/// The number of tables of each level that has any, from level 0 on.
+/// The number of tables of each level that has tables, from level 0 on.
 fn tables(store: &Store) -> Vec<usize> {
     let shape = unstable::shape(store.default_keyspace());
     let mut counts: Vec<usize> =
@@ -170,15 +171,15 @@ fn cursors_charge_by_the_bytes_that_they_read() {
     }
 }
 
-/// A table that was asked in vain often enough moves if nothing overlaps it below, and its count
-/// begins again. In the deepest level it stays.
+/// A table that was searched in vain often enough moves if nothing in the next level overlaps it,
+/// and its count begins again. In the deepest level it stays.
 #[test]
 fn a_table_that_moves_starts_anew() {
     let store = open(&MemoryStorage::new(), Some(with_seeks()));
     put(&store, 0..10);
     let mut jobs = 0;
     for round in 0..20 {
-        // The newest table holds the ends of the range only, so gets probe both.
+        // The newest table has only the ends of the range, so gets probe both tables.
         put(&store, [0, 9].into_iter());
         for _ in 0..ALLOWED {
             store.get(5u32.to_be_bytes()).expect("gets").expect("is there");
@@ -228,7 +229,8 @@ fn look_ups_of_collections_charge() {
     assert!(with > without + 10, "{with} and {without}");
 }
 
-/// Counters are a hint: threads that charge the same tables at once, beside jobs, change no answer.
+/// Counters are only hints: if threads charge the same tables at once while jobs run, no answer
+/// changes.
 #[test]
 fn threads_charge_at_once() {
     let policy = Policy::fragmented_leveling().seek_compaction(true).least_seeks(1);

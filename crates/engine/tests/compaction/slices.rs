@@ -1,5 +1,5 @@
-//! Compactions in slices: every number of slices gives the same files, byte by byte; tables that
-//! overlap nothing move; keys that are hard to partition survive.
+//! Compactions in slices: every number of slices produces the same files, byte by byte; tables that
+//! overlap nothing are moved; no key that is hard to partition is lost.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ fn options(policy: &str, partitioner: Partitioner, slices: usize) -> Options {
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Writes in rounds, so that runs overlap; compactions after each.
+/// Writes in rounds, so that runs overlap, and compacts after each round.
 fn fill(store: &Store, keys: &[Vec<u8>]) -> Model {
     let mut model = Model::new();
     for (round, keys) in keys.chunks(keys.len().div_ceil(9)).enumerate() {
@@ -80,7 +80,8 @@ fn key_sets() -> Vec<(&'static str, Vec<Vec<u8>>)> {
         .map(|n| format!("https://example.org/{}/{:03}", n >> 62, n >> 53).into_bytes())
         .collect();
     let one = mixed(6000).map(|n| format!("same/{:02}", n >> 59).into_bytes()).collect();
-    // Longer than an index entry should be, and equal in the bits that usually differ first.
+    // Keys that are longer than an index entry should be, and equal in the bits that usually differ
+    // first.
     let long = mixed(3000).map(|n| [&[b'p'; 600][..], &n.to_be_bytes()[..2]].concat()).collect();
     vec![
         ("numbers", numbers),
@@ -121,7 +122,7 @@ fn incremental(mut options: Options) -> Options {
     options
 }
 
-/// The same options, with compactions that are divided by whole tables.
+/// The same options, with compactions that are split by whole tables.
 fn by_components(mut options: Options) -> Options {
     if let Some(keyspace) = &mut options.keyspace {
         keyspace.sub_compactions = SubCompactions::Components;
@@ -129,7 +130,7 @@ fn by_components(mut options: Options) -> Options {
     options
 }
 
-/// The same options, with flushes that the partitioner cuts too.
+/// The same options, with the partitioner cutting flushes too.
 fn with_cut_flushes(options: Options) -> Options {
     let mut options = by_components(options);
     if let Some(keyspace) = &mut options.keyspace {
@@ -138,7 +139,7 @@ fn with_cut_flushes(options: Options) -> Options {
     options
 }
 
-/// Two of the five sets of keys for each pair.
+/// Each pair is tested with two of the five sets of keys.
 #[test]
 fn part_by_part_under_every_partitioner_and_policy() {
     for (at, (name, keys)) in key_sets().into_iter().enumerate() {
@@ -181,7 +182,7 @@ fn snapshot_is_empty(store: &Store, snapshot: &runstone::Snapshot) -> bool {
     !cursor.valid()
 }
 
-/// All table files of a store after it is filled and compacted.
+/// All table files of a store after it was filled and compacted.
 fn files(options: Options) -> BTreeMap<String, Vec<u8>> {
     let storage = Arc::new(MemoryStorage::new());
     let store = Store::open_on(storage.clone(), options).unwrap();
@@ -255,7 +256,7 @@ fn a_value_larger_than_a_table_and_inputs_of_tombstones_only() {
     assert_eq!(store.default_keyspace().iter().unwrap().count(), 1);
 }
 
-/// One user key is never split (I2), however much of it snapshots keep alive.
+/// A user key is never split (I2), however many of its versions snapshots keep.
 #[test]
 fn one_user_key_larger_than_a_table() {
     let storage = Arc::new(MemoryStorage::new());
@@ -283,7 +284,7 @@ fn one_user_key_larger_than_a_table() {
     assert!(store.verify().unwrap().is_clean());
 }
 
-/// A compaction without inputs does nothing, and one without output leaves no table.
+/// A compaction without inputs does nothing, and a compaction without output leaves no table.
 #[test]
 fn empty_compactions() {
     let storage = Arc::new(MemoryStorage::new());

@@ -1,5 +1,6 @@
-//! The space bound (`max_space_percent`) under every policy, by bytes of tables. Jobs are stepped
-//! by hand, so that each run is the same. The policy crate tests its decisions.
+//! The space bound (`max_space_percent`) under every policy, by bytes of tables. Jobs are run one
+//! by one by hand, so that all runs of a test are the same. The decisions themselves are tested in
+//! the policy crate.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -15,9 +16,9 @@ const ROUNDS: u32 = 5;
 /// The bound of these tests, and the excess allowed for errors of the estimate.
 const BOUND_PERCENT: u32 = 130;
 const ERROR_PERCENT: u64 = 15;
-/// Writes between two checks: as many as a flush takes.
+/// The number of writes between two checks: as many as fill a memtable.
 const STEP: usize = 250;
-/// If more jobs than this run in a row without a write, they never end.
+/// If more jobs than this run in a row without a write, the jobs never end.
 const MOST_JOBS: usize = 200;
 
 fn open(policy: &str, max_space_percent: u32) -> Store {
@@ -40,7 +41,7 @@ fn open(policy: &str, max_space_percent: u32) -> Store {
     Store::open_on(Arc::new(MemoryStorage::new()), options).expect("open")
 }
 
-/// Runs the jobs that are due; returns how many.
+/// Runs the jobs that are due, and returns their number.
 fn settle(store: &Store) -> usize {
     let jobs = (0..MOST_JOBS).take_while(|_| store.run_one_job().expect("a job")).count();
     assert!(jobs < MOST_JOBS, "compacting does not end");
@@ -51,12 +52,12 @@ fn table_bytes(store: &Store) -> u64 {
     unstable::shape(store.default_keyspace()).bytes()
 }
 
-/// The keys in another order each round.
+/// All keys, in a different order in each round.
 fn keys(round: u32) -> impl Iterator<Item = u32> {
     (0..KEY_COUNT).map(move |at| (at * 1_009 + round * 577) % KEY_COUNT)
 }
 
-/// Writes all keys; returns the most table bytes seen when nothing was due.
+/// Writes all keys. Returns the most table bytes that there were when no job was due.
 fn overwrite(store: &Store, round: u32) -> u64 {
     let mut most = 0;
     let all: Vec<u32> = keys(round).collect();
@@ -71,7 +72,7 @@ fn overwrite(store: &Store, round: u32) -> u64 {
     most
 }
 
-/// The size of the tree once all garbage is gone.
+/// The size of the tree without any garbage.
 fn compacted_bytes(store: &Store) -> u64 {
     store.compact().expect("compact");
     settle(store);
@@ -104,7 +105,7 @@ fn every_policy_keeps_to_the_bound() {
     assert!(above.contains(&"tiering"), "the bound is tried where it matters: {above:?}");
 }
 
-/// Deletes are small, and the deleted data is in another run.
+/// Deletes are small, and the deleted data are in another run.
 #[test]
 fn what_was_deleted_does_not_stay() {
     for policy in POLICIES {
@@ -124,7 +125,7 @@ fn what_was_deleted_does_not_stay() {
 }
 
 /// Data that a snapshot holds may look like garbage, but compacting it frees nothing. The
-/// compactions end, and once the snapshot is released the bound holds again.
+/// compactions end, and once the snapshot is released, the bound is kept again.
 #[test]
 fn a_snapshot_makes_nothing_compaction_for_ever() {
     for policy in POLICIES {
@@ -144,8 +145,8 @@ fn a_snapshot_makes_nothing_compaction_for_ever() {
     }
 }
 
-/// Under a snapshot, a full compaction keeps the tombstones and the data they delete. The result
-/// must not cause another full compaction at every flush, however small.
+/// Under a snapshot, a full compaction keeps the tombstones and the data that they delete. This
+/// must not cause another full compaction at every flush, however small the flush is.
 #[test]
 fn deletes_under_a_snapshot_do_not_compact_all_at_every_flush() {
     let written = |policy: &str, max_space_percent: u32| {
@@ -171,8 +172,8 @@ fn deletes_under_a_snapshot_do_not_compact_all_at_every_flush() {
         let (bounded, tree_bytes) = written(policy.name(), BOUND_PERCENT);
         let (free, _) = written(policy.name(), 0);
         println!("{}: {bounded} written, {free} without; tree {tree_bytes}", policy.name());
-        // The twenty flushes write less than the bound waits for, so there is at most one
-        // compaction.
+        // The twenty flushes write less than it takes to reach the bound again, so there is at most
+        // one compaction.
         assert!(bounded <= free + 2 * tree_bytes, "{}", policy.name());
     }
 }
@@ -183,7 +184,8 @@ fn pressure(store: &Store) -> (u32, Cow<'static, str>) {
     (pressure.level.parts(), pressure.cause)
 }
 
-/// Writers are slowed down: otherwise compactions never catch up with writers that overwrite fast.
+/// Writers are slowed down, because otherwise compactions would never catch up with fast
+/// overwrites.
 #[test]
 fn writers_are_slowed_down_above_the_bound_until_it_holds_again() {
     let store = open("fragmented-leveling", BOUND_PERCENT);

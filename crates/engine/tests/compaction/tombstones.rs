@@ -1,4 +1,4 @@
-//! When deletes meet the data they delete: scans pass both until then.
+//! When deletes are compacted with the data that they delete. Until then, scans pass both.
 
 use std::sync::Arc;
 
@@ -22,15 +22,15 @@ fn open(policy: &str) -> Store {
     Store::open_on(Arc::new(MemoryStorage::new()), options).expect("opens")
 }
 
-/// Tombstones that make up a quarter of their tables.
+/// The number of tombstones in tables in which they are at least a quarter of the entries.
 fn crowded(keyspace: &Keyspace) -> u64 {
     let shape = unstable::shape(keyspace);
     let crowded = shape.tables().filter(|(_, table)| table.tombstones * 4 >= table.entries);
     crowded.map(|(_, table)| table.tombstones).sum()
 }
 
-/// A tenth of the keys is deleted in key order, and a third of the others is overwritten. Tables of
-/// tombstones are compacted ahead of their turn.
+/// A tenth of the keys are deleted in key order, and a third of the others are overwritten. Tables
+/// of tombstones are compacted before their turn.
 #[test]
 fn tables_of_tombstones_sink_before_their_turn() {
     for policy in ["fragmented-leveling", "garnering"] {

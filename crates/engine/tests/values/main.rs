@@ -1,4 +1,4 @@
-//! Separated values of a store: what they hold, and what reading them costs.
+//! Separated values of a store: their content, and the cost of reading them.
 
 mod model;
 mod page_cache;

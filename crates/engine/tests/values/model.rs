@@ -1,5 +1,5 @@
-//! Separated values against a model: every placement, with snapshots, deletes, updates between
-//! small and large, collection, reopening and a change of placement.
+//! Compares separated values with a model: every placement, with snapshots, deletes, updates
+//! between small and large, collection, reopening and a change of placement.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -132,7 +132,7 @@ fn placed(number: u8) -> KeyspaceOptions {
     }
 }
 
-/// Groups whose collections write pointers.
+/// Options for groups whose collections write pointers.
 fn writing_back() -> KeyspaceOptions {
     with_values(|values| values.gc_pointers = GcPointers::Writeback)
 }
@@ -202,7 +202,7 @@ fn with_values(change: impl FnOnce(&mut ValueOptions)) -> KeyspaceOptions {
     options
 }
 
-/// Groups so small that collections find many values without updates.
+/// Options for groups so small that collections find many values without updates.
 fn cooling() -> KeyspaceOptions {
     with_values(|values| {
         values.cold_stream = true;
@@ -211,7 +211,7 @@ fn cooling() -> KeyspaceOptions {
     })
 }
 
-/// The same where collections write pointers.
+/// The same, but collections write pointers.
 fn cooling_back() -> KeyspaceOptions {
     let mut options = cooling();
     options.values.gc_pointers = GcPointers::Writeback;
@@ -248,7 +248,7 @@ fn senseless_value_options_are_refused() {
     open(&storage, None).close().expect("as it was");
 }
 
-/// A value of several slots, and one that is larger than the options provide for.
+/// A value that takes several slots, and a value that is larger than the configured capacity.
 #[test]
 fn values_larger_than_a_slot_a_group_and_the_capacity() {
     let storage = Arc::new(MemoryStorage::new());
@@ -318,7 +318,7 @@ fn a_reserve_full_of_pinned_garbage_refuses_writes_until_the_snapshot_goes() {
     assert!(store.verify().expect("verifies").is_clean());
 }
 
-/// A byte of a record flips. The read reports it, collection sets the group aside and drops
+/// A byte of a record flips. The read reports it, a collection sets the group aside and drops
 /// nothing, and verify names the file.
 #[test]
 fn a_damaged_group_is_set_aside() {
@@ -361,7 +361,8 @@ fn set_aside(placement: ValuePlacement, gc_pointers: GcPointers) {
     assert!(report.damage.iter().any(|damage| damage.file == name), "{:?}", report.damage);
 }
 
-/// Deletions and small values leave a record that looks live until compactions tell the group.
+/// Deletions and small values leave a record that looks live until compactions note in the group
+/// that it is dead.
 #[test]
 fn what_deletions_and_small_values_replace_is_freed() {
     freed(options(ValuePlacement::HashGrouped));
@@ -388,8 +389,8 @@ fn freed(keyspace: KeyspaceOptions) {
     assert_eq!(bytes(), 0);
 }
 
-/// Writes keys 0 to 39 once, then the even ones until collections have moved the odd ones to the
-/// cold stream.
+/// Writes keys 0 to 39 once, then only the even keys until collections have moved the odd ones to
+/// the cold stream.
 fn store_with_cold_values(
     storage: &Arc<MemoryStorage>,
     mut keyspace: KeyspaceOptions,
@@ -444,12 +445,12 @@ fn is_not_updated_and_cools(cooling: KeyspaceOptions) {
     store.collect_values().expect("collects");
     check(&store, &Model::new(), None);
     let seen = usage(&store);
-    // What is left of the stream is the slot that is being filled and less than a slot of garbage.
+    // The stream has only the slot that is being filled, and less than a slot of garbage.
     assert!(seen.bytes() < 2 * 4096, "{seen:?}");
 }
 
-/// A checkpoint holds the cold stream and the groups' tags from one point in time, whatever the
-/// original collects afterwards.
+/// A checkpoint has the cold stream and the groups' tags as of one moment, whatever the original
+/// collects afterwards.
 #[test]
 fn a_checkpoint_has_its_cold_stream() {
     checkpoint_with_a_cold_stream(cooling());
@@ -466,7 +467,8 @@ fn checkpoint_with_a_cold_stream(cooling: KeyspaceOptions) {
     assert!(cold_bytes(&store) > 19_000);
     store.checkpoint("/copy").expect("copies");
     let then = model.clone();
-    // Odd keys leave the cold stream and other keys cool, so the slots of both are used again.
+    // Odd keys are removed from the cold stream and other keys cool, so the slots of both are
+    // reused.
     for turn in 6..12 {
         for k in (0..40).filter(|k| k % 2 == 1 || turn == 6) {
             store.put(key(k), value(k, 1000, turn)).expect("puts");
@@ -483,7 +485,7 @@ fn checkpoint_with_a_cold_stream(cooling: KeyspaceOptions) {
     assert!(cold_bytes(&copy) > 19_000);
     check(&copy, &then, None);
     assert!(copy.verify().expect("verifies").is_clean());
-    // The copy is a store of its own, so it collects too.
+    // The copy is an independent store, so it collects too.
     (0..40).for_each(|k| copy.put(key(k), value(k, 1000, 20)).expect("puts"));
     copy.compact().expect("compacts and collects");
     let newest = (0..40).map(|k| (key(k), value(k, 1000, 20))).collect();
@@ -509,7 +511,7 @@ fn damages_the_cold_stream(cooling: KeyspaceOptions) {
     let mut bytes = vec![0; file.len().expect("memory") as usize];
     file.read_at(0, &mut bytes).expect("reads");
     let found = bytes.windows(needle.len()).enumerate().filter(|(_, window)| window == needle);
-    // Slots may still hold the record from an earlier use.
+    // Slots may also have the record from an earlier use.
     for (at, _) in found.collect::<Vec<_>>() {
         file.write_at(at as u64 + 500, &[bytes[at + 500] ^ 1]).expect("writes");
     }
@@ -569,9 +571,9 @@ proptest! {
     }
 }
 
-/// Once, collection had moved values of a log, and their new pointers were still in the memtable
+/// Once, a collection had moved values of a log, and their new pointers were still in the memtable
 /// when the placement changed. Compactions rewrote all tables, the log was removed, and the
-/// memtable pointed to nothing.
+/// memtable's pointers led to nothing.
 #[test]
 fn a_value_file_stays_while_a_memtable_points_to_it() {
     let storage = Arc::new(MemoryStorage::new());
@@ -602,7 +604,7 @@ fn a_value_file_stays_while_a_memtable_points_to_it() {
 }
 
 /// A flush that needs room waits until compactions have placed their values. On two cores,
-/// compactions wait until a flush is done. Once, while values moved to another place, the two
+/// compactions wait until a flush is done. Once, while values moved to another placement, the two
 /// waited for each other for ever.
 #[test]
 fn flushes_and_compactions_that_place_values_do_not_wait_for_each_other() {
@@ -635,8 +637,8 @@ fn flushes_and_compactions_that_place_values_do_not_wait_for_each_other() {
     assert_eq!(store.get("old000300").expect("reads").as_deref(), Some(&[44; 1000][..]));
 }
 
-/// Once, a compaction left a tree of one table unchanged. After a change of placement the old value
-/// file therefore stayed, and no collection frees anything in such a file.
+/// Once, a compaction left a tree of one table unchanged. So after a change of placement the old
+/// value file stayed, and collections free nothing in such a file.
 #[test]
 fn a_compaction_places_the_values_of_a_tree_that_is_one_table() {
     let storage = Arc::new(MemoryStorage::new());
@@ -663,10 +665,10 @@ fn a_compaction_places_the_values_of_a_tree_that_is_one_table() {
     }
 }
 
-/// A newer version hides an older one, whose record is then collected. The older one must continue
-/// to hide still older ones in compactions that do not include the newer one, even after the
-/// placement has changed and the file is removed. Once, such a compaction failed: "a pointer to a
-/// retired file leads nowhere".
+/// A newer version hides an older one, whose record is then collected. The older version must
+/// continue to hide still older versions in compactions that do not include the newer one, even
+/// after the placement has changed and the file is removed. Once, such a compaction failed: "a
+/// pointer to a retired file leads nowhere".
 #[test]
 fn a_hidden_version_outlives_its_value_file() {
     let storage = Arc::new(MemoryStorage::new());
@@ -708,10 +710,10 @@ fn a_hidden_version_outlives_its_value_file() {
     assert!(store.verify().expect("verifies").is_clean());
 }
 
-/// A compaction drops a deletion, a version whose value lies in an older file, and a version whose
-/// value an earlier compaction has moved to the present file. Nothing in the group of the last one
-/// says that it is dead. Once, a collection that trusted the group brought it back (found by the
-/// soak test).
+/// A compaction drops a deletion, a version whose value is in an older file, and a version whose
+/// value an earlier compaction has moved to the present file. Nothing in the group of the last
+/// version shows that it is dead. Once, a collection that trusted the group brought it back (found
+/// by the soak test).
 #[test]
 fn a_version_behind_one_in_another_file_does_not_come_back() {
     const KEYS: u32 = 1_000;
@@ -755,7 +757,8 @@ fn a_version_behind_one_in_another_file_does_not_come_back() {
         store.delete(format!("key{at:05}")).expect("delete");
     }
     store.close().expect("close");
-    // Level 1 is too large now, so it sinks and its values move. Level 0 waits for more tables.
+    // Level 1 is too large now, so it is compacted into the next level, and its values move. Level
+    // 0 waits for more tables.
     let store = reopen(ValuePlacement::HashGrouped, small);
     while store.run_one_job().expect("a compaction below level 0") {}
     assert!(store.metrics().counters.value_bytes_written > 0, "values came to the new file");

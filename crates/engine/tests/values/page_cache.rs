@@ -1,4 +1,4 @@
-//! What a collection leaves in the page cache of a system, on a storage that has one.
+//! What a collection leaves in the system's page cache, tested on a storage that simulates one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -18,7 +18,7 @@ const VALUE_BYTES: u64 = 1_000;
 /// The pages of each file that are in memory.
 type Pages = Arc<Mutex<BTreeMap<String, BTreeSet<u64>>>>;
 
-/// A storage whose reads and writes bring pages into memory.
+/// A storage whose reads and writes load pages into memory.
 #[derive(Clone, Debug)]
 struct Paged {
     inner: SimStorage,

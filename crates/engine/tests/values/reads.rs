@@ -1,7 +1,7 @@
-//! The cost of reads of separated values, counted at the storage. A get is one device read wherever
-//! collections moved the record, and none once the value was read twice. A scan without read-ahead
-//! reads one value at a time. A scan finds a value that it reads later wherever the value is by
-//! then.
+//! The cost of reads of separated values, counted at the storage. A get takes one device read
+//! wherever collections have moved the record, and none once the value has been read twice. A scan
+//! without read-ahead reads one value at a time. A scan that defers the read of a value finds the
+//! value wherever it is by then.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ fn value(number: u64, turn: u64) -> Vec<u8> {
     (0..1000).map(|i| (i * 3 + number * 7 + turn) as u8).collect()
 }
 
-/// Writes every key once, then the even ones again and again, and collects in between.
+/// Writes every key once, then the even keys again and again, and collects in between.
 fn fill(store: &Store) {
     for turn in 0..6 {
         for k in (0..KEYS).filter(|k| turn == 0 || k % 2 == 0) {
@@ -60,7 +60,7 @@ fn expected(k: u64) -> Vec<u8> {
     value(k, if k.is_multiple_of(2) { 5 } else { 0 })
 }
 
-/// Reads of tables and of value files so far.
+/// The numbers of reads of tables and of value files so far.
 fn reads(store: &Store) -> (u64, u64) {
     let io = store.metrics().io;
     let of = |category| io.iter().filter(|one| one.category == category).map(|one| one.reads).sum();
@@ -84,7 +84,7 @@ fn gets_are_one_read(store: &Store, place: &str) {
             assert_eq!(reads(store), (tables, values + 1), "{place}, key {k}, turn {turn}");
         }
     }
-    // Values read twice are cached, except a few that overwrote each other's marks.
+    // Values that were read twice are cached, except a few that overwrote each other's marks.
     let before = reads(store);
     for k in 0..KEYS {
         assert_eq!(store.get(key(k)).expect("reads").as_deref(), Some(&expected(k)[..]));
@@ -123,7 +123,8 @@ fn a_get_is_one_device_read() {
     }
 }
 
-/// Reads of the value file for a scan of everything that leaves no values in the cache.
+/// The number of reads of the value file by a scan of everything that leaves no values in the
+/// cache.
 fn scan(store: &Store) -> u64 {
     let before = reads(store).1;
     let options = ReadOptions::default().fill_cache(false);
@@ -156,13 +157,13 @@ fn a_scan_reads_ahead_unless_it_is_told_not_to() {
     assert_eq!(scan(&in_memory), KEYS);
 }
 
-/// A cursor that remembers where the values that it reads later lie.
+/// A cursor that has deferred the reads of values, and remembers their places.
 struct Walk {
     store: Store,
     cursor: Cursor,
-    /// The key on which the cursor stands.
+    /// The number of the key at which the cursor is.
     at: u64,
-    /// The length of its values, as repetitions of the base value.
+    /// The length of the values, in repetitions of the base value.
     times: usize,
 }
 
@@ -172,7 +173,7 @@ impl Walk {
         Walk::begun_on(Arc::new(SimStorage::new(1)), 40, change)
     }
 
-    /// Begins a walk over everything and takes some steps. Values have `times` kilobytes.
+    /// Begins a walk over everything and takes a few steps. Values have `times` kilobytes.
     fn begun_on(
         storage: Arc<dyn Storage>,
         times: usize,
@@ -191,14 +192,13 @@ impl Walk {
         let options = ReadOptions::default().fill_cache(false);
         let mut cursor = store.default_keyspace().cursor(options).expect("opens");
         cursor.seek_to_first().expect("seeks");
-        // The cursor reads one value, then two, four and seven at once, and stands on the first of
-        // the seven. In memory it reads one, two, three and then four, and stands on the first of
-        // the four.
+        // The cursor reads one value, then two, four and seven at once, and is on the first of the
+        // seven. In memory it reads one, two, three and then four, and is on the first of the four.
         (0..7).for_each(|_| cursor.next().expect("steps"));
         Walk { store, cursor, at: 7, times }
     }
 
-    /// Everything is rewritten, moved and collected until slots are used again.
+    /// Rewrites, moves and collects everything until slots are reused.
     fn disturb(&self) {
         for turn in 1..8 {
             for k in (0..KEYS).filter(|k| turn % 2 == 0 || k % 2 == 0) {
@@ -209,7 +209,7 @@ impl Walk {
         }
     }
 
-    /// The walk shows the values from when it began.
+    /// Checks that the walk shows the values as of its beginning.
     fn ends_well(&mut self) {
         for k in self.at..KEYS {
             assert!(self.cursor.valid() && self.cursor.key() == key(k).as_bytes(), "key {k}");
@@ -220,7 +220,7 @@ impl Walk {
     }
 }
 
-/// All ways in which values are collected.
+/// The options for all ways in which values are collected.
 const PLACEMENTS: [fn(&mut ValueOptions); 5] = [
     |values| values.placement = ValuePlacement::Vlog,
     |_| {},
@@ -229,8 +229,8 @@ const PLACEMENTS: [fn(&mut ValueOptions); 5] = [
     |values| (values.cold_stream, values.gc_pointers) = (true, GcPointers::Writeback),
 ];
 
-/// The walk found `found` values at once and read the first. Each of the others is read once where
-/// it was and again where it is now.
+/// The walk has found `found` values at once and has read the first. Each of the others is read
+/// once at its old place and again at its new place.
 fn reads_again(mut walk: Walk, found: u64) {
     walk.disturb();
     let before = reads(&walk.store).1;
@@ -294,8 +294,8 @@ fn a_damaged_value_that_is_read_later_is_told_and_the_walk_goes_on() {
     assert!(walk.cursor.key() > &first[..]);
 }
 
-/// A flush appends to each group in as few writes as its segments take: HashKV's batches of at
-/// least 4 KiB (a page) follow wherever a flush brings a group that much.
+/// A flush appends to each group in as few writes as the group's segments allow. So the batches are
+/// at least 4 KiB (a page), as in HashKV, if a flush has that much for the group.
 #[test]
 fn groups_are_written_in_batches() {
     let store = open(|values| {
@@ -314,13 +314,13 @@ fn groups_are_written_in_batches() {
         }
         store.flush().expect("flushes");
         let (writes, bytes) = (written().0 - writes, written().1 - bytes);
-        // A group's segment may end in between: one write more.
+        // A group's segment may end in between, which takes one more write.
         assert!(writes <= 8, "{writes} writes for 4 groups");
         assert!(bytes / writes >= 4096, "{bytes} bytes in {writes} writes");
     }
 }
 
-/// A check whether a key exists used a cursor if values are separated, and the cursor seeks in
+/// Once, if values were separated, the check whether a key exists used a cursor, which seeks in
 /// every run. Now the check works like a get: filters answer for absent keys, and no value is read.
 #[test]
 fn contains_key_asks_filters_and_reads_no_value() {
@@ -349,8 +349,8 @@ fn contains_key_asks_filters_and_reads_no_value() {
     );
 }
 
-/// A collection that does not fit in memory reads its survivors again. They lie side by side, and
-/// one read for each would be a wait for each.
+/// A collection that does not fit in memory reads its survivors again. They are neighbours, and a
+/// separate read for each would be a separate wait for each.
 #[test]
 fn a_collection_reads_neighbours_together() {
     const RECORDS: u64 = 4_000;
