@@ -143,9 +143,9 @@ pub enum Error {
     /// that it has to compute itself.
     #[error("a callback called into the store that called it")]
     InsideCallback,
-    /// The writer of the store revoked the lease of this follower, because it kept as much for
-    /// followers as its limits allow. What the follower was about to read may be gone. Or somebody
-    /// put another copy of the store in its place.
+    /// The writer of the store revoked the lease of this follower, because the files that it kept
+    /// for followers reached its limits. What the follower was about to read may be gone. Or
+    /// somebody put another copy of the store in its place.
     #[error("the writer of {path} keeps no files for this follower any more")]
     LeaseRevoked {
         /// The store.

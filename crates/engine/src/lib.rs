@@ -91,7 +91,7 @@ macro_rules! invariant {
         assert!($holds, $what)
     };
 }
-/// The same, but only in debug builds, where the check would be too slow for a release.
+/// The same, for checks that are too slow for a release: it checks only in debug builds.
 macro_rules! debug_invariant {
     ($holds:expr, $what:literal) => {
         if cfg!(debug_assertions) {
@@ -228,7 +228,7 @@ pub mod policy {
             };
         }
 
-        /// The policies by name, those of the program included.
+        /// The policies by name, including those of the program.
         pub mod registry {
             pub use runstone_policy::registry::{NameTaken, UnknownPolicy, find, register};
         }

@@ -21,8 +21,8 @@ impl Doorkeeper {
         Doorkeeper { marks: (0..reads.next_power_of_two()).map(|_| AtomicU32::new(0)).collect() }
     }
 
-    /// Whether an object with this hash was among the last `reads` reads, approximately, of objects
-    /// of its size. Leaves its mark if not.
+    /// Whether, approximately, an object with this hash was among the last `reads` reads of objects
+    /// of its size. If not, leaves the object's mark.
     pub(super) fn knows(&self, hash: u64, reads: usize) -> bool {
         let places = reads.clamp(1, self.marks.len());
         let place = ((u128::from(hash << 32) * places as u128) >> 64) as usize;

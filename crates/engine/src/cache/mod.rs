@@ -60,10 +60,10 @@ const ROOM_NUMERATOR: u64 = 5;
 const ROOM_DENOMINATOR: u64 = 8;
 /// Once memtables and log take this fraction of the budget, writers check their growth.
 const WATCHED_FRACTION: u64 = 4;
-/// An object's use is reported to the cache again once objects of this fraction of the cache's
-/// capacity were added. Measured with zipfian gets (theta 0.99) of 5 million keys, with three
-/// fifths of the data in memory: if every use is reported, 9.7% of the gets read a block; with a
-/// quarter, 9.9% do, and with the whole capacity, 12.3%.
+/// An object's use is reported to the cache again once objects amounting to this fraction (a
+/// quarter) of the cache's capacity have been added. Measured with zipfian gets (theta 0.99) of 5
+/// million keys, with three fifths of the data in memory: if every use is reported, 9.7% of the
+/// gets read a block; with a quarter, 9.9% do, and with the whole capacity, 12.3%.
 const TURN_FRACTION: u64 = 4;
 /// A smaller change of the capacity is not worth taking every shard's lock.
 const ADJUST_STEP_BYTES: u64 = 1 << 20;
@@ -206,7 +206,7 @@ impl Cache {
         self.budget.reserve(bytes)
     }
 
-    /// Reserves memory for a pinned partition, if the pinned share of the budget allows.
+    /// Reserves memory for a pinned partition, if the pinned share of the budget allows it.
     pub fn try_pin(&self, bytes: u64) -> Option<Reservation> {
         self.budget.try_pin(bytes)
     }
@@ -233,8 +233,8 @@ pub struct Budget {
     slabs: Arc<Slabs>,
     process: Process,
     map: Map,
-    /// The number of the turn; a turn ends when objects of a fraction of the capacity were added.
-    /// Never 0.
+    /// The number of the turn; a turn ends when objects amounting to a fraction (`TURN_FRACTION`)
+    /// of the capacity have been added. Never 0.
     turn: AtomicU32,
     /// Bytes added in this turn.
     turn_bytes: CachePadded<AtomicU64>,
@@ -457,7 +457,7 @@ impl Budget {
         self.adjust();
     }
 
-    /// Counts memory that its last reader released as reserved again.
+    /// Counts memory as reserved again, after its last reader has released it.
     pub fn take_back(&self, bytes: u64) {
         if bytes > 0 {
             self.memtable_bytes.fetch_add(bytes, Relaxed);

@@ -9,7 +9,7 @@ use crate::callbacks::callback::Inside;
 use crate::keys::expiry::EXPIRY_BYTES;
 use crate::keys::{MAX_VALUE_BYTES, check_length};
 
-/// What becomes of an entry.
+/// What happens to an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FilterDecision {
     /// The entry stays as it is.

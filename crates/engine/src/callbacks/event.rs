@@ -96,7 +96,8 @@ pub enum Event {
     MergeFailed {
         /// Keyspace name.
         keyspace: String,
-        /// How often: once for a key, and once more for each snapshot between its operands.
+        /// The number of such cases: one for a key, and one more for each snapshot between its
+        /// operands.
         times: u64,
         /// The first error.
         error: Error,
@@ -107,7 +108,8 @@ pub enum Event {
     OperandsPassed {
         /// Keyspace name.
         keyspace: String,
-        /// How often: once for a key, and once more for each snapshot between its operands.
+        /// The number of such cases: one for a key, and one more for each snapshot between its
+        /// operands.
         times: u64,
         /// The key that this happened to first.
         key: Vec<u8>,

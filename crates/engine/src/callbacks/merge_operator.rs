@@ -16,8 +16,8 @@ use crate::callbacks::callback::{Inside, InsideMerge};
 use crate::error::{Error, Result};
 use crate::keys::{MAX_VALUE_BYTES, check_length};
 
-/// Changes values with operands. All calls of one operator must give the same result on every
-/// machine and at every time, because any compaction may fold values.
+/// Changes values with operands. The result of a call must depend only on its arguments, on every
+/// machine and at any time, because any compaction may fold values.
 ///
 /// ```
 /// use std::sync::Arc;

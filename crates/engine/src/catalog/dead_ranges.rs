@@ -301,8 +301,8 @@ impl DeadRanges {
         }
     }
 
-    /// Removes a key that is put from the ranges. Called under the commit lock, before the put is
-    /// visible.
+    /// Removes a key, which is about to be put, from the ranges. Called under the commit lock,
+    /// before the put is visible.
     pub fn note_put(&self, key: &[u8]) {
         if !self.are_there() || seeded!(DeadRangesIgnorePuts) {
             return;

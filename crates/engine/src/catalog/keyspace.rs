@@ -245,7 +245,7 @@ impl KeyspaceCore {
         }
     }
 
-    /// Tells the listener if the compaction filter that the options name is not registered.
+    /// Reports to the listener if the compaction filter that the options name is not registered.
     pub(crate) fn tell_missing_filter(&self, env: &Env) {
         if let Some(filter) = self.filtering.load().missing() {
             let (keyspace, filter) = (self.name.clone(), filter.to_string());

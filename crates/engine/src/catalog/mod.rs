@@ -77,7 +77,8 @@ pub(crate) struct Catalog {
 }
 
 /// The load that has a sequence number and is not in the tree yet. No edit records it as durable or
-/// as below the floor of the log: readers in other processes would then assume that it has ended.
+/// as below the floor of the log. If an edit did, readers in other processes would assume that the
+/// load has ended.
 #[derive(Debug)]
 pub(crate) struct NumberedLoad {
     seq: AtomicU64,

@@ -22,7 +22,8 @@ use crate::keys::{common_prefix_len, head};
 /// thirty keys each, the number of keys in the first half has a standard deviation of 62, which is
 /// two blocks.
 const NEAR_HEADS: usize = 8;
-/// Up to this many equal heads are compared one by one. Among more, a binary search is used.
+/// Up to this many keys with equal heads are compared one by one. For more, a binary search is
+/// used.
 const FEW_EQUAL_HEADS: usize = 4;
 
 /// A sorted array of keys, searched by eight-byte heads first.

@@ -215,7 +215,7 @@ impl Properties {
     }
 }
 
-/// Appends a list of range deletes, as the manifest stores it too.
+/// Appends a list of range deletes, in the form that the manifest uses too.
 pub fn put_range_deletes(out: &mut Vec<u8>, ranges: &[RangeDelete]) {
     put_varint(out, ranges.len() as u64);
     for range in ranges {
@@ -233,7 +233,7 @@ pub fn take_range_deletes(reader: &mut Reader<'_>) -> Decoded<Vec<RangeDelete>> 
     })
 }
 
-/// Appends expiries, as the manifest stores them too.
+/// Appends expiries, in the form that the manifest uses too.
 pub fn put_expiries(out: &mut Vec<u8>, expiries: &Expiries) {
     put_varint(out, expiries.steps().len() as u64);
     if expiries.steps().is_empty() {

@@ -44,7 +44,7 @@ const KIND_VALUE: u8 = 1;
 const KIND_TAG: u8 = 2;
 /// A marker.
 const KIND_MARKER: u8 = 3;
-/// A tag that names the place of its value. Newer releases have the other kinds.
+/// A tag that names the place of its value. The other numbers are left to newer releases.
 const KIND_PLACED_TAG: u8 = 4;
 /// The bytes that such a tag has in place of a value.
 const COLD_OFFSET_BYTES: usize = 8;

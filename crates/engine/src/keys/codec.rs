@@ -64,7 +64,7 @@ fn long_varint_at(bytes: &[u8], at: usize, first: u8) -> Option<(u64, usize)> {
     }
 }
 
-/// Decodes three varints; with one load and one test if each is a single byte.
+/// Decodes three varints, with one load and one test if each of them is a single byte.
 #[inline(always)]
 pub fn three_varints_at(bytes: &[u8], at: usize) -> Option<([u64; 3], usize)> {
     if let Some(word) = u32_at(bytes, at)

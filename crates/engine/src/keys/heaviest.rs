@@ -6,8 +6,8 @@
 //!    is named by the prefix that its keys share. A group stays whole if no part would have at
 //!    least a sixteenth of its weight: its keys then differ like random numbers, and 256 parts of a
 //!    few thousandths each would say nothing.
-//! 3. This ends when there are as many groups as were asked for. A division adds at most 256
-//!    groups, and fewer than 16 heavy ones.
+//! 3. This ends when there are as many groups as requested. A division adds at most 256 groups, and
+//!    fewer than 16 heavy ones.
 
 use crate::keys::common_prefix_len;
 

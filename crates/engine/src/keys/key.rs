@@ -88,7 +88,8 @@ impl Kind {
         matches!(self, Kind::ExpiringPut | Kind::ExpiringPointer)
     }
 
-    /// Whether a collection made this write, not a user: it moved the value of the key.
+    /// Whether this write was made by a collection, which moved the value of the key, and not by a
+    /// user.
     pub(crate) fn is_relocation(self) -> bool {
         self == Kind::Relocate
     }
@@ -211,7 +212,7 @@ pub fn head(key: &[u8], skip: usize) -> u64 {
 pub struct HeadRule {
     /// Length of the shared prefix, at most 16.
     skip: usize,
-    /// The prefix as a big-endian number, zeros after.
+    /// The prefix as a big-endian number, followed by zeros.
     prefix: u128,
 }
 

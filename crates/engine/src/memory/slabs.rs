@@ -11,9 +11,9 @@
 //! the store; and whole pages for each block, because half of each page would be empty.
 //!
 //! Obligations that keep the unsafe code here sound:
-//! 1. A region is dropped when it has no buffers: a slab is taken out of its class only once all
-//!    its slots are free, and each buffer holds the [`Slabs`], so that the [`Slabs`] are dropped
-//!    last.
+//! 1. A region is dropped only when no buffer is in it: a slab is taken out of its class only once
+//!    all its slots are free, and each buffer holds the [`Slabs`], so that the [`Slabs`] are
+//!    dropped last.
 //! 2. Two buffers never overlap: a slot is either in the list of free slots or belongs to one
 //!    buffer.
 //! 3. The memory of a region is initialised from the start, see [`Region`].

@@ -393,7 +393,8 @@ pub struct Arena {
     limit_bytes: usize,
     /// Size of its chunks once it has grown.
     chunk_bytes: usize,
-    /// Whether the limit was reached. A flag, because the chunk's counter is the first writer's.
+    /// Whether the limit was reached. A separate flag, because the chunk's counter belongs to the
+    /// first writer.
     full: AtomicBool,
     /// Number of the first writer; 0 before there is one.
     first_writer: AtomicUsize,
@@ -415,7 +416,7 @@ pub struct Arena {
     pool: Arc<ChunkPool>,
 }
 
-/// Keeps a piece of an arena after its tree is gone, and only the pages of that piece.
+/// Keeps the pages of a piece of an arena, and no others, after its tree is gone.
 #[derive(Debug)]
 pub struct Pin {
     arena: Arc<Arena>,

@@ -36,7 +36,8 @@ pub struct MemoryUse {
     pub budget_bytes: u64,
     /// Reserved by memtables and log segments.
     pub memtable_bytes: u64,
-    /// The largest value of this since writers last paused for a while, or since the open.
+    /// The largest value of `memtable_bytes` since writers last paused for a while, or since the
+    /// open.
     pub memtable_peak_bytes: u64,
     /// Index and filter partitions held outside of the cache, range deletes, and what collections
     /// and flushes of separated values hold while they run.

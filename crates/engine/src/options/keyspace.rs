@@ -178,7 +178,7 @@ impl KeyspaceOptions {
         Ok(options)
     }
 
-    /// These options, with those that the TOML names replaced.
+    /// A copy of these options in which the options named in the TOML have its values.
     pub fn with_toml(&self, text: &str) -> Result<KeyspaceOptions> {
         self.check_refused()?;
         // Parsed by itself first, so that errors show the lines that the user wrote.

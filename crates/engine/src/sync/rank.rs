@@ -55,7 +55,7 @@ ranks! {
     Threads,
     /// The stores that a round of such a thread has visited.
     Round,
-    /// What a thread knows of a store that may be idle.
+    /// What a thread knows about a store that may be idle.
     Rest,
     /// The stores that share threads.
     Members,

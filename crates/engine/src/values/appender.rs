@@ -311,8 +311,8 @@ impl Drop for Appender {
 }
 
 impl GroupWriter {
-    /// The segment that a record of this many bytes goes to. A record that is larger than a slot
-    /// gets its own extent.
+    /// The segment for a record of this many bytes. A record that is larger than a slot gets its
+    /// own extent.
     fn segment_for(&mut self, store: &ValueFile, group: u32, bytes: u64) -> Result<&mut Segment> {
         let fits = self.open.is_some_and(|open| open.bytes + bytes <= store.slot_bytes);
         if !fits {

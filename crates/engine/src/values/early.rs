@@ -243,8 +243,8 @@ impl Early {
         Ok(())
     }
 
-    /// The segment that a record of this many bytes goes to. A record that is larger than a slot
-    /// gets an extent of its own.
+    /// The segment for a record of this many bytes. A record that is larger than a slot gets an
+    /// extent of its own.
     fn segment_for(&mut self, store: &ValueFile, bytes: u64) -> Result<Segment> {
         let open = self.open.and_then(|open| self.segments.get(&open)).map(|one| one.segment);
         if let Some(open) = open.filter(|open| open.bytes + bytes <= store.slot_bytes) {

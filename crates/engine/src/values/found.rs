@@ -163,9 +163,9 @@ impl FileState {
         self.leases.count_freed(*left_at, bytes);
     }
 
-    /// Gives those of these slots back to the pool that were withheld because they were free when
-    /// the file was opened. A replay finds values in such slots, and takes them before anybody else
-    /// can.
+    /// Some of these slots may be withheld because they were free when the file was opened. Gives
+    /// those back to the pool. A replay finds values in such slots, and takes them before anybody
+    /// else can.
     pub(super) fn give_found(&mut self, slots: Range<u32>) -> Vec<u32> {
         let Some((left_at, held)) = &mut self.found_free else { return Vec::new() };
         let given: Vec<u32> = held.range(slots).copied().collect();

@@ -586,7 +586,8 @@ mod tests {
     }
 
     /// The fate of the records (key, sequence number, stream offset, whether it is a tag) of a
-    /// group that writes back: the kept records, each with whether it cools, and the dropped tags.
+    /// group that writes back: the kept records, each with a flag whether it cools, and the dropped
+    /// tags.
     fn moved(
         records: &[(&str, SeqNo, u64, bool)],
         markers: &[u64],

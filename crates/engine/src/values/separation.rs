@@ -37,9 +37,9 @@ const BYTES_IN_MEMORY: u64 = 16 << 10;
 /// How far a walk looks ahead.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
-    /// The number of entries gathered at first.
+    /// The number of entries that are gathered at first.
     pub(crate) least: usize,
-    /// The number of entries gathered at most.
+    /// The largest number of entries that are gathered.
     most: usize,
     /// Whether the number doubles each time, or grows by one.
     doubles: bool,
