@@ -15,7 +15,7 @@ pub(crate) fn main() -> Result<()> {
     let directory = tempfile::tempdir().expect("a directory");
     let store = Store::builder(directory.path().join("store")).open()?;
 
-    // All of it becomes visible and durable at once, or nothing does.
+    // All entries of a load become visible and durable at once, or none does.
     let plain = store.open_keyspace("plain", None)?;
     let loaded = plain.bulk_load((0..ENTRIES).map(|number| (key(number), "value")))?;
     assert_eq!(loaded, ENTRIES);
@@ -49,7 +49,7 @@ pub(crate) fn main() -> Result<()> {
     assert_eq!(from_files.ingest(&files)?, ENTRIES);
     assert_eq!(from_files.last_key_value()?, plain.last_key_value()?);
 
-    // Neither went through the log or a memtable.
+    // Neither load went through the log or a memtable.
     let counters = store.metrics().counters;
     assert_eq!((counters.bulk_loads, counters.flushes), (2, 0));
     println!("loaded {} bytes of tables", counters.bulk_bytes_written);

@@ -31,7 +31,8 @@ pub(crate) fn main() -> Result<()> {
     assert_eq!(count(&views, "home")?, 4000);
     println!("{} increments were folded", store.metrics().counters.operands_folded);
 
-    // A batch can hold increments beside other writes, so that the count matches what was written.
+    // A batch can contain increments and other writes, so that a counter always matches those
+    // writes.
     let articles = store.open_keyspace("articles", None)?;
     let mut batch = Batch::new();
     batch.put(&articles, "lsm", "Log-structured merge trees ..")?;

@@ -434,7 +434,7 @@ fn keyspaces_take_turns_in_compaction() {
     }
     let mut compacted = [0, 0];
     for _ in 0..40 {
-        // The first one always has a compaction due.
+        // The first keyspace always has a compaction due.
         while level_0(0) < 12 {
             flush(0);
         }

@@ -34,7 +34,7 @@ const COUNTS_BYTES: usize = 16;
 /// buffers of compactions.
 const FREE_FRACTION: u64 = 32;
 /// When an insertion finds that slabs take more than the share of the cache, it empties at most
-/// this many sparse ones.
+/// this many sparse slabs.
 const MOST_EMPTIED: u64 = 4;
 /// The cache keeps at least this fraction of the budget, whatever memtables take.
 const CACHE_FLOOR_FRACTION: u64 = 16;
@@ -297,7 +297,7 @@ impl Budget {
         self.budget_bytes.load(Relaxed)
     }
 
-    /// The same, for code that has no cache.
+    /// The whole budget, in bytes, for code that has no cache.
     pub fn shared_bytes(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.budget_bytes)
     }
@@ -574,7 +574,7 @@ mod tests {
     }
 
     /// A block that is used all the time stays cached while a hundred times the capacity is added,
-    /// although its use is reported once in a turn. A block whose use is never reported does not.
+    /// although its use is reported once in a turn. A block whose use is never reported is evicted.
     #[test]
     fn what_is_used_stays_though_the_cache_hears_of_it_once_in_a_turn() {
         let cache = Cache::new(8 << 20);
@@ -583,7 +583,7 @@ mod tests {
         cache.insert(used, block(4000));
         cache.insert(unused, block(4000));
         for offset in 0..200_000 {
-            // Each is used once, so that none is evicted as part of a scan.
+            // Each block is used once, so that none is evicted as part of a scan.
             cache.insert(CacheKey { uid: 2, offset }, block(4000));
             let _ = cache.get(CacheKey { uid: 2, offset });
             if cache.is_due(&told) {
@@ -666,7 +666,7 @@ mod tests {
     }
 
     /// Chunks of a released memtable go back to the pool, where they stay reserved. Guards against
-    /// a bug: the cache got their room while only readers held the memtable, and then kept it.
+    /// a bug: the cache used their room while only readers held the memtable, and then kept it.
     #[test]
     fn what_readers_gave_back_is_no_room_for_the_cache() {
         let cache = Cache::new(64 << 20);

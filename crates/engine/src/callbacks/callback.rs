@@ -1,6 +1,7 @@
 //! User code that a store calls in the middle of its work: listeners, merge operators, compaction
-//! filters, and the sources of bulk loads. Whatever such code waits for may itself wait for that
-//! code. So a call that could wait fails with [`Error::InsideCallback`] instead.
+//! filters, and the sources of bulk loads. If such code waited for another thread, that thread
+//! could in turn be waiting for the code. So a call that could wait fails with
+//! [`Error::InsideCallback`] instead.
 //!
 //! Reads wait for nobody, so callbacks may read. The one exception is a merge operator that reads a
 //! value which it has to compute itself: it would never end.

@@ -120,7 +120,7 @@ impl Filtering {
         let decision = catch_unwind(call).map_err(|_| "it panicked".to_string());
         let decision = decision.and_then(|decision| match decision {
             FilterDecision::Change(value) => {
-                // The old value may expire. Its instant is then stored with the new value.
+                // If the old value expires, its expiry is stored with the new value.
                 let most = MAX_VALUE_BYTES - EXPIRY_BYTES as u64;
                 check_length(value, most).map(FilterDecision::Change)
             }

@@ -218,8 +218,8 @@ impl DeadRange {
         if key >= self.high.as_slice() {
             return [Some(below()), None];
         }
-        // If the key is at an end of the range, one piece remains. Inside it, nobody knows how many
-        // entries are on each side, so each side gets half.
+        // If the key is at an end of the range, one piece remains. If the key is inside, two pieces
+        // remain. Nobody knows how many entries each has, so each gets half.
         let is_split = key > self.low.as_slice() && behind(key) < self.high;
         let entries = if is_split { self.entries / 2 } else { self.entries.saturating_sub(1) };
         let below = DeadRange { high: key.to_vec(), entries, ..below() };

@@ -98,7 +98,7 @@ impl Catalog {
     }
 
     /// Starts a new manifest if the old one has grown enough. After a failure the old one stays in
-    /// force. Otherwise `CURRENT` records its length now and then.
+    /// force. Also records the length of the manifest in `CURRENT` when that is due.
     pub(crate) fn rotate_manifest_if_due(&self) -> Result<()> {
         let mut manifest = self.manifest.lock();
         if let Some(log) = manifest.log.as_mut().filter(|log| log.wants_naming()) {

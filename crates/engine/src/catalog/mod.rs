@@ -224,7 +224,7 @@ impl ManifestState {
         let says_log = changes.iter().any(|change| matches!(change, Change::Log { .. }));
         invariant!(says_log, "an edit does not say what the log holds");
         self.log.as_mut().map_or(Err(Error::ReadOnly), |log| log.append(changes))?;
-        // Only now, after the append: a lease that is not seen here was taken after the edit.
+        // This follows the append, so a lease that is not seen here was taken after the edit.
         if let Some(Current { number, least_bytes, .. }) = self.current() {
             self.leases.edited(EditPlace { manifest: number, bytes: least_bytes });
         }

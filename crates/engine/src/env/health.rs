@@ -95,9 +95,9 @@ impl Env {
         }
     }
 
-    /// Notes that a job or a log append failed. A full disk, or one open file too many, left no
-    /// bytes behind, and the store waits until it is over. Any other failure left unknown bytes,
-    /// and stops writes.
+    /// Notes that a job or a log append failed. If the disk was full or too many files were open,
+    /// no bytes were left behind, and the store waits until this is over. Any other failure may
+    /// have left unknown bytes, and stops writes.
     pub(crate) fn note_job_error(&self, error: &Error) {
         if !error.is_transient() {
             return self.stop_writes(error);

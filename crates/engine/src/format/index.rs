@@ -326,7 +326,7 @@ mod tests {
     fn lower_bound_of_many_keys_agrees_with_a_sorted_vec() {
         let mut random = Random::new(7);
         let mut spread = |bits: u32| random.draw() >> (64 - bits);
-        // Every thirtieth key, as separators are.
+        // Every thirtieth key, like the separators of blocks.
         let mut hashed: Vec<u64> = (0..512 * 30).map(|_| spread(64)).collect();
         hashed.sort_unstable();
         let hashed: Vec<u64> = hashed.into_iter().step_by(30).collect();

@@ -62,7 +62,7 @@ impl Drop for Block {
         let Some((places, at)) = self.home.0.get() else { return };
         let Some(places) = places.upgrade() else { return };
         let Some(place) = places.get(*at as usize) else { return };
-        // Unless another copy has taken its place.
+        // If another copy has taken its place, nothing changes.
         place.compare_and_swap(std::ptr::from_ref(self), Weak::new());
     }
 }

@@ -199,8 +199,8 @@ impl Memtable {
     #[inline]
     pub fn prepare(&self, key: &[u8], value: &[u8]) -> Prepared<'_> {
         let Some(filter) = &self.filter else { return self.tree.prepare(key, value) };
-        // An atomic operation waits for all earlier stores. The lock that is taken next waits for
-        // them anyway.
+        // The filter is changed last: its atomic operation waits for all earlier stores, and the
+        // lock that is taken next would wait for them anyway.
         let hash = hash(key);
         filter.prefetch(hash);
         let prepared = self.tree.prepare(key, value);

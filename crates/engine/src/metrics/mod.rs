@@ -34,7 +34,7 @@ macro_rules! counters {
 pub struct MemoryUse {
     /// The whole budget.
     pub budget_bytes: u64,
-    /// Reserved by memtables and log segments.
+    /// Bytes that memtables and log segments reserve.
     pub memtable_bytes: u64,
     /// The largest value of `memtable_bytes` since writers last paused for a while, or since the
     /// open.
@@ -241,7 +241,7 @@ pub(crate) struct Lately {
     is_wanted: AtomicBool,
     sampled_ns: Histogram,
     synced_ns: Histogram,
-    /// How many times they were requested in vain.
+    /// How many times the latencies were requested in vain.
     looks: AtomicU64,
     /// The count of gets and commits at the last look.
     calls: AtomicU64,

@@ -14,8 +14,8 @@
 //!    blocks and fewer than 64 single range deletes. The newest of these that covers the key
 //!    decides. Adding a range delete costs O(log n) comparisons and bytes, amortised. Rejected: a
 //!    persistent map of steps, which took 3.5 KB for each range delete.
-//! 3. Most readers see all of a set. Once their searches have cost as much as making it, there is
-//!    one skyline over the whole set, which answers them.
+//! 3. Most readers see all of a set, and a single skyline over the whole set can answer them. It is
+//!    made once their searches have cost as much as making it.
 
 mod list;
 mod skyline;
@@ -446,8 +446,9 @@ impl RangeDeletes {
         });
     }
 
-    /// A lower bound of the smallest number over the keys from one to the other, both included, for
-    /// a reader at `seq`. It is the best bound that a single piece of the set gives. O(log n).
+    /// A lower bound of the smallest number over the keys from `min_key` to `max_key`, both
+    /// included, for a reader at `seq`. It is the best bound that a single piece of the set gives.
+    /// O(log n).
     pub fn over_all(&self, min_key: &[u8], max_key: &[u8], seq: SeqNo) -> SeqNo {
         self.most(seq, |piece| match *piece {
             Piece::Many(skyline) => skyline.least(min_key, High::Including(max_key)),
@@ -458,7 +459,7 @@ impl RangeDeletes {
         })
     }
 
-    /// The largest number over any key between the two keys, both included. O(log n).
+    /// The largest number over any key from `min_key` to `max_key`, both included. O(log n).
     pub fn over_any(&self, min_key: &[u8], max_key: &[u8]) -> SeqNo {
         self.newest(min_key, High::Including(max_key))
     }

@@ -43,7 +43,8 @@ fn blocks_of_each_size_answer_alike() {
     let set = added(all.clone());
     assert_eq!((set.len, set.blocks.len(), set.loose().count()), (COUNT as usize, 5, 17));
     check_as_a_list(&all, &set);
-    // Sets of some of them, appended one after another: blocks of all sizes follow each other.
+    // Sets of some of the range deletes, appended one after another: blocks of all sizes follow
+    // each other.
     let mut set = RangeDeletes::default();
     for some in [0..70, 70..75, 75..5_000, 5_000..5_200, 5_200..all.len()] {
         set.append(&RangeDeletes::of(all[some].iter().cloned().map(Arc::new).collect()));

@@ -18,7 +18,7 @@ pub(super) struct ReadAhead {
     entries: Vec<(usize, Next)>,
     /// Index of the current entry.
     at: usize,
-    /// The error that ended the reading ahead, after the last entry.
+    /// The error that ended the read-ahead, after the last entry.
     pub(super) error: Option<Error>,
     /// The memory of a value that the walk has passed.
     spare: Spare,

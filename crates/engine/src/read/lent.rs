@@ -1,5 +1,5 @@
 //! The entry that a cursor shows, by address. Between two calls, the owner of its memory may change
-//! from the walk to what the walk keeps when it is parked, but the memory stays where it is.
+//! from the walk to the state that a parked walk keeps (`Kept`), but the memory stays where it is.
 //!
 //! Obligations that keep the unsafe code here sound:
 //! 1. The lender of an entry leaves the entry's bytes where they are until it lends another entry,

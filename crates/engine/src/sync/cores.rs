@@ -33,9 +33,9 @@ pub fn wait<'a, T>(condvar: &Condvar, mut guard: MutexGuard<'a, T>) -> MutexGuar
     guard
 }
 
-/// The light side of a barrier between two threads. To a thread that passed the heavy side, stores
-/// before the light side happen before the loads after it. It costs nothing where the heavy side
-/// works.
+/// The light side of a barrier between two threads. For a thread that has passed the heavy side,
+/// the stores before the light side happen before the loads after the light side. It costs nothing
+/// where the heavy side works.
 #[inline(always)]
 pub fn light_barrier() {
     match cfg!(miri) {

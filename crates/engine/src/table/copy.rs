@@ -48,10 +48,10 @@ pub struct Summary {
 }
 
 impl WholeBlock<'_> {
-    /// Whether the block is much as the layout would build it: with the same compression and index,
-    /// not longer, and not so short that a table of such blocks would have many more blocks. A
-    /// block that is stored uncompressed is not copied into a compressed layout, because it may
-    /// come from a level without compression.
+    /// Whether the block is similar to a block that the layout would build: it has the same
+    /// compression and index, is not longer, and is not so short that a table of such blocks would
+    /// have many more blocks. A block that is stored uncompressed is not copied into a compressed
+    /// layout, because it may come from a level without compression.
     pub fn fits(&self, layout: &TableLayout) -> bool {
         let wanted = match layout.compression {
             Compression::None => 0,

@@ -44,7 +44,7 @@ pub struct DiskUse {
 }
 
 impl DiskUse {
-    /// The counts at the open, when the trees have this many bytes.
+    /// The counts at the open of a store whose trees have this many bytes.
     pub fn of(bytes: u64) -> DiskUse {
         DiskUse { now: AtomicU64::new(bytes), peak: AtomicU64::new(bytes) }
     }
@@ -166,7 +166,7 @@ impl TableHandle {
         TableHandle { meta, file: Arc::new(file) }
     }
 
-    /// A handle that shows less of the same file.
+    /// A handle that shows a smaller part of the same file.
     pub fn trimmed(&self, meta: Arc<Table>) -> TableHandle {
         TableHandle { meta, file: Arc::clone(&self.file) }
     }

@@ -84,7 +84,7 @@ pub struct ProbeStats {
     pub hot: bool,
 }
 
-/// What can be told from memory about a key in a table.
+/// What is known in memory about a key in a table.
 #[derive(Clone, Debug)]
 pub enum Seen {
     /// The newest version of the key, and the block that holds it.
@@ -392,7 +392,7 @@ impl TableReader {
         Ok(None)
     }
 
-    /// The same, as far as it can be told from memory. Reads nothing from the file.
+    /// The same, as far as it is known in memory. Reads nothing from the file.
     pub fn get_in_memory(&self, key: &[u8], hash: u64, seek_trailer: u64) -> Result<Seen> {
         let mut part = self.find_partition(key);
         while let Some(slot) = self.slots.get(part) {

@@ -42,7 +42,7 @@ pub(super) struct OldLevel<'a> {
 }
 
 impl ReadLevel {
-    /// Builds the level for searching. `old` is the previous level at its place, and `open` makes
+    /// Builds the level for searching. `old` is the level that it replaces, and `open` makes
     /// handles of tables that `old` lacks. O(tables) pointer comparisons, and O(log) work for each
     /// change; O(n log n) if tables may overlap and anything changed.
     pub(super) fn next(

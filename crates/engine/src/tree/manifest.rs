@@ -90,7 +90,7 @@ pub struct StoreState {
     pub log_start_seq: SeqNo,
     /// Everything up to this sequence number was durable, in tables or in the log.
     pub log_synced_seq: SeqNo,
-    /// Every keyspace that was ever made has a smaller id; 0 if no record has this.
+    /// Every keyspace that was ever made has a smaller id; 0 if no record gives this number.
     pub next_keyspace: KeyspaceId,
     /// The history that sequence numbers belong to.
     pub history: History,
@@ -209,7 +209,7 @@ pub struct Manifest {
     rested_at: u64,
     /// Size at which a new manifest is written.
     rotate_at_bytes: u64,
-    /// The length that `CURRENT` gives.
+    /// The length of this manifest that `CURRENT` records.
     named_bytes: u64,
     /// Set by a failed append. Nobody knows then what is on disk, so nothing more may be appended.
     broken: bool,

@@ -58,8 +58,8 @@ pub enum Change {
         /// Sequence number of the first record of segment `log_floor`.
         log_start_seq: SeqNo,
     },
-    /// Bounds on what the log may hold. If the log lacks something or holds more, either the log or
-    /// the manifest is damaged.
+    /// Bounds on the content of the log. If the log contains less or more, either the log or the
+    /// manifest is damaged.
     Log {
         /// Everything up to this sequence number was durable when the record was written.
         synced_seq: SeqNo,

@@ -21,7 +21,7 @@ const MOST_LINES: usize = 32;
 pub(crate) struct Copied {
     /// The indices of the segments that are replaced.
     pub(crate) leaving: Range<usize>,
-    /// The segments that replace them.
+    /// The segments that replace those at `leaving`.
     pub(crate) outputs: Vec<Segment>,
     /// The records for the cold stream.
     pub(crate) cold: Option<(Appender, ValueEdit)>,

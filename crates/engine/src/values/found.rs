@@ -40,7 +40,7 @@ impl ValueFile {
         Ok(is_it && self.take_over(seq, segment, record_at.end))
     }
 
-    /// Does the same for a value that was found before, with an earlier layout of the file. Reads
+    /// The same for a value that was already found with an earlier layout of the file. Reads
     /// nothing.
     pub(crate) fn find_again(
         &self,

@@ -103,7 +103,7 @@ pub struct Group {
     pub dead: SharedList<DeadRecord>,
     /// Bytes that the last collection kept.
     pub live_bytes: u64,
-    /// The number of distinct keys that it kept, by the sketch.
+    /// The number of distinct keys that the last collection kept, estimated by the sketch.
     pub live_keys: u64,
     /// The keys of all records.
     pub keys: Sketch,

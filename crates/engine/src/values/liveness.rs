@@ -101,9 +101,9 @@ impl Scanned {
         sorted.into_iter().map(|(_, at)| at).collect()
     }
 
-    /// By key. The newest version of a key comes first, and of two records of a version the later
-    /// one. A record comes before a marker of the same version: such a version was first inline,
-    /// and was separated later.
+    /// Compares by key. The newest version of a key comes first. Of two records of a version, the
+    /// later one comes first. A record comes before a marker of the same version: such a version
+    /// was first inline, and was separated later.
     fn order(&self, one: u32, other: u32) -> Ordering {
         let order = |at: u32| {
             let entry = &self.entries[at as usize];

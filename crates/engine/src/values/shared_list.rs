@@ -2,8 +2,8 @@
 //!
 //! A value file may have millions of segments and of dead records. Each edit makes a new version of
 //! their lists, while readers hold the old one. So a list consists of chunks. A change copies the
-//! chunks that it touches, and for each other chunk a pointer. A search first looks through the
-//! first keys of the chunks, which are next to each other, and then one chunk.
+//! chunks that it touches, and only the pointers to the other chunks. A search first looks through
+//! the first keys of the chunks, which are next to each other, and then one chunk.
 
 use std::ops::Range;
 use std::sync::Arc;

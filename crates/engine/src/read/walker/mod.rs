@@ -481,8 +481,8 @@ impl Walker {
     fn find_forward(&mut self, mut skipping: bool) -> Result<bool> {
         self.walk.clear();
         if !skipping {
-            // The key was left by an earlier walk. `end_walk` would mistake it for the last key
-            // that this walk passed.
+            // The saved key is left over from an earlier walk. `end_walk` would mistake it for the
+            // last key that this walk passed.
             self.saved_key.clear();
         }
         while let Some((key, trailer)) = self.merge.current() {
@@ -694,7 +694,8 @@ impl Walker {
         self.place = Position::Nowhere;
         self.failed = None;
         if self.view.is_none() {
-            // When the cursor was notified, the walk could not continue in the present view.
+            // The walk tries again, because it could not continue in the present view when the
+            // cursor was notified.
             self.catch_up()?;
         }
         let runs = self.merge.run_count() as u64;
