@@ -1,12 +1,12 @@
-//! Finds which of some tables cover a key, while keys ascend, as a compaction visits them.
-//! `drop_guard.rs` decides from the answers.
+//! Finds the tables that cover a key. A compaction visits keys in ascending order, so the keys
+//! asked about ascend too. `drop_guard.rs` decides from the answers.
 
 use std::sync::Arc;
 
 use crate::shape::overlapping::OverlappingTables;
 use crate::shape::{Level, Run, Shape, Table, bounds};
 
-/// Some tables, and those among them that cover the last key asked about.
+/// A set of tables, and the tables among them that cover the last key asked about.
 ///
 /// The cover changes only at a table's bounds, so a step costs four key comparisons, plus O(depth
 /// of overlap) at a bound; O(1) amortised over ascending keys. A smaller key starts over: correct,
@@ -16,7 +16,7 @@ pub(crate) struct Covering {
     tables: Vec<Arc<Table>>,
     /// The first table not yet reached.
     next: usize,
-    /// Tables reached and not yet passed: those that cover the last key asked about.
+    /// Tables reached and not yet passed: the cover of the last key asked about.
     cover: Vec<usize>,
     /// The table of `cover` with the smallest `max_key`.
     first_to_leave: Option<usize>,
@@ -56,8 +56,8 @@ impl Covering {
         self.cover.iter().map(|&at| &*self.tables[at])
     }
 
-    /// Whether the state belongs to larger keys than this one: a table was reached that begins
-    /// after it, or one was passed that ends at or after it.
+    /// Whether the state belongs to larger keys than `key`: a reached table begins after `key`, or
+    /// a passed table ends at or after `key`.
     fn is_behind(&self, key: &[u8]) -> bool {
         let met = self.next.checked_sub(1).is_some_and(|at| *self.tables[at].min_key > *key);
         met || self.last_passed.is_some_and(|at| *self.tables[at].max_key >= *key)
@@ -87,8 +87,8 @@ impl Covering {
     }
 }
 
-/// A run, or a level whose tables may overlap. Between layers I1 says which versions of a key are
-/// newer.
+/// A run, or a level whose tables may overlap. Between layers, rule I1 says which versions of a key
+/// are newer.
 #[derive(Clone, Copy)]
 pub(crate) enum Layer<'a> {
     Run(&'a Run),
@@ -129,7 +129,7 @@ impl<'a> Layer<'a> {
 }
 
 /// The tables outside a compaction that overlap the key range of its inputs (`is_own`) in the
-/// layers so far, including the current one. `None` without any input.
+/// layers so far, including the current one. `None` if there is no input.
 pub(crate) fn met_outside<'a>(
     layers: impl IntoIterator<Item = Layer<'a>>,
     is_own: impl Fn(&Table) -> bool,

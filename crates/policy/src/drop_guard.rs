@@ -23,12 +23,12 @@ use crate::shape::{SeqNo, Shape, Table, TableId};
 ///
 /// 1. Suspects are the tables outside the compaction that overlap the key range of its inputs in
 ///    the same layer (a run, or a level whose tables overlap) or in newer layers. A table above
-///    every input that it overlaps holds only newer versions (I1), wherever it sinks later; so the
-///    answer stays right while other jobs finish. The target is never above the shallowest input,
-///    so it is among the layers looked at.
+///    every input that it overlaps contains only newer versions (I1), and it stays newer wherever
+///    it sinks. So the answer stays right while other jobs finish. The target is never above the
+///    shallowest input, so it is among these layers.
 /// 2. A suspect that covers the key keeps the tombstone if its `min_seq` is below the tombstone's.
-///    The same test lets a newer run of the same level pass. Whether the output is the last level
-///    plays no part: that is neither needed nor sufficient.
+///    The same test lets a newer run of the same level pass. It does not matter whether the output
+///    is the last level: that is neither necessary nor sufficient.
 /// 3. The suspects that cover a key are kept while keys ascend.
 pub struct DropGuard {
     suspects: Covering,
@@ -40,9 +40,9 @@ impl DropGuard {
     /// The guard of the compaction of `inputs`, in the shape that it was planned on. O(tables +
     /// suspects log suspects).
     ///
-    /// `inputs` are those of one compaction, not of the whole plan: what the same plan moves or
-    /// compacts elsewhere is outside it. Ids that are not in the shape are ignored; without any
-    /// input, every table is a suspect.
+    /// `inputs` are the inputs of one compaction, not of the whole plan: tables that the same plan
+    /// moves or compacts elsewhere are outside it. Ids that are not in the shape are ignored;
+    /// without any input, every table is a suspect.
     pub fn new(shape: &Shape, inputs: &BTreeSet<TableId>) -> DropGuard {
         let all = || shape.tables().map(|(_, table)| Arc::clone(table)).collect();
         let suspects = met_outside(Layer::all(shape), is_among(inputs)).unwrap_or_else(all);
@@ -61,18 +61,18 @@ impl DropGuard {
 }
 
 /// Answers, for one compaction: is there no table outside with a version between two versions of a
-/// key in the inputs? Then the older one is the next below the newer one, and operands may be
-/// folded onto it (rule I7).
+/// key in the inputs? Then the older version directly follows the newer one, and operands may be
+/// folded onto the older one (rule I7).
 ///
-/// Between layers I1 settles it: what lies above all inputs is newer than all, what lies below is
-/// older, and a plan that left out a layer between them would put newer versions below older ones.
-/// Inside a level whose tables overlap there is no order. So the suspects are the tables of such
-/// levels that overlap the inputs there. A table that comes into the level later came from above,
+/// Between layers, I1 decides: tables above all inputs are newer than all inputs, and tables below
+/// are older. A plan that left out a layer between inputs would put newer versions below older
+/// ones. Inside a level whose tables overlap there is no order. So the suspects are the tables of
+/// such levels that overlap the inputs there. A table that enters the level later comes from above
 /// and is newer.
 pub struct LinkGuard(Covering);
 
 impl LinkGuard {
-    /// The guard of the compaction of `inputs`, as [`DropGuard::new`] takes them.
+    /// The guard of the compaction of `inputs`, as in [`DropGuard::new`].
     pub fn new(shape: &Shape, inputs: &BTreeSet<TableId>) -> LinkGuard {
         let is_own = is_among(inputs);
         let layers = Layer::all(shape).into_iter().filter(|layer| layer.overlaps());
@@ -85,9 +85,9 @@ impl LinkGuard {
         self.0.tables()
     }
 
-    /// Whether the shape and `may_hold` prove that the version of `key` at `older` is the next
-    /// below the version at `newer`. `may_hold` says whether a suspect may hold the key at all.
-    /// O(1) amortised over ascending keys, and O(depth of overlap) where suspects cover the key.
+    /// Whether the shape and `may_hold` prove that the version of `key` at `older` directly follows
+    /// the version at `newer`. `may_hold` says whether a suspect may hold the key at all. O(1)
+    /// amortised over ascending keys, and O(depth of overlap) where suspects cover the key.
     pub fn may_link(
         &mut self,
         key: &[u8],
@@ -101,8 +101,8 @@ impl LinkGuard {
     }
 }
 
-/// Answers, for one compaction: is there no table outside with a version of a key that is newer
-/// than a version in the inputs?
+/// Answers, for one compaction: does no table outside contain a version of a key that is newer than
+/// a version in the inputs?
 ///
 /// Suspects are the tables outside the compaction that overlap the key range of its inputs in the
 /// same layer or in older ones. A table below every input that it overlaps holds only older
@@ -110,7 +110,7 @@ impl LinkGuard {
 pub struct NewerGuard(Covering);
 
 impl NewerGuard {
-    /// The guard of the compaction of `inputs`, as [`DropGuard::new`] takes them.
+    /// The guard of the compaction of `inputs`, as in [`DropGuard::new`].
     pub fn new(shape: &Shape, inputs: &BTreeSet<TableId>) -> NewerGuard {
         let upwards = Layer::all(shape).into_iter().rev();
         NewerGuard(Covering::new(met_outside(upwards, is_among(inputs)).unwrap_or_default()))
@@ -145,9 +145,9 @@ fn is_among(inputs: &BTreeSet<TableId>) -> impl Fn(&Table) -> bool {
 }
 
 /// Answers, for a compaction that rewrites some tables: may one of their range tombstones be
-/// dropped, because no other table holds an older entry in its range? Every level counts, unlike in
-/// [`DropGuard`]: a range tombstone acts by its sequence number, so it may lie below what it
-/// deletes. Inputs that move unread count as other tables.
+/// dropped, because no other table contains an older entry in the range? Every level counts, unlike
+/// in [`DropGuard`]: a range tombstone acts by its sequence number, so it may be below the entries
+/// that it deletes. Inputs that move unread count as other tables.
 pub struct RangeGuard {
     /// The smallest key of each table, and the next key after its largest one, in order. Between
     /// two of these bounds, the same tables cover all keys.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::shape::plan::Plan;
 use crate::shape::{Edit, Placement, Shape, Table, TableId};
 
-/// The edit of `plan`: all inputs leave and all outputs arrive at once (I6).
+/// The edit of `plan`: all inputs are removed and all outputs are added at once (I6).
 ///
 /// `outputs` holds one list per compaction of the plan, in the plan's order; a list is empty if the
 /// compaction dropped everything. `apply` refuses a moved table that is no longer in the shape.

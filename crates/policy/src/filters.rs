@@ -1,30 +1,33 @@
-//! How large the filter of a new table is: the same for all, or where it saves most reads per bit.
-//! Not a policy, and not a filter: this divides a budget among levels, in bits per key.
+//! Decides how large the filter of a new table is: either all filters have the same size, or the
+//! bits go where they save most reads. Not a policy, and not a filter: this module divides a budget
+//! among levels, in bits per key.
 //!
-//! A get of an absent key reads a block in vain if a filter errs, with probability p = e^(-b ln^2
-//! 2) at b bits per key. Few keys buy a small p for little memory, so the optimum gives small runs
-//! more. Minimise the sum of p over runs of n keys so that the sum of n b stays within M (Monkey;
-//! Autumn §3.1):
+//! A get of an absent key reads a block in vain if a filter errs, which has probability p = e^(-b
+//! ln^2 2) at b bits per key. Where keys are few, a small p costs little memory, so the optimum
+//! gives small runs more bits per key. Minimise the sum of p over runs of n keys so that the sum of
+//! n b stays within M (Monkey; Autumn §3.1):
 //!
 //! 1. By Lagrange p = lambda n. With A all runs, ln lambda = -(M ln^2 2 + sum n ln n) / sum n.
 //! 2. If the largest run of A has p >= 1, or fewer bits per key than [`LEAST_BITS_PER_KEY`], at
-//!    which a real filter is worse than the formula, it gets none and leaves A. Back to 1.
-//! 3. If filters have a maximum, and the smallest run of A exceeds it, the run gets the maximum,
-//!    which comes off M, and leaves A. Back to 1.
+//!    which a real filter is worse than the formula, it gets no filter and is removed from A. Back
+//!    to 1.
+//! 3. If filters have a maximum, and the smallest run of A exceeds it, the run gets the maximum and
+//!    is removed from A, and the maximum is subtracted from M. Back to 1.
 //!
 //! What n and M are:
 //!
-//! * Filters are made once and live long, so n is what a level will hold: max(actual, half of its
-//!   capacity). Levels below the deepest in use are not planned for. M is the budget times the sum
-//!   of these n: the memory of the tree once it is that full. (M of the actual keys would starve a
-//!   level that starts to fill: it has few keys yet, and a plan for many of them.)
-//! * A level counts the runs that it may hold, if the plan limits them, or else the runs that it
-//!   has. An overlapping level counts as many runs as tables overlap at its deepest point. The runs
-//!   of one level are taken to be of equal size.
+//! * Filters are made once and live long, so n is the number of keys that a level will contain:
+//!   max(actual, half of its capacity). Levels below the deepest in use are not planned for. M is
+//!   the budget times the sum of these n: the memory of the tree once it is that full. (M of the
+//!   actual keys would starve a level that starts to fill: it has few keys yet, and a plan for many
+//!   of them.)
+//! * The number of runs of a level is the most that the plan allows, or its present number if the
+//!   plan sets no limit. An overlapping level counts as many runs as tables overlap at its deepest
+//!   point. The runs of one level are taken to be of equal size.
 //! * Tables keep their filters when they move or when the plan changes. A filter that is larger
-//!   than the plan gives its level is stale: its bits come off M, its keys come off n, and the rest
-//!   is planned again until no further filter is stale. Each round finds more of them, so the
-//!   rounds end. If stale filters take all of M, new tables get no filter.
+//!   than the plan gives its level is stale: its bits are subtracted from M, its keys from n, and
+//!   the rest is planned again until no further filter is stale. Each round finds more of them, so
+//!   the rounds end. If stale filters take all of M, new tables get no filter.
 //!
 //! The computation uses floating point; its results are integers, rounded so that two machines
 //! differ by one thousandth of a bit at worst. Filter sizes are data and decide nothing about what
@@ -58,21 +61,21 @@ impl FilterAllocation {
         [FilterAllocation::None, FilterAllocation::Uniform, FilterAllocation::Optimal];
 }
 
-/// Below this a real filter errs more often than the formula says.
+/// With fewer bits per key, a real filter errs more often than the formula says.
 pub const LEAST_BITS_PER_KEY: f64 = 0.7;
 
 /// A filter is stale if it exceeds the plan, rounded up to whole lines, by more than one part in
 /// this many. A tree whose every filter is a little too large must not count as full.
 const STALE_DIVISOR: f64 = 16.0;
 
-/// Filters are whole lines of a cache. So a tree may hold up to a line more for each table than the
-/// budget.
+/// A filter consists of whole cache lines. So a tree may exceed the budget by up to one line for
+/// each table.
 pub const LINE_BITS: u64 = 512;
 
 /// Added before rounding down, so that an error in the last place of a float loses no thousandth.
 const ROUNDING: f64 = 1.0 / 1024.0;
 
-/// Bits per key times this are -ln p.
+/// Bits per key times this number is -ln p.
 const LN_2_SQUARED: f64 = LN_2 * LN_2;
 
 /// A budget divided.
@@ -82,15 +85,15 @@ pub struct FilterPlan {
     pub millibits_per_key: Vec<u32>,
     /// M.
     pub budget_bits: u64,
-    /// The part of the budget that tables with stale filters take.
+    /// The part of the budget that stale filters use.
     pub stale_bits: u64,
     /// The bits of all other keys, present and planned, if each gets what the plan gives its level.
     pub planned_bits: u64,
 }
 
 /// The filter size for tables that are made for `output_level`, in thousandths of a bit per key.
-/// `budget_tenths` is the budget in tenths of a bit per key. O(tables), per round of the module
-/// docs.
+/// `budget_tenths` is the budget in tenths of a bit per key. O(tables) for each round of planning
+/// (see the module docs).
 pub fn millibits_per_key(
     shape: &Shape,
     targets: &[LevelTarget],
@@ -120,7 +123,8 @@ pub fn optimal(
     optimal_within(shape, targets, budget_tenths.into(), output_level, f64::INFINITY)
 }
 
-/// The same if no filter can have more than this many bits per key, whatever the budget.
+/// The same as [`optimal`], but no filter gets more than this many bits per key, whatever the
+/// budget.
 pub fn optimal_within(
     shape: &Shape,
     targets: &[LevelTarget],
@@ -163,7 +167,7 @@ pub fn optimal_within(
     }
 }
 
-/// What a level is planned to hold.
+/// The planned contents of a level.
 #[derive(Clone, Copy, Default)]
 struct Population {
     /// Keys of all its runs.
@@ -178,8 +182,8 @@ impl Population {
         self.keys / self.runs
     }
 
-    /// Takes off the keys of a stale table. A get then asks the level's other filters less often,
-    /// so the size of a run stays what it was.
+    /// Subtracts the keys of a stale table. A get then probes the level's other filters less often,
+    /// so the size of a run does not change.
     fn take_off(&mut self, table: &Table, whole: &Population) {
         self.keys = (self.keys - table.entries as f64).max(0.0);
         self.runs = whole.runs * self.keys / whole.keys.max(1.0);
@@ -221,9 +225,10 @@ fn level_population(level: &Level, target: &LevelTarget, bytes_per_entry: f64) -
     Population { keys: planned.max(actual as f64), runs }
 }
 
-/// An empty level without a capacity is about to get its first run. Below all other levels, that
-/// run will hold what they hold. Above some, it counts as large as the smallest run there: it will
-/// be no larger, so its filter gets no fewer bits per key than that run's.
+/// An empty level without a capacity is about to get its first run. If the level is below all
+/// others, that run will contain what they contain. If some levels are below it, the run counts as
+/// large as the smallest run there: it will be no larger, so its filter gets no fewer bits per key
+/// than that run's.
 fn guess(levels: &[Population], at: usize) -> Population {
     let deeper = levels[at + 1..].iter().filter(|level| level.keys > 0.0);
     let smallest = deeper.map(Population::keys_per_run).reduce(f64::min);
@@ -336,7 +341,7 @@ mod tests {
         let bits = solve(&levels, budget, ANY);
         assert_eq!(bits[1], 0.0);
         assert!((memory(&levels, &bits) - budget).abs() < 1e-9);
-        // 0.6: below what a real filter needs, though the formula would use it.
+        // 0.6 is less than a real filter needs, though the formula would use it.
         assert!(solve(&levels, 0.6 * 1001.0, ANY)[1] > 0.5);
         assert_eq!(solve(&levels, 0.6 * 1001.0, LEAST_BITS_PER_KEY..=f64::INFINITY)[1], 0.0);
         assert_eq!(solve(&levels, 0.0, ANY), [0.0, 0.0]);

@@ -9,8 +9,8 @@
 //! Start reading at [`shape`], then [`plan`], then one policy in [`policies`]. A new policy is one
 //! file in `policies/` and one line in [`registry`].
 //!
-//! `shape` is the tree as data, its plans included. `partition` and `policy` decide over it.
-//! `policies` build on both, and the registry on top.
+//! `shape` represents the tree and its plans as data. `partition` and `policy` make decisions about
+//! it. `policies` build on both, and the registry builds on `policies`.
 
 #![forbid(unsafe_code)]
 

@@ -8,15 +8,15 @@ use crate::partition::prefix::CAP_FACTOR as PREFIX_CAP_FACTOR;
 use crate::shape::plan::Cut;
 use crate::units::Thousandths;
 
-/// An option as its declaration states it: its doc comment and its default. Help and flags are made
-/// of it; that is why the first sentence of each doc comment can stand alone.
+/// An option as its declaration states it: its doc comment and its default. Help texts and flags
+/// are made from it, so the first sentence of each doc comment must make sense alone.
 #[derive(Clone, Copy, Debug)]
 pub struct OptionDoc {
     /// The name of its field, which is its name in text too.
     pub name: &'static str,
-    /// The lines of its doc comment. None if users cannot set it.
+    /// The lines of its doc comment. Empty if users cannot set it.
     pub lines: &'static [&'static str],
-    /// Its default as Rust, and then in words, if Rust does not show it.
+    /// Its default as Rust code, then in words if the code does not make it clear.
     pub defaults: &'static [&'static str],
 }
 
@@ -35,8 +35,8 @@ impl OptionDoc {
     }
 }
 
-/// The one table of the numbers of policies: it makes the struct, its defaults, its docs, and the
-/// setters of typed policies. A line has the setter with its argument, then the field.
+/// The only table of policy numbers: it generates the struct, its defaults, its docs, and the
+/// setters of typed policies. A line gives the setter with its argument, then the field.
 macro_rules! options {
     ($(
         $(#[doc = $doc:expr])+
@@ -200,11 +200,11 @@ pub enum Charge {
     BlockReads,
 }
 
-/// One block: a smaller table or level is all overhead.
+/// One block. A smaller table or level would be mostly overhead.
 pub const MIN_TABLE_BYTES: u64 = 4 << 10;
 
-/// Level 0 then holds as much as it rewrites. A longer wait saves less and less for each run that
-/// reads must ask.
+/// At this value, level 0 contains as much as its compaction rewrites. A longer wait saves less and
+/// less for each further run that reads must probe.
 pub const MAX_L0_SHARE_PERCENT: u32 = 100;
 
 /// A tighter bound does not help: each byte would be rewritten more than ten times, and the
@@ -218,11 +218,11 @@ pub const MAX_SPACE_PERCENT: u32 = 10_000;
 /// few would overflow.
 pub const MAX_OPTION_BYTES: u64 = 1 << 60;
 
-/// A get may meet every run of a stack, so nobody wants more.
+/// A get may have to probe every run of a stack, so nobody wants more.
 pub const MAX_STACK_RUNS: u32 = 1000;
 
 /// Why a policy refuses its options. `option` is the name of the option as text; the numbers of `c`
-/// are in thousandths. Messages show them as users write them.
+/// are in thousandths. Messages show them in the form that users write.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OptionError {
     /// The policy cuts tables by a partitioner of its own.
@@ -275,7 +275,7 @@ pub enum OptionError {
     },
 }
 
-/// A number as users write it in that option.
+/// A number in the form that users write for that option.
 fn text(option: &str, number: &i128) -> String {
     crate::units::decimal(*number, if option == "c" { 1000 } else { 1 })
 }
@@ -295,8 +295,8 @@ impl OptionError {
 impl PolicyOptions {
     /// The limits that hold for every policy. A policy's own `check` starts with this one.
     ///
-    /// `base_bytes` may be below `table_bytes`: level 1 then passes each table on at once, which is
-    /// wasteful but correct, and shapes in tests are easier to read that way.
+    /// `base_bytes` may be below `table_bytes`: then every table of level 1 sinks at once, which is
+    /// wasteful but correct. It makes the shapes in tests easier to read.
     pub fn check_common(&self) -> Result<(), OptionError> {
         let least = [
             ("size_ratio", i128::from(self.size_ratio), 2),
@@ -368,7 +368,7 @@ impl PolicyOptions {
             | Partitioner::GroupedGlobalRange => Cut::Cells { partitioner, table_bytes },
         }
     }
-    /// Where the prefix changes, or at the size cap even inside a prefix.
+    /// Cuts where the prefix changes, or at the size cap even inside a prefix.
     pub fn prefix_cut(&self) -> Cut {
         let split_bytes = self.split_bytes;
         Cut::Prefix { split_bytes, cap_bytes: split_bytes.saturating_mul(PREFIX_CAP_FACTOR) }

@@ -1,10 +1,10 @@
-//! Finds which inputs of a job are connected by key overlap, and makes the plan that follows. Not a
-//! policy: the inputs have been chosen already.
+//! Finds which inputs of a job are connected by key overlap, and makes a plan from the result. Not
+//! a policy: the inputs have been chosen already.
 //!
 //! Inputs are rows, borrowed from the shape, which keeps them in key order. So the search copies
 //! and sorts nothing. If some tables of a row end before the next table of any other row begins,
-//! they overlap nothing else. The tables of a row that a wide table overlaps are one slice. Either
-//! group is found by one search.
+//! they overlap nothing else. The tables of a row that a wide table overlaps are one slice. One
+//! search finds either kind of group.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use crate::shape::plan::{Busy, Compaction, CompactionInput, Cut, Move, Plan};
 use crate::shape::{Level, Run, RunSlot, Table};
 
-/// Neighbours in a run or in an overlapping level, with their place.
+/// Neighbouring tables in a run or in an overlapping level, and their position.
 #[derive(Clone, Copy)]
 pub(crate) struct Row<'a> {
     /// Their level.
@@ -70,8 +70,8 @@ impl<'a> Row<'a> {
         numbered.take_while(|(at, table)| is_apart(table) && !overlaps_next(*at, table)).count()
     }
 
-    /// How many of the first tables begin at or before `max_key`, which rises to the end of each
-    /// table counted, and where it ends up. As costly as [`Row::count_apart`].
+    /// How many of the first tables begin at or before `max_key`, and the final `max_key`: it rises
+    /// to the end of each counted table. Costs as much as [`Row::count_apart`].
     fn reach(&self, mut max_key: &'a [u8]) -> (usize, &'a [u8]) {
         let begins_within = |table: &Table, max_key: &[u8]| *table.min_key <= *max_key;
         if !self.is_overlapping {
@@ -100,7 +100,7 @@ impl<'a> Row<'a> {
     }
 }
 
-/// Where a job's outputs go.
+/// Where a job's outputs are placed.
 #[derive(Clone, Copy)]
 pub(crate) struct Output {
     pub level: u32,
@@ -152,9 +152,9 @@ pub(crate) fn run_rows(level: u32, runs: &[Run]) -> Vec<Row<'_>> {
     runs.iter().enumerate().map(|(run, tables)| Row::new(level, run, &tables.tables)).collect()
 }
 
-/// All inputs by key. O(s (log r + log n)) for r rows and s changes from row to row in key order:
-/// at most one per table, and one for all tables of a row that a wide table overlaps. In
-/// overlapping levels each table counts.
+/// Groups all inputs, in key order. O(s (log r + log n)) for r rows and s changes from row to row
+/// in key order: at most one per table, and one for all tables of a row that a wide table overlaps.
+/// In overlapping levels, each table counts as a change.
 pub(crate) fn connect(rows: Vec<Row<'_>>) -> Vec<Group<'_>> {
     Sweep::new(rows).collect()
 }
@@ -184,8 +184,8 @@ impl<'a> Sweep<'a> {
         Sweep { given: vec![0; rows.len()], rows, heads }
     }
 
-    /// The next tables, if they overlap nothing. If `None`, the next two overlap, or all tables are
-    /// done.
+    /// The next tables, if they overlap nothing. `None` if the next two overlap, or if no tables
+    /// are left.
     fn apart(&mut self) -> Option<Row<'a>> {
         let first = self.heads.pop()?;
         let next_key = self.heads.peek().map(|Reverse((key, _))| *key);
@@ -218,7 +218,7 @@ impl<'a> Sweep<'a> {
         Some(Component { rows, min_key, max_key })
     }
 
-    /// The row whose turn it is gives tables.
+    /// Adds the next `count` tables of row `at`, the first of `heads`, to the group.
     fn give(&mut self, at: usize, count: usize) {
         self.given[at] += count;
         let Some(mut head) = self.heads.peek_mut() else { return };
@@ -243,8 +243,8 @@ impl<'a> Iterator for Sweep<'a> {
     }
 }
 
-/// How many of the first tables pass the test. None passes after one that does not. O(log of the
-/// result), because most steps of a sweep take few tables.
+/// How many of the first tables pass the test. After the first table that fails, all others fail
+/// too. O(log of the result), because most steps of a sweep take few tables.
 fn count_first(tables: &[Arc<Table>], passes: impl Fn(&Table) -> bool) -> usize {
     let mut to = 1;
     while tables.get(to - 1).is_some_and(|table| passes(table)) {
@@ -265,10 +265,10 @@ pub(crate) fn collides(groups: &[Group<'_>], level: u32, busy: &Busy) -> bool {
     !busy.ranges.is_empty() && groups.iter().any(is_written)
 }
 
-/// A lone table moves (or stays, if it is in the target already); every other component is one
-/// compaction.
+/// Plans a move for each lone table, unless it is in the target already, and one compaction for
+/// every other component.
 ///
-/// `stays` says that lone tables of a row need no move.
+/// `stays` returns whether the lone tables of a row need no move.
 pub(crate) fn plan_groups(
     groups: Vec<Group<'_>>,
     output: Output,
@@ -288,7 +288,7 @@ pub(crate) fn plan_groups(
 }
 
 /// One compaction of all inputs, in the order that [`Compaction`] promises. Rows of the same run or
-/// overlapping level must be neighbours there. O(ids), besides sorting the rows.
+/// overlapping level must be adjacent in that order. O(ids), besides sorting the rows.
 pub(crate) fn compaction_of(mut rows: Vec<Row<'_>>, output: Output) -> Compaction {
     let id = |row: &Row<'_>| row.tables.first().map(|table| table.id);
     rows.sort_by(|a, b| {
@@ -321,12 +321,12 @@ mod tests {
     use crate::shape::TableId;
     use crate::shape::overlapping::OverlappingTables;
 
-    /// A level as drawn: whether its tables may overlap, and, per run, smallest keys and how far
-    /// each table would reach. In a run it ends before the next one.
+    /// A random level: whether its tables may overlap and, for each run, the smallest keys of the
+    /// tables and how far each table would reach. In a run, a table ends before the next one.
     type Drawn = (bool, Vec<BTreeMap<u8, u8>>);
 
-    /// What the reference implementations know of a table: bounds, id, level and run. Sorts as they
-    /// do.
+    /// What the reference implementations know of a table: bounds, id, level and run. The field
+    /// order is their sort order.
     type Known = (Box<[u8]>, Box<[u8]>, TableId, (u32, usize));
 
     fn level((is_overlapping, runs): &Drawn, ids: &mut impl Iterator<Item = TableId>) -> Level {
@@ -381,7 +381,7 @@ mod tests {
         found
     }
 
-    /// Sorts by place, and by key inside.
+    /// Sorts by level and run, then by key.
     fn reference_compaction(rows: &[Row<'_>]) -> Vec<CompactionInput> {
         let mut tables = known(rows);
         tables.sort_by_key(|(min_key, _, id, place)| (*place, min_key.clone(), *id));

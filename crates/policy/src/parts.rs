@@ -2,23 +2,25 @@
 //! plan were done; from K on it is as if the plan had never begun. Pure: the engine chooses the
 //! parts and reports when one is done.
 //!
-//! 1. An input that ends below K leaves. One that extends beyond K is *trimmed*: it shows its keys
-//!    from K on only ([`crate::shape::Edit::trim`]). One that begins at or above K stays as it is.
+//! 1. An input that ends below K is removed. An input that extends beyond K is *trimmed*: only its
+//!    keys from K on remain visible ([`crate::shape::Edit::trim`]). An input that begins at or
+//!    above K stays as it is.
 //! 2. Outputs of the keys below K arrive in the run where the whole plan would put them, and so do
 //!    inputs below K that move as they are.
 //! 3. The rest of the plan is noted in the shape ([`crate::shape::Shape::pending`]), so that
 //!    whoever opens the store next continues with it.
 //!
-//! Why every such tree is sound. I1, I3 and I4 speak of one user key at a time, and for each user
-//! key the tree is either the one before the plan or the one after it: below K all of its versions
-//! are in the outputs and none in an input, above it the reverse. Both trees are sound. As for the
-//! order among runs, an input and the output run have no key in common, and inputs are neighbours
-//! in age, so it does not matter which of their slots the output run takes. A tombstone that the
-//! outputs have dropped has the entries that it deletes in files that are still in use, but below
-//! K, where nobody looks for them. I2: K is a cut between two user keys. I6: each step is one edit.
+//! Why every such tree is sound. I1, I3 and I4 concern one user key at a time, and for each user
+//! key the tree is either the one before the plan or the one after it: below K, all versions of the
+//! key are in the outputs and none in an input; from K on, the reverse. Both trees are sound. As
+//! for the order among runs, an input and the output run have no key in common, and inputs are
+//! neighbours in age, so it does not matter which of their slots the output run takes. Entries
+//! deleted by a tombstone that the outputs dropped may still be in files in use, but they are below
+//! K, where nobody reads those files. I2: K is a cut between two user keys. I6: each step is one
+//! edit.
 //!
-//! So the note is a hint, not an obligation. An edit that takes one of the noted tables in another
-//! way makes it void, and the tree is sound without it.
+//! So the note is a hint, not an obligation. An edit that uses a noted table in another way
+//! invalidates the note, and the tree is sound without it.
 //!
 //! Only plans whose steps share no key are installed in this way: otherwise a key could be after
 //! one step and before another, which is neither of the two trees. Levels that overlap and plans
@@ -31,7 +33,7 @@ use crate::edit::edit_for;
 use crate::shape::plan::{CompactionInput, Plan};
 use crate::shape::{Edit, Level, Placement, RunSlot, Shape, Table, TableId, bounds};
 
-/// Whether the plan may be installed part by part, see the module docs. O(tables log tables).
+/// Whether the plan may be installed part by part (see the module docs). O(tables log tables).
 pub fn can_be_parted(shape: &Shape, plan: &Plan) -> bool {
     let keeps_levels = plan.relabel.is_empty() && plan.last_level.is_none();
     let in_runs = plan.compactions.iter().all(|compaction| {
@@ -53,11 +55,11 @@ pub fn can_be_parted(shape: &Shape, plan: &Plan) -> bool {
 }
 
 /// The edit after which the first compaction of `rest` is done for all keys below `bound`, or for
-/// all keys (`None`). `rest` is what is left of the plan: the plan itself, then the `pending` of
-/// the edit before. `placed`: outputs below the bound that are not in the tree yet, and inputs
-/// below it that move. `waiting`: inputs that will move later; they are not trimmed, since no
-/// output holds their keys. With the last part of the last compaction come the moves of the plan
-/// and its cursors. O(tables).
+/// all keys (`None`). `rest` is the remainder of the plan: first the plan itself, then the
+/// `pending` of the previous edit. `placed`: outputs below the bound that are not in the tree yet,
+/// and inputs below it that move. `waiting`: inputs that will move later; they are not trimmed,
+/// since no output contains their keys. The edit for the last part of the last compaction also
+/// contains the plan's moves and cursors. O(tables).
 ///
 /// # Panics
 /// If no compaction is left.

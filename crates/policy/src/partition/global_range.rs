@@ -1,6 +1,6 @@
 //! Global-Range on byte strings: halves of the space of all keys, so that the tables of every run
 //! take their bounds from one fixed set (the paper's §IV-B). It works for any distribution of keys,
-//! but cells fill as unevenly as the keys lie.
+//! but cells fill as unevenly as the keys are distributed.
 //!
 //! A key is read as an endless string of bits: its bytes, then zeros. A *cell* is a bit prefix: all
 //! keys that begin with it.
@@ -8,10 +8,10 @@
 //! 1. Start with the cell of all points.
 //! 2. A cell of at most theta bytes, or of one user key, is a table.
 //! 3. Otherwise skip the common prefix of all points of the cell, and split at the next bit. The
-//!    cut is the common prefix followed by a 1, zero-padded to whole bytes: as bytes, exactly the
-//!    keys whose bits continue with 1 are at or above it. The reason: a key whose bits continue
-//!    with 1 has the byte with that bit, and one whose bits continue with 0 is smaller there or
-//!    ends before.
+//!    cut is the common prefix followed by a 1, zero-padded to whole bytes: in byte order, exactly
+//!    the keys whose bits continue with 1 are at or above the cut. The reason: a key whose bits
+//!    continue with 1 has the byte that contains this bit. A key whose bits continue with 0 is
+//!    smaller at this byte or ends before it.
 //! 4. Points that differ in nothing but zero bytes at their ends are one string of bits; they are
 //!    cut by size.
 //!
@@ -20,9 +20,9 @@
 //! overlaps are either all inside its cell, or one whose cell contains it; a component of overlap
 //! is one maximal cell, and there are no chains across cells. (The cells of rule 4 do not count.)
 //!
-//! Blocks reach from one last key to the next, and their inner keys may lie in a cell that shows no
+//! A block extends from one last key to the next, and its inner keys may be in a cell without any
 //! last key. Such keys stay with the table of the cell before or after, which then extends beyond
-//! its cell by less than a block of each input. That may join two components, never break a
+//! its cell by less than a block of each input. This may join two components, but it never breaks a
 //! compaction.
 //!
 //! O(cells * (key length + log points)).
@@ -37,7 +37,7 @@ fn cuts(input: &Input<'_>) -> Vec<CutKey> {
     halve(input.histogram, input.table_bytes)
 }
 
-/// The recursion, with any limit.
+/// The recursion of the rules, with any size limit.
 pub(crate) fn halve(histogram: &Histogram, limit_bytes: u64) -> Vec<CutKey> {
     let mut halving = Halving::new(histogram, limit_bytes);
     let whole = 0..histogram.points().len();
@@ -58,7 +58,7 @@ pub(crate) fn halve(histogram: &Histogram, limit_bytes: u64) -> Vec<CutKey> {
 }
 
 /// Rule 3: the cut of a cell, and its first point on the upper side. Both sides have points: the
-/// first and the last differ at that bit. `None` by rule 4.
+/// first and the last differ at that bit. `None` if rule 4 applies.
 pub(crate) fn split(histogram: &Histogram, cell: &Range<usize>) -> Option<(CutKey, usize)> {
     let points = &histogram.points()[cell.clone()];
     let cut = first_difference(&points.first()?.last_key, &points.last()?.last_key)?;
@@ -66,12 +66,12 @@ pub(crate) fn split(histogram: &Histogram, cell: &Range<usize>) -> Option<(CutKe
     Some((cut, at))
 }
 
-/// The common bit prefix of two keys, low < high, and a 1; `None` if they differ in zero bytes at
-/// the end only.
+/// The common bit prefix of two keys (low < high), followed by a 1. `None` if they differ only in
+/// zero bytes at the end.
 fn first_difference(low: &[u8], high: &[u8]) -> Option<CutKey> {
     let byte = |key: &[u8], at: usize| key.get(at).copied().unwrap_or(0);
     let at = (0..low.len().max(high.len())).find(|at| byte(low, *at) != byte(high, *at))?;
-    // `high` is the larger one, so it has a byte there, with a 1 where they differ first.
+    // `high` is larger, so it has a byte there, with a 1 at the first bit that differs.
     let differ = byte(low, at) ^ byte(high, at);
     let bit = 0x80u8 >> differ.leading_zeros();
     let common = byte(high, at) & !(bit | (bit - 1));

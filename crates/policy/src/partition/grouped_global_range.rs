@@ -1,7 +1,7 @@
-//! Global-Range with larger cells: recurse to 8 theta, then cut each cell evenly by size.
-//! Compactions still divide at the bounds of the large cells, and there are hardly more tables
-//! than by size (the paper's §VI: "small partitions can be grouped together"). Not laminar inside a
-//! cell.
+//! Global-Range with larger cells: halves until a cell has at most 8 theta bytes, then cuts each
+//! cell evenly by size. Compactions still divide at the bounds of the large cells, and there are
+//! hardly more tables than by size (the paper's §VI: "small partitions can be grouped together").
+//! Inside a cell, bounds are not nested.
 
 use crate::partition::global_range::halve;
 use crate::partition::size::cut_row_evenly;

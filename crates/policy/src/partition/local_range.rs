@@ -1,6 +1,6 @@
 //! Local-Range: halves the key range of the inputs (the paper's §IV-B). Tables span equal parts of
-//! that range; bounds of different runs meet only where their ranges do. Unlike Global-Range, it is
-//! not coordinated across runs.
+//! that range. Bounds of different runs coincide only where their ranges do. Unlike Global-Range,
+//! it is not coordinated across runs.
 //!
 //! 1. The domain is [lo, hi], at first the smallest and largest key of the inputs' metadata.
 //! 2. A domain of at most theta bytes, or of one user key, is a table.
@@ -8,17 +8,17 @@
 //!    bytes, rounded down. Keys at or below mid go left, [lo, mid]; the others right, [mid, hi].
 //!    The cut is the smallest byte string above mid.
 //! 4. An empty half is not a table, and needs no cut. A domain that cannot be halved (lo and mid
-//!    agree in 16 bytes) is narrowed once to its first and last point; if that does not help
-//!    either, it is cut by size.
+//!    agree in 16 bytes) is narrowed once to its first and last point. If it still cannot be
+//!    halved, it is cut by size.
 //!
-//! The halving ends. It brings lo and hi together, until points are separated or a domain cannot be
-//! halved. A narrowed domain that can be halved has points in both halves: its first is lo, below
-//! mid, and its last is hi, above mid. A table takes about 8 steps per byte of key, and each step
-//! takes O(log points).
+//! The halving ends. Each step brings lo and hi closer, until points are separated or a domain
+//! cannot be halved. A narrowed domain that can be halved has points in both halves: its first is
+//! lo, below mid, and its last is hi, above mid. A table takes about 8 steps per byte of key, and
+//! each step takes O(log points).
 //!
-//! A step costs the same however long the keys are: all keys of a domain begin with what lo and hi
-//! have in common, so only the bytes after that are kept and compared. Whole keys would make it
-//! quadratic: 100 seconds for 24 keys of 64 KiB.
+//! A step costs the same for keys of any length: all keys of a domain begin with what lo and hi
+//! have in common, so only the bytes after that are kept and compared. Comparing whole keys would
+//! be quadratic: 100 seconds for 24 keys of 64 KiB.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -46,18 +46,18 @@ fn cuts(input: &Input<'_>) -> Vec<CutKey> {
 
 struct Domain<'a> {
     points: Range<usize>,
-    /// How many first bytes lo and hi, and so all points between, are known to share.
+    /// How many leading bytes lo and hi (and so all points between them) are known to share.
     common: usize,
-    /// What follows them in lo and in hi.
+    /// The bytes after these in lo and in hi.
     lo: Cow<'a, [u8]>,
     hi: Cow<'a, [u8]>,
-    /// Whether lo and hi are already those of the points, because the domain could not be halved
-    /// before.
+    /// Whether lo and hi are already the first and last point, because the domain could not be
+    /// halved before.
     is_narrowed: bool,
 }
 
 impl<'a> Domain<'a> {
-    /// Rules 3 and 4. There are at least two points.
+    /// Applies rules 3 and 4. There are at least two points.
     fn halve(mut self, halving: &mut Halving<'a>, open: &mut Vec<Domain<'a>>) {
         self.extend_common();
         let Some(mid) = middle(&self.lo, &self.hi) else {
@@ -80,7 +80,7 @@ impl<'a> Domain<'a> {
         open.extend(halves.into_iter().filter(|half| !half.points.is_empty()));
     }
 
-    /// Moves the common beginning of lo and hi to the common prefix.
+    /// Moves the bytes with which both lo and hi begin into the common prefix.
     fn extend_common(&mut self) {
         let alike = self.lo.iter().zip(&*self.hi).take_while(|(lo, hi)| lo == hi).count();
         self.common += alike;
@@ -104,8 +104,8 @@ fn tail(key: &[u8], common: usize) -> &[u8] {
     key.get(common..).unwrap_or(&[])
 }
 
-/// Rule 3's mid after the common prefix, without zero bytes at its end; `None` if it is no further
-/// than lo in the window.
+/// The part of rule 3's mid after the common prefix, without zero bytes at its end. `None` if it is
+/// not above lo within the window.
 fn middle(lo: &[u8], hi: &[u8]) -> Option<Vec<u8>> {
     let (low, high) = (window(lo), window(hi));
     let half = low + high.checked_sub(low)? / 2;
@@ -193,7 +193,7 @@ mod tests {
         }
     }
 
-    /// Once, this partitioning took a hundred seconds, and a close waited for it.
+    /// This partitioning once took a hundred seconds, and a closing store waited for it.
     #[test]
     fn the_longest_keys_are_cut_in_linear_time() {
         let key = |i: u8| [&[b'k'; 65_530][..], &[i; 5]].concat();

@@ -1,12 +1,12 @@
 //! Partitioners choose the keys before which the outputs of a compaction are cut, so that tables of
 //! different runs share their bounds and later compactions divide into independent parts (Mao and
-//! Hristidis, "Coordinated Partitioning of Sorted Runs"). They do not cut, and they do not choose
-//! what is compacted: a policy does.
+//! Hristidis, "Coordinated Partitioning of Sorted Runs"). They do not cut tables themselves, and
+//! they do not choose what is compacted: a policy does.
 //!
 //! A partitioner is a pure function from a [`Histogram`] of the inputs to cut keys. A table ends
 //! before the first user key that is at or above the next cut, so a user key is never split (I2).
-//! Every answer keeps [`check_cuts`]: cuts ascend strictly, and each has bytes of the histogram on
-//! both sides, so that no cut makes an empty table out of what the histogram shows.
+//! Every result passes [`check_cuts`]: cuts ascend strictly, and each has bytes of the histogram on
+//! both sides, so by the histogram no cut makes an empty table.
 //!
 //! A new partitioner is one file here, a variant of [`Partitioner`] and a line in [`PARTITIONERS`].
 
@@ -36,7 +36,7 @@ impl Partitioner {
         }
     }
 
-    /// The size of its tables where keys allow it: T_s by prefix, else theta. The worth of a part
+    /// The size of its tables where keys allow it: T_s for `prefix`, else theta. The size of a part
     /// of a compaction is counted in tables of this size.
     pub fn usual_bytes(self, table_bytes: u64) -> u64 {
         match self {
@@ -64,14 +64,14 @@ pub static PARTITIONERS: &[Partitioner] = &[
 /// A cut key: a table ends before the first user key at or above it.
 pub type CutKey = Box<[u8]>;
 
-/// How a partitioner decides.
+/// The rule by which a partitioner chooses cuts.
 pub struct Rule {
     name: &'static str,
     cuts: fn(&Input<'_>) -> Vec<CutKey>,
 }
 
 impl Rule {
-    /// Name in options; that of the [`Partitioner`].
+    /// The name in options; the same as the name of the [`Partitioner`].
     pub fn name(&self) -> &'static str {
         self.name
     }
@@ -82,7 +82,7 @@ impl Rule {
     }
 }
 
-/// What is to be partitioned.
+/// The input of a partitioner.
 #[derive(Clone, Copy)]
 pub struct Input<'a> {
     /// Where the bytes are.
@@ -118,7 +118,7 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// From points in any order; those of one key become one. O(n log n).
+    /// Makes a histogram from points in any order. Points with the same key become one. O(n log n).
     pub fn new(mut points: Vec<Point>) -> Histogram {
         points.sort_unstable();
         points.dedup_by(|next, kept| {
@@ -143,12 +143,12 @@ impl Histogram {
         &self.points
     }
 
-    /// All bytes.
+    /// The sum of all bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes_of(&(0..self.points.len()))
     }
 
-    /// Bytes of a row of points. O(1).
+    /// Bytes of a range of points. O(1).
     pub fn bytes_of(&self, row: &Range<usize>) -> u64 {
         self.before[row.end] - self.before[row.start]
     }
@@ -172,7 +172,7 @@ pub fn successor(key: &[u8]) -> CutKey {
     next.into()
 }
 
-/// The cells that cuts make of a histogram: rows of points, in order. O(cuts log points).
+/// The cells into which cuts divide a histogram: ranges of points, in order. O(cuts log points).
 pub fn cells(histogram: &Histogram, cuts: &[CutKey]) -> Vec<Range<usize>> {
     let bounds = cuts.iter().map(|cut| histogram.position(cut));
     let mut from = 0;
@@ -191,8 +191,8 @@ pub fn check_cuts(histogram: &Histogram, cuts: &[CutKey]) -> bool {
     ascends && (cuts.is_empty() || cells(histogram, cuts).iter().all(|cell| !cell.is_empty()))
 }
 
-/// What the partitioners that halve ranges share: they halve until each range is a table. Open
-/// ranges wait in a list, because a long key would overflow the call stack.
+/// Shared by the partitioners that halve ranges until each range is a table. Open ranges wait in a
+/// list: with recursion, a long key would overflow the call stack.
 pub(crate) struct Halving<'a> {
     pub histogram: &'a Histogram,
     pub limit_bytes: u64,
@@ -204,7 +204,7 @@ impl<'a> Halving<'a> {
         Halving { histogram, limit_bytes, cuts: Vec::new() }
     }
 
-    /// Whether a row is one table: small enough, or a single user key.
+    /// Whether a range of points is one table: small enough, or a single user key.
     pub fn is_table(&self, row: &Range<usize>) -> bool {
         row.len() <= 1 || self.histogram.bytes_of(row) <= self.limit_bytes
     }
@@ -214,7 +214,7 @@ impl<'a> Halving<'a> {
         self.cuts.push(cut);
     }
 
-    /// Cuts a row by size, where halving does not separate its keys.
+    /// Cuts a range of points by size, where halving does not separate its keys.
     pub fn cut_by_size(&mut self, row: Range<usize>) {
         size::cut_row(self.histogram, row, self.limit_bytes, &mut self.cuts);
     }

@@ -1,5 +1,6 @@
 //! No partitioning: a compaction writes one table, as stack-based stores did at first. Not for
-//! large stores: a run that is one table is one compaction, and one thread.
+//! large stores: a run that is a single table needs one large compaction, which only one thread can
+//! do.
 
 use crate::partition::Rule;
 

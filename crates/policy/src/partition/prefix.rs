@@ -1,11 +1,11 @@
-//! Partitions by key prefix, as adaptive tiering cuts, on a histogram. A small compaction under
+//! Partitions a histogram by key prefix, as adaptive tiering does. A small compaction under
 //! [`crate::plan::Cut::Prefix`] is cut key by key while it runs and needs no histogram. A
 //! compaction in parts follows the same rule here, because its parts must agree on the cuts
-//! beforehand. Bytes are those of the inputs: where versions are dropped, tables are smaller by
-//! that much.
+//! beforehand. Sizes are input sizes: where versions are dropped, output tables are smaller by as
+//! much.
 //!
 //! 1. T_s is theta / [`CAP_FACTOR`]. A table ends where the prefix changes, if it has T_s bytes and
-//!    as much is left.
+//!    at least as many bytes remain.
 //! 2. It ends after theta in any case. Without an extractor, a key is its own prefix.
 
 use crate::partition::{CutKey, Input, Rule, successor};
@@ -30,8 +30,8 @@ fn cuts(input: &Input<'_>) -> Vec<CutKey> {
         let changes = has_enough && prefix(key) != prefix(next);
         let is_full = histogram.bytes_of(&(from..at + 1)) > input.table_bytes;
         if changes || is_full {
-            // The prefix itself is the smallest key that has it. An extractor of the user's own
-            // may see that differently.
+            // The prefix itself is the smallest key that has it. A user's own extractor may not
+            // have this property.
             let start = prefix(next);
             let parts = changes && *start > *key && *start <= *next;
             cuts.push(if parts { start.into() } else { successor(key) });

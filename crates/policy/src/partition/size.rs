@@ -1,6 +1,6 @@
-//! Partitioning by size: a table ends where the next block would make it larger than theta. Fewest
-//! tables; but bounds fall anywhere, so that tables of two runs overlap in chains, and a compaction
-//! of the runs has a single part (the paper's chaining problem).
+//! Partitioning by size: a table ends where the next block would make it larger than theta. This
+//! makes the fewest tables, but their bounds are arbitrary. So tables of two runs overlap in
+//! chains, and a compaction of the runs has a single part (the paper's chaining problem).
 
 use std::ops::Range;
 
@@ -15,8 +15,8 @@ fn cuts(input: &Input<'_>) -> Vec<CutKey> {
     cuts
 }
 
-/// Cuts a row of points into tables of at most `limit_bytes`, as full as they get; a point that is
-/// larger is a table of its own. O(points of the row).
+/// Cuts a row of points into tables of at most `limit_bytes`, as full as possible. A point that is
+/// larger than this is a table of its own. O(points of the row).
 pub(crate) fn cut_row(
     histogram: &Histogram,
     row: Range<usize>,
@@ -32,10 +32,10 @@ pub(crate) fn cut_row(
     }
 }
 
-/// Cuts a row into the fewest tables that could each hold `limit_bytes`, of even size: the j-th of
-/// n ends at the first point that reaches j/n of the bytes, or before a point that is a table of
-/// its own. So no table of several points is larger than a share and the point that reaches it.
-/// O(points of the row).
+/// Cuts a row into as few tables of `limit_bytes` as suffice, but of even size: the j-th of n ends
+/// at the first point that reaches j/n of the bytes, or before a point that is a table of its own.
+/// So no table of several points is larger than one share plus the point that reaches the share's
+/// end. O(points of the row).
 pub(crate) fn cut_row_evenly(
     histogram: &Histogram,
     row: Range<usize>,
@@ -50,7 +50,7 @@ pub(crate) fn cut_row_evenly(
         let is_reached = done < count && bytes * count >= total * done;
         if is_reached || histogram.bytes_of(&(at + 1..at + 2)) > limit_bytes {
             cuts.push(histogram.cut_after(at));
-            // A point may be larger than a share: the shares that it covers are done.
+            // A point may be larger than a share. The shares that it covers are then done.
             done = bytes * count / total.max(1) + 1;
         }
     }

@@ -1,28 +1,28 @@
-//! How one compaction is divided into parts that run side by side. Plans only: a policy chooses
+//! Divides one compaction into parts that run in parallel. This module only plans: a policy chooses
 //! the input tables, and the engine reads and writes them.
 //!
 //! *Paper mode*, [`components`] and [`slice_by_components`]: the connected components of the
-//! inputs' [min, max] overlap. A component of one table moves, any other is a sub-compaction. All
-//! tables are whole. A flushed table that spans all keys joins everything, as happens in most
-//! compactions of a stack.
+//! inputs' [min, max] overlap. A component of one table moves. Any other component is a
+//! sub-compaction. Tables are never divided. A flushed table that spans all keys joins everything,
+//! as happens in most compactions of a stack.
 //!
 //! *Sliced mode*, [`slice()`]:
 //!
 //! 1. A table moves if no block of another input overlaps its range and it has theta / 4 bytes or
-//!    more (T_s / 4, by prefix). A smaller one is compacted, or small tables would stay small for
-//!    ever. A table with tombstones is compacted too, since the compaction may drop them. In a
-//!    level whose tables may overlap nothing moves: the purpose of such a compaction is to cut
-//!    overlapping tables.
+//!    more (T_s / 4, by prefix). A smaller table is compacted, because otherwise small tables would
+//!    stay small for ever. A table with tombstones is compacted too, since the compaction may drop
+//!    them. In a level whose tables may overlap, nothing moves: the purpose of such a compaction is
+//!    to cut overlapping tables.
 //! 2. The blocks of the other inputs are the histogram, which the partitioner cuts. The bounds of
-//!    what moves are cuts as well: an output that spanned a moved table would overlap it. No key of
-//!    the compaction lies inside such bounds, by rule 1.
+//!    moved tables are cuts as well: an output that spanned a moved table would overlap it. No key
+//!    of the compaction lies inside such bounds, by rule 1.
 //! 3. The cells between the cuts are packed, in order, into at most W slices [lo, hi), so that the
 //!    largest slice is as small as possible. A slice reads its inputs bounded to [lo, hi).
 //!
 //! The cuts do not depend on W, and every slice begins and ends at one. So the outputs, table by
 //! table, are the same for every W, which the engine checks byte by byte.
 //!
-//! The critical path of a compaction is its largest part: no number of cores makes it shorter.
+//! The critical path of a compaction is its largest part, and no number of cores makes it shorter.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -44,7 +44,7 @@ pub const TABLES_PER_SLICE: u64 = 4;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SubCompactions {
-    /// At cell boundaries, where the index blocks say that parts are of equal size.
+    /// At cell boundaries, where the parts are of equal size according to the index blocks.
     #[default]
     Slices,
     /// By whole tables, as in the paper.
@@ -99,8 +99,8 @@ pub struct SliceInput {
 /// A data block, as the index of its table describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// No user key of the block is below this. The last key of the block before it is such a key; a
-    /// reader that knows better lets more tables move.
+    /// No user key of the block is below this. The last key of the previous block is such a key. A
+    /// tighter bound lets more tables move.
     pub from_key: Box<[u8]>,
     /// Its last user key.
     pub last_key: Box<[u8]>,
@@ -115,7 +115,7 @@ pub struct Slices {
     pub moves: Vec<TableId>,
     /// Where the outputs are cut, ascending strictly; the same for every W.
     pub cuts: Vec<CutKey>,
-    /// The parts, in key order; together all keys. Empty if everything moves.
+    /// The parts, in key order. Together they cover all keys. Empty if everything moves.
     pub slices: Vec<Slice>,
 }
 
@@ -124,21 +124,21 @@ pub struct Slices {
 pub struct Slice {
     /// First key, inclusive; `None` for the smallest there is.
     pub lo: Option<CutKey>,
-    /// First key beyond; `None` for the end.
+    /// First key after the slice; `None` if there is no upper bound.
     pub hi: Option<CutKey>,
-    /// Bytes that are read, as the histogram shows.
+    /// Bytes to read, according to the histogram.
     pub bytes: u64,
 }
 
 /// W: one slice for each idle core, but no more than the limit, and no more than are worth a thread
-/// each; at least one. So a compaction takes the cores that are free.
+/// each; at least one. So a compaction uses the free cores.
 pub fn slice_count(limit: usize, idle_cores: usize, bytes: u64, usual_bytes: u64) -> usize {
     let worth = bytes / usual_bytes.saturating_mul(TABLES_PER_SLICE).max(1);
     let worth = usize::try_from(worth).unwrap_or(usize::MAX);
     limit.min(idle_cores).min(worth).max(1)
 }
 
-/// Where and how a compaction is cut.
+/// How a compaction is cut.
 #[derive(Clone, Copy, Debug)]
 pub struct CellRule<'a> {
     /// Which partitioner.
@@ -147,7 +147,7 @@ pub struct CellRule<'a> {
     pub table_bytes: u64,
     /// For the partitioner that cuts by prefix.
     pub prefixer: Option<&'a Prefixer>,
-    /// Whether inputs may change place unread.
+    /// Whether inputs may move without being read.
     pub may_move: bool,
 }
 
@@ -182,8 +182,9 @@ pub fn sub_compactions(
     }
 }
 
-/// Sliced mode. O(blocks log blocks + tables * rows * log blocks), and what the partitioner takes;
-/// there are as many rows as tables overlap at the deepest point: at most the number of runs.
+/// Sliced mode. O(blocks log blocks + tables * rows * log blocks), plus the cost of the
+/// partitioner. The number of rows is the largest number of tables that overlap at one key: at most
+/// the number of runs.
 pub fn slice(inputs: &[SliceInput], rule: CellRule<'_>, slice_count: usize) -> Slices {
     let mut moving: Vec<&SliceInput> = Vec::new();
     let mut compacted: Vec<&SliceInput> = Vec::new();
@@ -214,7 +215,7 @@ pub fn slice(inputs: &[SliceInput], rule: CellRule<'_>, slice_count: usize) -> S
 
 /// Paper mode with the cuts of the outputs: one slice, which the partitioner cuts by itself, for
 /// each component of two tables or more, and for each lone table with tombstones. Other lone tables
-/// move, whatever their size, unless the rule forbids it. O(blocks log blocks).
+/// move, whatever their size, unless the rule forbids moves. O(blocks log blocks).
 pub fn slice_by_components(inputs: &[SliceInput], rule: CellRule<'_>) -> Slices {
     let tables: Vec<Arc<Table>> = inputs.iter().map(|input| Arc::clone(&input.table)).collect();
     let by_id: BTreeMap<TableId, &SliceInput> =
@@ -243,7 +244,7 @@ pub fn slice_by_components(inputs: &[SliceInput], rule: CellRule<'_>) -> Slices 
     Slices { moves: found.moves, cuts: cuts.into_iter().collect(), slices }
 }
 
-/// Tables that are compacted, cut by the partitioner.
+/// The cells into which the partitioner cuts the tables of a compaction.
 struct Cells {
     min_key: CutKey,
     cuts: Vec<CutKey>,
@@ -251,7 +252,7 @@ struct Cells {
     histogram: Histogram,
 }
 
-/// `None` without tables.
+/// `None` if there are no tables.
 fn cells_of(compacted: &[&SliceInput], rule: CellRule<'_>) -> Option<Cells> {
     let CellRule { partitioner, table_bytes, prefixer, .. } = rule;
     let (min_key, max_key) = bounds(compacted.iter().map(|input| &input.table))?;
@@ -263,7 +264,8 @@ fn cells_of(compacted: &[&SliceInput], rule: CellRule<'_>) -> Option<Cells> {
     Some(Cells { min_key: min_key.into(), cuts, histogram })
 }
 
-/// The inputs as sublevels: each joins the first row that ends before it.
+/// Arranges the inputs in sublevels: each table joins the first row that ends before the table
+/// begins.
 fn sublevels(inputs: &[SliceInput]) -> Vec<Vec<&SliceInput>> {
     let mut sorted: Vec<&SliceInput> = inputs.iter().collect();
     sorted.sort_by_key(|input| (&input.table.min_key, &input.table.max_key));
@@ -280,8 +282,8 @@ fn sublevels(inputs: &[SliceInput]) -> Vec<Vec<&SliceInput>> {
     rows
 }
 
-/// Rule 1: whether no block of another input overlaps the table. The tables of a row lie side by
-/// side.
+/// Rule 1: whether no block of another input overlaps the table. The tables of a row do not
+/// overlap.
 fn is_alone(input: &SliceInput, rows: &[Vec<&SliceInput>]) -> bool {
     let Table { min_key, max_key, .. } = &*input.table;
     rows.iter().all(|row| {
@@ -299,9 +301,9 @@ impl SliceInput {
     }
 }
 
-/// Rule 3. The least size for which this many slices suffice, by bisection: it is enough if cells
-/// taken in order, each slice as full as fits, need no more slices. That is the fewest for the
-/// size: a slice that ends earlier only leaves more to the next ones. O(cells log bytes).
+/// Rule 3: finds by bisection the least size for which this many slices suffice. A size suffices if
+/// filling slices in order, each as full as possible, needs no more slices. Greedy filling needs
+/// the fewest: a slice that ends earlier only leaves more to the next ones. O(cells log bytes).
 fn pack(histogram: &Histogram, cuts: &[CutKey], slice_count: usize) -> Vec<Slice> {
     let sizes: Vec<u64> =
         cells(histogram, cuts).iter().map(|cell| histogram.bytes_of(cell)).collect();
@@ -327,8 +329,8 @@ fn pack(histogram: &Histogram, cuts: &[CutKey], slice_count: usize) -> Vec<Slice
     slices
 }
 
-/// Where slices of at most `size` end, as numbers of cells; `None` if a cell is larger. The last
-/// one ends with the last cell.
+/// The cell indices at which slices of at most `size` end; `None` if a cell is larger. The last one
+/// ends with the last cell.
 fn fill(sizes: &[u64], size: u64) -> Option<Vec<usize>> {
     let mut ends = Vec::new();
     let mut filled: u64 = 0;
@@ -336,7 +338,7 @@ fn fill(sizes: &[u64], size: u64) -> Option<Vec<usize>> {
         if *bytes > size {
             return None;
         }
-        // Cells without bytes join what is before them.
+        // A cell without bytes joins the slice before it.
         if filled + bytes > size {
             ends.push(at);
             filled = 0;

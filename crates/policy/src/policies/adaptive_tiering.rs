@@ -1,27 +1,28 @@
-//! Adaptive tiering (PTierDB): levels whose tables may overlap, cut where the key prefix changes;
-//! a level sinks without reading the one below, and only what many tables share is rewritten.
+//! Adaptive tiering (PTierDB): levels whose tables may overlap, cut where the key prefix changes. A
+//! level sinks without reading the one below, and only keys that many tables share are rewritten.
 //!
 //! 1. A level that another policy left as runs becomes an overlapping one; nothing is rewritten.
-//! 2. Compaction and split: at `l0_trigger` idle runs of level 0, these compact into level 1, each
-//!    component of key overlap by itself; a lone table moves. Level 1 is not read. Outputs are cut
-//!    by prefix ([`Cut::Prefix`]).
+//! 2. Compaction and split: at `l0_trigger` idle runs of level 0, these runs compact into level 1,
+//!    each component of key overlap by itself. A lone table moves. Level 1 is not read. Outputs are
+//!    cut by prefix ([`Cut::Prefix`]).
 //! 3. Compaction and move: a level over base * T^(i-1) bytes sinks whole into the next one, which
-//!    is not read, by the rules of `unions`. The deepest level gets the next number instead: it
-//!    alone has no older versions below it that it must stay above, and rewriting it gains nothing.
+//!    is not read, by the rules of `unions`. The deepest level gets the next number instead: it has
+//!    no older versions below it, so it can be renumbered, and rewriting it gains nothing.
 //! 4. Intra-level compaction: a table that gets access too often where tables overlap is compacted
-//!    with all that overlap it. So are the tables of the deepest overlap, if it is deeper than T or
-//!    if more than a quarter of the level's entries are estimated to be obsolete. Without this
-//!    guard, which the paper lacks, a load that only writes would never compact the last level.
+//!    with all tables that overlap it. So are the tables of the deepest overlap, if it is deeper
+//!    than T or if more than a quarter of the level's entries are estimated to be obsolete. Without
+//!    this guard, which the paper lacks, a load that only writes would never compact the last
+//!    level.
 //!
 //! 5. If more than a quarter of the two deepest levels together is estimated to be obsolete, the
-//!    upper one sinks before it is full, so that rule 4 can remove it. After the deepest level has
-//!    got a new number, the one above may grow to the same size: without this rule the store could
-//!    take twice the space of its data. (Not in the paper.)
+//!    upper one sinks before it is full, so that rule 4 can remove the obsolete entries. After the
+//!    deepest level has got a new number, the level above may grow to the same size: without this
+//!    rule the store could use twice the space of its data. (Not in the paper.)
 //!
-//! Age order. Between levels I1 holds since a level sinks whole: no table of it may be busy. What
-//! still comes into it from above is newer. Inside a level there is no order; reads follow rule I3
-//! and compactions drop by rule I4. The paper's order by file number is unsafe: a file that is
-//! numbered later may hold older versions. Source: PTierDB §III-B, §III-C.
+//! Age order. Between levels, I1 holds since a level sinks whole: none of its tables may be busy.
+//! Tables that still arrive from above are newer. Inside a level there is no order; reads follow
+//! rule I3 and compactions drop by rule I4. The paper's order by file number is unsafe: a file with
+//! a larger number may contain older versions. Source: PTierDB §III-B, §III-C.
 
 use std::collections::BTreeMap;
 use std::slice;
@@ -92,7 +93,7 @@ impl Job<'_> {
         })
     }
 
-    /// Rule 5. An entry of the deepest level is obsolete if the level above holds its key too.
+    /// Rule 5. An entry of the deepest level is obsolete if the level above also contains its key.
     fn sink_obsolete(&self) -> Option<Plan> {
         let deepest = self.shape.deepest().filter(|deepest| *deepest >= 2)?;
         let index = deepest - 1;
@@ -102,8 +103,8 @@ impl Job<'_> {
             return None;
         };
         let entries = upper.stats().entries + last.stats().entries;
-        // The two levels together hold at least the keys of the last, so no more than this is
-        // obsolete.
+        // The two levels together contain at least the keys of the last, so no more than this can
+        // be obsolete.
         let bound = obsolete_permille(entries, last.stats().distinct_keys);
         if bound <= OBSOLETE_PERMILLE || !self.is_level_idle(index) {
             return None;
@@ -168,7 +169,7 @@ impl Job<'_> {
         })
     }
 
-    /// The hottest table whose accesses exceed the cost of its compaction.
+    /// The compaction of the hottest table whose accesses exceed the cost of compacting it.
     fn compact_hot(&self, index: u32, tables: &OverlappingTables) -> Option<Plan> {
         let heat = |table: &Table| self.heat.accesses.get(&table.id).copied();
         if self.heat.accesses.is_empty() || tables.stats().depth < 2 {
@@ -194,7 +195,8 @@ impl Job<'_> {
         })
     }
 
-    /// Compacts what no read asks for: overlap that is too deep, or too many obsolete entries.
+    /// Compactions that no read triggers: of overlap that is too deep, or of too many obsolete
+    /// entries.
     fn guard(&self, index: u32, tables: &OverlappingTables) -> Option<Plan> {
         let stats = tables.stats();
         let obsolete = stats.obsolete_permille();
@@ -212,8 +214,8 @@ impl Job<'_> {
         Some(self.inside(index, group, why))
     }
 
-    /// A table and all that overlap it, if there are any and all are idle. Tables that overlap only
-    /// those may stay: I3 and I4 hold without it.
+    /// A table and all tables that overlap it, if there are any and all are idle. A table that
+    /// overlaps only the latter may stay: I3 and I4 hold without it.
     fn group<'t>(
         &self,
         index: u32,
@@ -242,17 +244,18 @@ impl Job<'_> {
 }
 
 /// Splits a group of connected tables into the sets that are compacted; a set of one moves. Follows
-/// PTierDB §III-B2, and settles what it leaves open.
+/// PTierDB §III-B2, and defines what the paper leaves open.
 ///
-/// 1. Two tables are compacted if both hold many prefixes or both hold one, else both move.
+/// 1. Two tables are compacted if both contain many prefixes or both contain one; else both move.
 /// 2. Of three or more, tables that share a prefix with two others are compacted.
-/// 3. Two tables that alone hold a prefix are compacted, unless one of them holds no other prefix.
-/// 4. Sets that share a table are one set; whatever is in none moves.
+/// 3. If only two tables contain a prefix, they are compacted, unless one of them contains no other
+///    prefix.
+/// 4. Sets that share a table become one set. A table in no set moves.
 ///
-/// A table without a prefix list counts as one of many prefixes: all that its bounds allow.
+/// A table without a prefix list counts as having many prefixes: all that its bounds allow.
 fn unions(rows: Vec<Row<'_>>) -> Vec<Vec<Row<'_>>> {
     let mut rows: Vec<Row<'_>> = rows.into_iter().flat_map(Row::split).collect();
-    // Sets come out by their first table.
+    // Sets are returned in the order of their first tables.
     rows.sort_by_key(|row| {
         let table = &row.tables[0];
         (&table.min_key, &table.max_key, table.id)
@@ -274,9 +277,9 @@ fn unions(rows: Vec<Row<'_>>) -> Vec<Vec<Row<'_>>> {
     sets.split(rows)
 }
 
-/// Which tables of a group, a row each, hold each prefix. A table without a list holds every prefix
-/// of the others that its bounds allow; where tables without lists overlap each other, the smallest
-/// key of each stands for a prefix.
+/// For each prefix, the tables of a group (one per row) that contain it. A table without a list
+/// counts as containing every prefix of the others that its bounds allow. Where tables without
+/// lists overlap each other, the smallest key of each stands for a prefix.
 fn holders_by_prefix<'a>(rows: &[Row<'a>]) -> BTreeMap<&'a [u8], Vec<usize>> {
     let mut holders: BTreeMap<&[u8], Vec<usize>> = BTreeMap::new();
     let tables = || rows.iter().flat_map(|row| row.tables).enumerate();
@@ -316,7 +319,7 @@ impl Sets {
         at
     }
 
-    /// The smaller index becomes the root, so that sets come out in key order.
+    /// The smaller index becomes the root, so that sets are returned in key order.
     fn join(&mut self, a: usize, b: usize) {
         let (a, b) = (self.root(a), self.root(b));
         self.parents[a.max(b)] = a.min(b);

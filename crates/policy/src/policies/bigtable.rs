@@ -1,12 +1,13 @@
 //! Bigtable: when the stack has more than k runs, the newest of them are compacted, down to the
-//! first run that is no larger than all newer ones together (as in Bigtable and HBase). Not bounded
-//! in what a single compaction rewrites.
+//! first run that is no larger than all newer ones together (as in Bigtable and HBase). What a
+//! single compaction rewrites is not bounded.
 //!
-//! 1. More than k runs: the least i, counted from the oldest, with size(i) at most the sum of the
-//!    newer ones; else the two newest. Runs i and newer become one.
+//! 1. If there are more than k runs, find the least i, counted from the oldest, such that size(i)
+//!    is at most the sum of the newer runs. Run i and the newer runs become one. If there is no
+//!    such i, the two newest runs do.
 //!
-//! So a run that is left alone is larger than all above it, and a byte's run at least doubles with
-//! each compaction except those of only the two newest runs. The rest is in `stack.rs`.
+//! So a run that is left alone is larger than all above it, and each compaction at least doubles
+//! the run of a byte, unless it compacts only the two newest runs. The rest is in `stack.rs`.
 
 use crate::options::PolicyOptions;
 use crate::policies::stack::{Choice, Choose, Stack};

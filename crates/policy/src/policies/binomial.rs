@@ -1,17 +1,17 @@
 //! Binomial: the stack-based policy that weighs reading against writing: the stack of a small store
 //! has few runs, and deepens with the store up to k (Mao et al.). Not adaptive: what is compacted
-//! follows from the number of flushes alone, not from sizes, and pays where flushes are of about
-//! one size.
+//! follows from the number of flushes alone, not from sizes, and the policy is worth using where
+//! flushes have about the same size.
 //!
 //! 1. After t flushes, run j of the stack ends where `binomial_layout.rs` says. The runs that
 //!    belong to one run of that layout are compacted, newest first; several such compactions may
 //!    run at once.
-//! 2. There is no early return for a stack of few runs: compacting early is what keeps compacting
-//!    cheap. Waiting until k runs are there costs a third more (n = 1000, k = 8).
+//! 2. A stack of few runs is compacted too, because early compactions keep the total cost low.
+//!    Waiting until there are k runs costs a third more (n = 1000, k = 8).
 //!
 //! For k = 6 the stack has 4.0 runs on average over the first 209 flushes, where min-latency has
-//! 4.8; over 923 it is 5.0 and 5.15, for a write amplification of 6.2 and 5.65. The rest is in
-//! `stack.rs`.
+//! 4.8. Over 923 flushes, the averages are 5.0 and 5.15, with write amplifications of 6.2 and 5.65.
+//! The rest is in `stack.rs`.
 
 use crate::policies::binomial_layout::Tree;
 use crate::policies::stack::{Choose, Stack};

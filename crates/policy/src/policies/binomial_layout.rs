@@ -13,18 +13,19 @@
 //!
 //! The layout after flush t, computed without all earlier flushes ([`ends`]):
 //!
-//! 1. Run j ends with the last flush s <= t with i(s) <= j: it made run j, or one below, and no
-//!    flush since has reached down to it. Indices grow by one at most, so i(s) = j.
+//! 1. Run j ends with the last flush s <= t for which i(s) <= j: this flush made run j or one
+//!    below, and no later flush reached down to it. Indices grow by one at most, so i(s) = j.
 //! 2. i is 0 only at the first flush of a phase d. Let S(d, h) be the indices idx(d, h, 0..) of a
 //!    phase. By the rule S(d, h) is S(d-1, h) and then 1 + S(d, h-1); so it is a 0, followed by
 //!    1 + S(1, h-1), 1 + S(2, h-1), .. 1 + S(d, h-1). It has C(d+h, h) members.
-//! 3. So run 1 ends at the beginning of the part j that t is in, which is C(j+h-1, h) flushes after
-//!    the beginning of the phase (the sum of the lengths before it); run 2 the same way inside that
-//!    part with d = j and one h less; until t itself is a beginning.
+//! 3. So run 1 ends at the beginning of the part j that contains t, C(j+h-1, h) flushes after the
+//!    beginning of the phase (the sum of the lengths before it). The end of run 2 is found the same
+//!    way inside that part, with d = j and h one less, and so on until t itself is a beginning.
 //!
-//! Layouts only coarsen: an end of the layout at t' > t that is at or before t is an end of the
-//! layout at t, by 1. So a stack that is behind, or that compacts concurrently, never has to split
-//! a run: it may change to the newest layout at once. At most h + 1 runs, which is at most k.
+//! Layouts only coarsen: by 1, an end of the layout at t' > t that is at or before t is also an end
+//! of the layout at t. So a stack that is behind, or that compacts concurrently, never has to split
+//! a run: it may change to the newest layout at once. A layout has at most h + 1 runs, which is at
+//! most k.
 
 /// Larger than any flush count.
 const MANY: u128 = 1 << 64;
@@ -39,7 +40,7 @@ pub(crate) enum Tree {
 }
 
 impl Tree {
-    /// Flushes up to the end of phase d, [`MANY`] at most. O(k + 64).
+    /// Flushes up to the end of phase d, but at most [`MANY`]. O(k + 64).
     fn flushes(self, d: u64, k: u64) -> u128 {
         match self {
             Tree::MinLatency => choose(d + k, d) - 1,
@@ -63,7 +64,7 @@ impl Tree {
     }
 }
 
-/// The last flush of each run after `t` flushes, oldest run first; at most `k`, at least 1. None
+/// The last flush of each run after `t` flushes, oldest run first; at most `k`, at least 1. Empty
 /// after 0 flushes. O(k^2 log t).
 pub(crate) fn ends(tree: Tree, t: u64, k: u64) -> Vec<u64> {
     assert!(k >= 1, "a layout without runs");
@@ -87,8 +88,8 @@ pub(crate) fn ends(tree: Tree, t: u64, k: u64) -> Vec<u64> {
     ends
 }
 
-/// The least number of `from..=to` for which `holds` is true. It is true for the last number, and
-/// for all after the first one.
+/// The least number of `from..=to` for which `holds` is true. `holds` must be true for the last
+/// number, and for all numbers after the first for which it is true.
 fn least(from: u64, to: u64, holds: impl Fn(u64) -> bool) -> u64 {
     let (mut from, mut to) = (from, to);
     while from < to {
@@ -101,8 +102,8 @@ fn least(from: u64, to: u64, holds: impl Fn(u64) -> bool) -> u64 {
     from
 }
 
-/// C(n, k), [`MANY`] at most. Each step multiplies by a number >= 1, since the smaller of k and
-/// n - k is taken; so once it is too large it stays so. Both factors are below 2^65.
+/// C(n, k), but at most [`MANY`]. Each step multiplies by a number >= 1, since the smaller of k and
+/// n - k is used. So a product that is too large stays too large. Both factors are below 2^65.
 fn choose(n: u64, k: u64) -> u128 {
     let Some(other) = n.checked_sub(k) else { return 0 };
     let mut product: u128 = 1;
@@ -119,7 +120,7 @@ fn choose(n: u64, k: u64) -> u128 {
 mod tests {
     use super::*;
 
-    /// The rule as a plain recursion, to compare with.
+    /// The rule as a plain recursion, for comparison.
     fn idx(d: u64, h: u64, u: u64) -> usize {
         let x = if d + h == 0 { 0 } else { choose(d + h - 1, h) as u64 };
         match u {

@@ -1,5 +1,5 @@
-//! Constant: when the stack has more than k runs, all of them become one. The simplest of the stack
-//! policies, and the one that others are measured against: each byte is rewritten every k flushes.
+//! Constant: when the stack has more than k runs, all of them become one. The simplest stack
+//! policy, and the baseline for the others: each byte is rewritten every k flushes.
 //!
 //! Write amplification after n flushes is about n / (2 k). The rest is in `stack.rs`.
 

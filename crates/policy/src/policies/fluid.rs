@@ -7,19 +7,20 @@
 //! * K < T-1: arrivals gather in runs of capacity / K bytes, and the level sinks above its
 //!   capacity, base * T^(i-1) bytes. So each run takes about T/K arrivals, and each byte is written
 //!   about T/(2K) times per level.
-//! * Z likewise for the last level, the deepest that holds a table; Z = 1 always gathers. A last
-//!   level of one run above its capacity becomes the next deeper level, by metadata only; one of
-//!   several runs compacts into one run of that level. If K >= T-1, its capacity is T times what
-//!   arrives.
+//! * Z works likewise for the last level, the deepest that contains a table; Z = 1 always gathers.
+//!   Above its capacity, a last level of one run becomes the next deeper level, by metadata only. A
+//!   last level of several runs compacts into one run of the next level. If K >= T-1, its capacity
+//!   is T times what arrives.
 //!
 //! The extreme cases, for T > 2:
 //!
 //! * K = Z = T-1 is tiering, and K = T-1 with Z = 1 lazy leveling, job by job.
-//! * K = Z = 1 has the levels and the triggers of leveling. But only what overlaps is rewritten,
-//!   and a last level above its capacity is relabelled, where leveling moves its tables.
+//! * K = Z = 1 has the levels and the triggers of leveling. But only overlapping tables are
+//!   rewritten, and a last level above its capacity is relabelled, where leveling moves its tables.
 //!
-//! With T = 2 the two meet: K = 1 = T-1 keeps arrivals separate, and Z = 1 gathers (lazy leveling).
-//! The rules of moves, of foreign layouts and of jobs side by side are in `tiered.rs`.
+//! With T = 2 the two cases coincide: K = 1 = T-1 keeps arrivals separate, and Z = 1 gathers (lazy
+//! leveling). The rules for moves, for layouts of other policies and for concurrent jobs are in
+//! `tiered.rs`.
 
 use crate::options::PolicyOptions;
 use crate::policies::tiered::{Keep, Rules, Tiered};

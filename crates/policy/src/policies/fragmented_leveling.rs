@@ -1,33 +1,33 @@
-//! Fragmented leveling, as LevelDB and RocksDB do it: one table at a time sinks, with what it
-//! overlaps below. Small jobs, many at once; the default.
+//! Fragmented leveling, as LevelDB and RocksDB do it: one table at a time sinks, together with the
+//! tables that it overlaps below. Jobs are small, and many run at once. This is the default policy.
 //!
-//! 1. Level 0, at `l0_trigger` idle runs counted from the oldest: these runs sink together with the
-//!    level-1 tables that they overlap. Each component of key overlap is one compaction; a table
-//!    that overlaps nothing moves, so that a load in key order rewrites nothing. A compaction of a
-//!    small level 0 into a large level 1 rewrites much to sort little. So it waits until level 0
-//!    holds `l0_share_percent` of what it would rewrite, but no longer than [`L0_PATIENCE`] times
-//!    the trigger: reads pay for each run that waits. A store asks with a share of 0 while it slows
-//!    writers down.
-//! 2. Level i >= 1 above base * T^(i-1) bytes: one table sinks, the next after the level's cursor
-//!    whose overlap is free. The cursor is in the manifest, so every table gets its turn. Sources
-//!    are widened while that takes no further target table and stays within [`EXPANSION_TABLES`].
-//!    Where tables are cut by Global-Range, sources are widened by all tables that the hull of the
-//!    job overlaps, and by the target tables that this requires. Bounds are shared there, so the
-//!    new hull is the old one in most cases, and a cell that sinks as a whole is rewritten once. If
-//!    that is too much, sources are widened as without Global-Range. If at least a quarter of a
+//! 1. When level 0 has `l0_trigger` idle runs, counted from the oldest, these runs sink together
+//!    with the level-1 tables that they overlap. Each component of key overlap is one compaction; a
+//!    table that overlaps nothing moves, so a load in key order rewrites nothing. A compaction of a
+//!    small level 0 into a large level 1 rewrites much to sort little. So it waits until the size
+//!    of level 0 is `l0_share_percent` of what it would rewrite, but no longer than until level 0
+//!    has [`L0_PATIENCE`] times the trigger, because each waiting run makes reads slower. While a
+//!    store slows writers down, it uses a share of 0.
+//! 2. When level i >= 1 is above base * T^(i-1) bytes, one table sinks: the next one after the
+//!    level's cursor whose overlap is free. The cursor is in the manifest, so every table gets its
+//!    turn. Sources are widened while that needs no further target table and stays within
+//!    [`EXPANSION_TABLES`]. Where tables are cut by Global-Range, sources are widened by all tables
+//!    that the hull of the job overlaps, and by the target tables that this requires. Bounds are
+//!    shared there, so the hull rarely changes, and a cell that sinks as a whole is rewritten once.
+//!    If that is too much, sources are widened as without Global-Range. If at least a quarter of a
 //!    table's entries are tombstones, and at least twice the share in its level as a whole, the
-//!    table sinks before its turn, and the cursor stays: scans pass what tombstones delete until
-//!    the two meet. Such a table that overlaps nothing below is rewritten without its tombstones: a
-//!    move would keep them for good.
+//!    table sinks before its turn, and the cursor stays: until a tombstone meets the entries that
+//!    it deletes, scans must skip them. Such a table that overlaps nothing below is rewritten
+//!    without its tombstones: a move would keep them for good.
 //! 3. The level with the highest score sinks first; one that is blocked yields to the next one.
 //! 4. If nothing else can sink and level 0 has [`L0_PATIENCE`] times the trigger of idle runs, the
 //!    newest of them compact into one run of level 0, to keep reads bounded while level 1 is busy.
 //!    Last, with `seek_compaction`, come tables that reads searched in vain (`seeks`).
 //!
 //! Age order (I1). Level-0 runs sink from the oldest on, without gaps. In deeper levels, versions
-//! of a key never overtake each other: tables of a level are disjoint, and the job holds (or waits
-//! for) every table of the target level that it overlaps, and the range that it writes. Source:
-//! LevelDB's `PickCompaction` and `SetupOtherInputs`.
+//! of a key never overtake each other: tables of a level are disjoint, and the job owns (or waits
+//! for) every target-level table that it overlaps, and the range that it writes. Source: LevelDB's
+//! `PickCompaction` and `SetupOtherInputs`.
 
 use std::sync::Arc;
 
@@ -42,10 +42,10 @@ use crate::shape::plan::Plan;
 use crate::shape::{Level, Table, bounds};
 use crate::text::{format_bytes, format_key};
 
-/// At this many times the trigger, level 0 sinks, whatever that costs.
+/// At this many times the trigger, level 0 sinks at any cost.
 pub const L0_PATIENCE: u32 = waiting::PATIENCE;
 
-/// A widened job reads at most this many tables' worth of bytes (LevelDB's
+/// A widened job reads at most the bytes of this many tables (LevelDB's
 /// `kExpandedCompactionByteSizeLimit`).
 pub const EXPANSION_TABLES: u64 = 25;
 
@@ -58,8 +58,8 @@ pub(crate) static FRAGMENTED_LEVELING: Leveled = Leveled {
     idle: |job| compact_inside_l0(job).or_else(|| compact_sought(job)),
 };
 
-/// Rules 1 and 2. This does not depend on how much a level may hold: Garnering sinks its tables by
-/// the same rules, under other capacities.
+/// Rules 1 and 2. These rules do not depend on capacities: Garnering sinks its tables by the same
+/// rules, with other capacities.
 pub(super) fn sink(job: &Job, over: &Over) -> Option<Plan> {
     match over.level {
         0 => job.sink_runs(over),
@@ -73,15 +73,15 @@ pub(super) fn compact_inside_l0(job: &Job) -> Option<Plan> {
 }
 
 impl Job<'_> {
-    /// Rule 1. The range check looks for jobs of others: a range compaction, or a policy that was
-    /// switched away from. The jobs of this policy always show as busy tables as well.
+    /// Rule 1. The range check finds jobs of other origin: a range compaction, or jobs of a policy
+    /// that was used before a switch. The jobs of this policy always show as busy tables as well.
     fn sink_runs(&self, over: &Over) -> Option<Plan> {
         let groups = self.runs_job()?;
         let [source_bytes, met_bytes] =
             [0, 1].map(|level| bytes(&rows_of(level, &groups).collect::<Vec<_>>()));
         let wanted = u128::from(met_bytes) * u128::from(self.options.l0_share_percent);
         let is_worth = u128::from(source_bytes) * 100 >= wanted;
-        // Level 0 scores 1000 at the trigger.
+        // The score of level 0 is 1000 at the trigger.
         let is_patient = over.score_permille < u64::from(L0_PATIENCE) * 1000;
         if !is_worth && is_patient {
             return None;
@@ -141,8 +141,8 @@ impl Job<'_> {
         Some(plan)
     }
 
-    /// Moves and compactions; a dense table with nothing below it is rewritten, so that its
-    /// tombstones end there.
+    /// Plans moves and compactions. A dense table with nothing below it is rewritten, which drops
+    /// its tombstones.
     pub(super) fn sinking_plan(&self, level: u32, groups: Vec<Group<'_>>, share: Share) -> Plan {
         let output = self.output_to(level + 1);
         if let [Group::Apart(row)] = groups.as_slice()
@@ -156,7 +156,7 @@ impl Job<'_> {
         plan_groups(groups, output, |_| false)
     }
 
-    /// Whether no table from the level on overlaps this one.
+    /// Whether no table of this level or a deeper one overlaps `table`.
     fn is_last_of_its_keys(&self, from_level: u32, table: &Table) -> bool {
         let (min_key, max_key) = (&*table.min_key, &*table.max_key);
         let meets = |level: &Level| match level {
@@ -185,10 +185,11 @@ impl Job<'_> {
         hull.or_else(wide).or_else(|| groups_of(chosen))
     }
 
-    /// Rule 2 under Global-Range: chosen table, target tables that it overlaps, all tables of the
-    /// level that the hull of these overlaps, target tables that the hull of those overlaps. One
-    /// round: cells are nested or disjoint, so a further round would add only chance overlaps.
-    /// `None` if it adds nothing, is larger than [`EXPANSION_TABLES`] or partly busy.
+    /// Rule 2 under Global-Range. The job consists of the chosen table, the target tables that it
+    /// overlaps, all tables of the level that the hull of these overlaps, and the target tables
+    /// that this hull overlaps. One round is enough: cells are nested or disjoint, so a further
+    /// round would add only chance overlaps. `None` if it adds nothing, is larger than
+    /// [`EXPANSION_TABLES`] or partly busy.
     fn hull_job(
         &self,
         level: u32,
@@ -214,8 +215,8 @@ impl Job<'_> {
 
     /// All tables of the level inside the hull of the job, if they overlap no further target table,
     /// are idle and few enough. Each overlaps the job: where the hull extends beyond the chosen
-    /// table, it is the first or last target table. All or nothing, as LevelDB does: a part would
-    /// need a search.
+    /// table, it is the first or last target table. All or nothing, as in LevelDB: to find a part
+    /// of them would need a search.
     fn widened<'b>(
         &'b self,
         level: u32,
@@ -234,8 +235,8 @@ impl Job<'_> {
         fits.then_some(wide)
     }
 
-    /// Tables of the next level inside the hull of `sources` (neighbours of one run). For more than
-    /// one source that may include tables in the gaps between them: too many, never too few.
+    /// Tables of the next level inside the hull of `sources` (neighbours of one run). For several
+    /// sources, this may include tables in the gaps between them, but it never misses one.
     fn met_below(&self, level: u32, sources: &[Arc<Table>]) -> &[Arc<Table>] {
         let run = self.shape.level(level + 1).runs().first();
         match (run, sources.first(), sources.last()) {
@@ -259,20 +260,20 @@ impl Share {
     }
 }
 
-/// Whether a table has many tombstones, and a larger share than its level as a whole: where all
-/// tables have many, none is preferred.
+/// Whether a table has many tombstones, and a larger share of them than its level as a whole. So
+/// where all tables have many, none is preferred.
 fn is_dense(table: &Arc<Table>, level: Share) -> bool {
     let own = Share::of(std::slice::from_ref(table)).permille;
     own >= 250 && own >= 2 * level.permille
 }
 
-/// Smallest and largest key of some neighbours of one run, and of some of another.
+/// Smallest and largest key of neighbouring tables in one run and neighbouring tables in another.
 fn hull<'a>(a: &'a [Arc<Table>], b: &'a [Arc<Table>]) -> Option<(&'a [u8], &'a [u8])> {
     bounds([a.first(), a.last(), b.first(), b.last()].into_iter().flatten())
 }
 
 /// The groups that have tables of the level. A table below that overlaps none of these is in a
-/// group of its own, and left out.
+/// group of its own, which is left out.
 fn sinking(level: u32, rows: Vec<Row<'_>>) -> Vec<Group<'_>> {
     let mut groups = connect(rows);
     groups.retain(|group| group.rows().iter().any(|row| row.level == level));

@@ -1,22 +1,22 @@
 //! Garnering (Autumn): fragmented leveling whose levels grow wider as the tree gets deeper, so that
-//! it has O(sqrt(log N)) of them. Fewer runs to read, more writing in the small levels. Not another
-//! way to compact: tables sink by the rules of fragmented leveling.
+//! it has O(sqrt(log N)) of them. There are fewer runs to read, but more writing in the small
+//! levels. Only the capacities are new: tables sink by the rules of fragmented leveling.
 //!
 //! 1. C_i / C_(i-1) = T / c^(L-i), so that C_i(L) = B T^i / c^((2L-1-i) i / 2), with c =
 //!    `c` and `base_bytes` = B T, the capacity of level 1 if c = 1. c = 1 is leveling.
 //! 2. L, the last level, is in the manifest: data alone does not show it. What counts is max(L,
 //!    deepest non-empty level, 1), so that any tree may be opened.
 //! 3. Levels are picked by score and sink as in fragmented leveling; busy tables do not count.
-//! 4. Delayed last-level compaction: L above its capacity does not sink. The plan only stores L+1,
-//!    and all capacities grow: that of the old last level by 1/c^L, which is room for what it
-//!    holds.
+//! 4. Delayed last-level compaction: when level L is above its capacity, it does not sink. The plan
+//!    only stores L+1, and all capacities grow. The capacity of the old last level grows by 1/c^L,
+//!    which is room for its data.
 //! 5. Shrink: if level L is empty and L-1 holds at most C_(L-1)(L-1) / 2, store L-1. If L is not
-//!    empty and the whole tree is within that: L-1 and L become one run of level L-1, and L-1 is
-//!    stored. All levels count, since their capacities shrink too and what they lose ends there.
-//!    The half keeps L from flapping.
+//!    empty and the whole tree is within that limit, L-1 and L become one run of level L-1, and L-1
+//!    is stored. All levels count, since their capacities shrink too, and the excess ends up in
+//!    level L-1. The factor 1/2 keeps L from oscillating.
 //!
-//! Nothing here depends on how the tree came about, so c and T may change at any time: then the
-//! capacities change, and what exceeds them drains by score. Source: Autumn §3.1.
+//! Nothing here depends on the history of the tree, so c and T may change at any time: then the
+//! capacities change, and levels above them sink by score. Source: Autumn §3.1.
 
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ pub(crate) static GARNERING: Leveled = Leveled {
 fn targets(shape: &Shape, options: &PolicyOptions) -> Vec<LevelTarget> {
     let last_level = last_level(shape);
     let mut capacities = capacities_bytes(last_level, options);
-    // A level below the last one holds data only once L is its number.
+    // A level below the last one contains data only once L is its number.
     capacities.extend(capacities_bytes(last_level + 1, options).last());
     let target = |(level, capacity_bytes): (u32, u64)| LevelTarget {
         capacity_bytes,
@@ -62,15 +62,15 @@ pub fn last_level(shape: &Shape) -> u32 {
 /// Capacities of levels 0 to L in bytes, saturating. Unbounded at level 0, which is judged by runs,
 /// and at the deepest level that a shape can have. O(L^2).
 ///
-/// From C_1 = base / c^(L-1) by rule 1, in fixed point: rounded down at each of at most L (L + 1) /
-/// 2 steps, which is off by less than a millionth for a base of 4 KiB or more and L up to 40, and
-/// by nothing for c = 1. The result saturates long before an L of 64 matters.
+/// Computed from C_1 = base / c^(L-1) by rule 1, in fixed point. Each of at most L (L + 1) / 2
+/// steps rounds down. The total error is below one millionth for a base of 4 KiB or more and L up
+/// to 40, and zero for c = 1. The result saturates long before an L of 64 matters.
 pub fn capacities_bytes(last_level: u32, options: &PolicyOptions) -> Vec<u64> {
     let (last_level, c) = (last_level.clamp(1, Shape::MAX_LEVELS), options.c.parts());
     let most = u128::from(u64::MAX) << FRACTION_BITS;
     let widen = |capacity: u128, times: u32| {
         let step = |wide: u128, _| (wide * 1000 / u128::from(c)).min(most);
-        // c = 1 in one step, not in 64.
+        // c = 1 needs one step, not 64.
         if c == 1000 { capacity } else { (0..times).fold(capacity, step) }
     };
     let mut capacities = vec![u64::MAX];
@@ -97,7 +97,7 @@ fn deepen_or_sink(job: &Job, over: &Over) -> Option<Plan> {
     Some(Plan { last_level: Some(next), why, ..Plan::default() })
 }
 
-/// Rule 5. It waits for any job that touches either level, since that job may just fill it.
+/// Rule 5. It waits for any job that touches either level, since that job may be filling it.
 fn shrink(job: &Job) -> Option<Plan> {
     let Job { shape, busy, options, .. } = *job;
     let last_level = last_level(shape);
@@ -138,7 +138,8 @@ fn shrink(job: &Job) -> Option<Plan> {
 }
 
 /// Sum of the table sizes, if it is within the limit. Sums from the deepest level up, which is
-/// usually the fullest, since most trees are far larger, and this is computed at each pick.
+/// usually the fullest. Most trees are far larger than the limit, so the sum ends early; that
+/// matters because it is computed at each pick.
 fn bytes_within(levels: &[Level], limit_bytes: u64) -> Option<u64> {
     let add = |sum: u64, tables: &[Arc<Table>]| {
         let within = |sum: u64, table: &Arc<Table>| {

@@ -1,30 +1,31 @@
-//! Guards (PebblesDB's fragmented LSM tree, FLSM): tables collect between the guards of a level,
-//! sink when they are cut at the guards of the next one, and rewrite nothing there.
+//! Guards (PebblesDB's fragmented LSM tree, FLSM): tables collect between the guards of a level. To
+//! sink, they are cut at the guards of the next level, and nothing there is rewritten.
 //!
 //! Here a *guard* means the tables between two bounds: a group of tables of a level whose keys
 //! overlap. Outputs are cut by Global-Range, whose cells are nested or disjoint. So the group is
 //! one cell, and a cell of a level is a union of cells of the level below: each level has the
-//! guards of the one above and more. PebblesDB chooses guards by the hashes of keys instead; the
+//! guards of the level above and more. PebblesDB chooses guards by the hashes of keys instead; the
 //! manifest would have to store those.
 //!
 //! 1. A level that another policy left as runs becomes an overlapping one.
 //! 2. When level 0 has `l0_trigger` idle runs, they compact into level 1, which is not read.
 //! 3. A guard where more than K (`max_runs`) tables overlap sinks. If a level exceeds base *
-//!    T^(i-1) bytes, its guards sink too, those with the most tables first, until it does not. The
-//!    tables of a guard are compacted and cut into at least as many tables as there are guards of
-//!    the next level in its range, and the next level is not read. A lone table that overlaps at
-//!    most one guard moves.
+//!    T^(i-1) bytes, its guards sink too, those with the most tables first, until the level is
+//!    within this limit. The tables of a guard are compacted and cut into at least as many tables
+//!    as there are guards of the next level in its range, and the next level is not read. A lone
+//!    table that overlaps at most one guard moves.
 //! 4. In the deepest level a guard of more than K tables is compacted in place instead. The
 //!    compaction leaves out the largest table if it is larger than all the others together. So a
-//!    byte is rewritten there once per doubling, not for each arrival. (If K is 1, the table is not
-//!    left out, because there is no room for two.)
+//!    byte is rewritten there each time the guard doubles, not for each arriving table. (If K is 1,
+//!    the table is not left out, because there is no room for two.)
 //!
-//! Why it ends. Rule 4 leaves one table over each key of the guard, and the largest table if that
-//! was left out: no more than K. Everything else sinks.
+//! Why it ends. Rule 4 leaves one table over each key of the guard, plus the largest table if that
+//! was left out: no more than K in all. Everything else sinks.
 //!
-//! Age order. A guard sinks whole, and none of its tables is busy, so nothing older with its keys
-//! stays above what sinks. Tables that enter the level meanwhile are newer and stay there. They
-//! form one guard with the sinking tables, and that guard waits. Source: Raju et al., SOSP 2017.
+//! Age order. A guard sinks whole, and none of its tables is busy, so no older table with its keys
+//! stays above the sinking tables. Tables that enter the level meanwhile are newer and stay there.
+//! They form one guard with the sinking tables, and that guard waits. Source: Raju et al., SOSP
+//! 2017.
 
 use std::cmp::Reverse;
 
@@ -71,9 +72,8 @@ fn cut(table_bytes: u64) -> Cut {
     Cut::Cells { partitioner: Partitioner::GlobalRange, table_bytes }
 }
 
-/// The bytes that a guard collects before it sinks, and so the size to which guards of the deepest
-/// level grow. If those were as small as a table, sinking tables would be cut into pieces of 1/K
-/// table.
+/// The bytes that a guard collects before it sinks. Guards of the deepest level grow to this size.
+/// If they were as small as a table, sinking tables would be cut into pieces of 1/K table.
 fn guard_bytes(options: &PolicyOptions) -> u64 {
     options.table_bytes.saturating_mul(u64::from(options.max_runs) + 1)
 }
@@ -92,7 +92,7 @@ impl<'a> Guard<'a> {
         Guard { bytes: bytes(&rows), depth: sublevels(tables).len() as u64, rows }
     }
 
-    /// Rule 4: what is compacted in place.
+    /// Rule 4: the tables that are compacted in place.
     fn smaller(&self, leaves_largest: bool) -> Vec<Row<'a>> {
         let mut rows: Vec<Row<'a>> = self.rows.iter().flat_map(|row| row.split()).collect();
         let bytes_of = |row: &Row<'_>| row.tables[0].bytes;
@@ -117,7 +117,7 @@ impl Job<'_> {
                 return None;
             }
             let mut guards = self.idle_guards(index);
-            // Stable: in key order among equals.
+            // The sort is stable, so equal depths stay in key order.
             guards.sort_by_key(|guard| Reverse(guard.depth));
             let deep_count = guards.partition_point(|guard| self.is_deep(guard.depth));
             if index == deepest && deep_count > 0 {
@@ -143,7 +143,7 @@ impl Job<'_> {
         depth > u64::from(self.options.max_runs)
     }
 
-    /// In key order. A guard with a busy table is already sinking.
+    /// The idle guards, in key order. A guard with a busy table is already sinking.
     fn idle_guards(&self, index: u32) -> Vec<Guard<'_>> {
         let groups = connect(level_rows(index, self.shape.level(index)));
         let each = groups.into_iter().flat_map(|group| match group {
@@ -192,7 +192,7 @@ impl Job<'_> {
         plan
     }
 
-    /// How many guards of a level the tables of one above it overlap.
+    /// How many guards of level `index` these tables from above overlap.
     fn count_guards(&self, index: u32, rows: &[Row<'_>]) -> u64 {
         let Level::Overlapping(tables) = self.shape.level(index) else { return 0 };
         let Some((min_key, max_key)) = bounds(rows.iter().flat_map(|row| row.tables)) else {

@@ -1,17 +1,17 @@
-//! What the leveled policies share: level 0 holds flush runs, every deeper level one run, each T
-//! times the capacity of the one above. This is no policy: each policy is a [`Leveled`] with its
-//! own rules.
+//! What the leveled policies share: level 0 contains flush runs, and every deeper level contains
+//! one run. Each level has T times the capacity of the one above. This is no policy: each policy is
+//! a [`Leveled`] with its own rules.
 //!
 //! 1. A level that another policy left behind becomes one run first ([`Job::reshape`]).
-//! 2. Then the levels over target get their turn, highest score first. One that is blocked yields
-//!    to the next one.
+//! 2. Then the levels over target get their turn, highest score first. A blocked level yields to
+//!    the next one.
 //! 3. If nothing sinks, the policy's `idle` rule decides.
 //!
 //! Run ids. A flush chooses the id of its level-0 run (the engine's business). The one run of a
 //! level i >= 1 has id i: run ids are looked up per level, so that is unique. A level that another
-//! policy left with one run keeps that run's id. Outputs always go to `RunSlot::New`, which joins
-//! the run if it is there: `Join` would fail at install if a job that ran meanwhile emptied the
-//! level and its run with it.
+//! policy left with one run keeps that run's id. Outputs always use `RunSlot::New`, which joins the
+//! run if it exists. `Join` would fail at install if a concurrent job had emptied the level and so
+//! removed its run.
 
 use std::sync::Arc;
 
@@ -28,9 +28,9 @@ pub(crate) struct Leveled {
     pub targets: fn(&Shape, &PolicyOptions) -> Vec<LevelTarget>,
     /// Comes before all levels over target.
     pub first: fn(&Job) -> Option<Plan>,
-    /// What becomes of a level over target.
+    /// The plan for a level over target.
     pub sink: fn(&Job, &Over) -> Option<Plan>,
-    /// What is left to do if nothing sinks.
+    /// The plan if nothing sinks.
     pub idle: fn(&Job) -> Option<Plan>,
 }
 
@@ -148,7 +148,8 @@ impl<'a> Job<'a> {
         self.busy.tables.is_empty() || !tables.iter().any(is_busy)
     }
 
-    /// Where outputs go in a level: its newest run, or a new one under the level's own number.
+    /// Where outputs of a level are placed: in its newest run, or in a new one with the level's
+    /// number as its id.
     pub(crate) fn output_to(&self, level: u32) -> Output {
         let newest = self.shape.level(level).runs().first();
         let id = newest.map_or(u64::from(level), |run| run.id);
@@ -156,8 +157,9 @@ impl<'a> Job<'a> {
     }
 
     /// Levels over their `targets`, highest score first, shallow first among equals. Busy tables do
-    /// not count: they are on their way. A level that is not plain is left out, because
-    /// [`Job::reshape`] comes first there; so is one above such a level. O(tables log busy).
+    /// not count: they are already sinking. A level that is not plain is left out, because
+    /// [`Job::reshape`] runs first there. So is a level directly above such a level. O(tables log
+    /// busy).
     fn over_target(&self, targets: &[LevelTarget]) -> Vec<Over> {
         let over = |level: u32| {
             let is_source = level == 0 || is_plain(self.shape.level(level));
@@ -180,8 +182,8 @@ impl<'a> Job<'a> {
     }
 
     /// Brings a level that another policy left behind (several runs, or overlapping tables) into
-    /// one run, in place: a store may be reopened under any policy. The shallowest such level that
-    /// is idle. O(levels) if there is none.
+    /// one run, in place: a store may be reopened under any policy. Chooses the shallowest such
+    /// level that is idle. O(levels) if there is none.
     fn reshape(&self) -> Option<Plan> {
         (1..self.shape.levels.len() as u32).find_map(|index| {
             let why = match self.shape.level(index) {
@@ -196,7 +198,7 @@ impl<'a> Job<'a> {
     /// Makes all of a level one run of it: lone tables move, the rest is compacted. `None` if a
     /// table of the level is busy, or if a job writes to the same keys there. If the tables
     /// overlap, a job that writes anywhere in the level counts, since it would find the level with
-    /// another layout. The caller says why.
+    /// another layout. The caller adds the reason to the plan.
     pub(crate) fn make_one_run(&self, index: u32) -> Option<Plan> {
         let level = self.shape.level(index);
         let is_runs = matches!(level, Level::Runs(_));
@@ -208,8 +210,8 @@ impl<'a> Job<'a> {
         if collides(&groups, index, self.busy) {
             return None;
         }
-        // A lone table of the newest run is where the outputs go. Overlapping tables all leave, or
-        // the level could not become one of runs.
+        // A lone table of the newest run is already in the output run. Overlapping tables must all
+        // leave, because otherwise the level could not become a level of runs.
         Some(plan_groups(groups, self.output_to(index), |lone| is_runs && lone.run == 0))
     }
 }

@@ -4,7 +4,7 @@
 //! 1. Level 0 is over target at `l0_trigger` runs: all of them (those that are idle from the oldest
 //!    on) compact with all of level 1.
 //! 2. Level i >= 1 is over target above base * T^(i-1) bytes: it compacts whole with level i+1. The
-//!    deepest level has no exception: what it cannot hold makes the next level.
+//!    deepest level is no exception: above its target, it makes the next level.
 //! 3. If no two of these tables overlap, the sources move and nothing is rewritten.
 //! 4. The level with the highest score sinks first.
 //!

@@ -1,9 +1,11 @@
-//! MinLatency: the stack-based policy with the least writing if a read may meet k runs at any time:
-//! its stack has all k from the start (Mao et al.). Like binomial, it is not adaptive.
+//! MinLatency: the stack-based policy with the least writing if a read may have to probe k runs at
+//! any time: its stack may have all k runs from the start (Mao et al.). Like binomial, it is not
+//! adaptive.
 //!
 //! The rules are those of `binomial.rs`, with the other layout. It is best at the end of a phase,
-//! C(d+k, d) - 1 flushes, and pays for the next one in advance: the first flush of a phase rewrites
-//! everything. For k = 6 that is a write amplification of 5.65 after 923 flushes and 6.41 after
+//! C(d+k, d) - 1 flushes, and pays for the next phase in advance: the first flush of a phase
+//! rewrites everything. For k = 6 that is a write amplification of 5.65 after 923 flushes and 6.41
+//! after
 //! 1000. The rest is in `stack.rs`.
 
 use crate::policies::binomial_layout::Tree;

@@ -1,4 +1,4 @@
-//! The compaction policies, one file each. Not their list: that is the registry.
+//! The compaction policies, one file each. The registry has the list of them.
 
 pub mod adaptive_tiering;
 pub mod bigtable;

@@ -1,5 +1,5 @@
 //! Shared by the policies whose levels below level 0 hold tables that may overlap. Not a policy:
-//! adaptive tiering and guards decide what leaves such a level.
+//! adaptive tiering and guards decide which tables leave such a level.
 //!
 //! Inside such a level there is no order; reads follow rule I3 and compactions drop by rule I4.
 
@@ -21,7 +21,7 @@ pub(crate) fn targets(shape: &Shape, options: &PolicyOptions) -> Vec<LevelTarget
     targets
 }
 
-/// Outputs join a level beside its tables.
+/// Outputs are added to a level beside its tables.
 pub(crate) fn output(level: u32, cut: Cut) -> Output {
     Output { level, slot: RunSlot::Overlapping, cut }
 }

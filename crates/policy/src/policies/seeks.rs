@@ -1,17 +1,17 @@
-//! Seek compaction, as LevelDB does it: a table that reads asked first and in vain too often sinks,
-//! so that they find its keys one table earlier. Not a policy: `fragmented-leveling` and `leveling`
-//! ask it last, when no size calls for a compaction and `seek_compaction` is on.
+//! Seek compaction, as LevelDB does it: a table that reads too often probe first and in vain sinks,
+//! so that later reads probe one table less. Not a policy: `fragmented-leveling` and `leveling`
+//! call it last, when no size calls for a compaction and `seek_compaction` is on.
 //!
-//! 1. Of the tables with as many charged seeks as they may have, the most charged comes first; one
-//!    that is blocked yields to the next one.
-//! 2. A table of level i >= 1 sinks with what it overlaps below, or moves where that is nothing, by
-//!    the rules of fragmented leveling for one table. The cursor of its level stays.
-//! 3. From level 0 it sinks with all runs that are idle from the oldest on, as when that level is
-//!    due, so that no run passes another (I1). LevelDB leaves behind the runs that overlap none of
-//!    the others.
-//! 4. A table of the deepest level stays. Reads meet nothing below it, so it was charged before it
-//!    got there. Hence each plan brings a table nearer to that level or merges it, and picking ends
-//!    even if nobody resets the counters.
+//! 1. Of the tables that have used up their allowed seeks, the most charged comes first. A blocked
+//!    table yields to the next one.
+//! 2. A table of level i >= 1 sinks with the tables that it overlaps below, or moves if there are
+//!    none, by the rules of fragmented leveling for one table. The cursor of its level stays.
+//! 3. A table of level 0 sinks with all runs that are idle from the oldest on, as when that level
+//!    is due, so that no run passes another (I1). LevelDB leaves behind the runs that overlap none
+//!    of the others.
+//! 4. A table of the deepest level stays. Reads find nothing below it, so it was charged before it
+//!    arrived there. Hence each plan brings a table nearer to that level or merges it, and picking
+//!    ends even if nobody resets the counters.
 //!
 //! Source: LevelDB's `Version::Get`, `Version::UpdateStats` and `VersionSet::PickCompaction`.
 
@@ -24,7 +24,7 @@ use crate::policy::Job;
 use crate::shape::Table;
 use crate::shape::plan::Plan;
 
-/// The compaction of the table that used up its seeks most, if there is one and it can sink.
+/// The compaction of the most charged table that has used up its seeks and can sink.
 pub(super) fn compact_sought(job: &Job) -> Option<Plan> {
     if !job.options.seek_compaction || job.heat.seeks.is_empty() {
         return None;

@@ -1,30 +1,31 @@
 //! What the stack-based policies share: all data is in level 0, a stack of runs by age, and a
-//! compaction replaces neighbouring runs with one run. Not a policy: which runs are compacted is
-//! decided by a [`Choose`].
+//! compaction replaces neighbouring runs with one run. Not a policy: a [`Choose`] decides which
+//! runs are compacted.
 //!
 //! A pick is the first of these:
 //!
-//! 1. Take over: what another policy left below level 0 moves up. The shallowest such level comes
-//!    first: its runs become the oldest of level 0, in their order; nothing is rewritten. A level
-//!    of overlapping tables becomes one run in place before that.
+//! 1. Take over: tables that another policy left below level 0 move up. The shallowest such level
+//!    comes first: its runs become the oldest of level 0, in their order, and nothing is rewritten.
+//!    A level of overlapping tables first becomes one run in place.
 //! 2. The compaction that the policy chooses. Tables of the chosen runs that overlap no other move
 //!    to the output run, so a load in key order rewrites nothing.
 //!
 //! Age order (I1), after the running jobs finish in any order:
 //!
 //! * A compaction takes runs that are neighbours and idle, and owns all of their tables, including
-//!   those that move from the newest run into itself. The output takes the slot and the id of the
-//!   newest of them, which keeps its slot until then because it is busy. Runs that arrive meanwhile
-//!   do so on top (flushes) or at the bottom (rule 1).
-//! * What moves up by rule 1 is older than all of level 0 and newer than all that stays below. Both
-//!   would be wrong if a job put newer data below level 0 meanwhile. So rule 1 waits for every job
-//!   that involves a level below 0; and while it runs, it owns the range of its tables in all
-//!   levels that they pass ([`Plan::ranges`]), so that another policy, if the store is switched to
-//!   one at that time, writes nothing there either.
+//!   those that move from the newest run into itself. The output gets the slot and the id of the
+//!   newest of these runs, which keeps its slot until then because it is busy. Runs that arrive
+//!   meanwhile are added on top (flushes) or at the bottom (rule 1).
+//! * Tables that move up by rule 1 are older than all of level 0 and newer than all tables that
+//!   stay below. Neither would be true if a job put newer data below level 0 meanwhile. So rule 1
+//!   waits for every job that involves a level below 0; and while it runs, it owns the key range of
+//!   its tables in all levels that they pass ([`Plan::ranges`]). So if the store is switched to
+//!   another policy at that time, that policy writes nothing there either.
 //!
-//! Run ids. What moves up gets the smallest ids from 1 on that level 0 does not use. They are no
-//! larger than the number of runs in the tree, hence of tables, hence than the largest table id;
-//! flushes name their runs after future tables, so that no id occurs twice.
+//! Run ids. Runs that move up get the smallest ids from 1 on that level 0 does not use. These are
+//! no larger than the number of runs in the tree, which is no larger than the number of tables,
+//! which is no larger than the largest table id. Flushes name their runs after future tables, so no
+//! id occurs twice.
 //!
 //! Runs that move up have no flush number (0): they count as older than all flushes.
 
@@ -48,7 +49,8 @@ pub(crate) struct Choice {
 
 pub(crate) enum Choose {
     /// By the sizes of the newest runs, newest first. While a compaction runs, the runs on top of
-    /// it are a stack of their own: they do not wait for it, so their number stays bounded.
+    /// it are a stack of their own. They do not wait for the compaction, so their number stays
+    /// bounded.
     BySizes(fn(&[u64], &PolicyOptions) -> Option<Choice>),
     /// By age: the runs of the wanted layout end at certain flushes. Several compactions may be due
     /// at once.
@@ -58,7 +60,7 @@ pub(crate) enum Choose {
 pub(crate) struct Stack {
     pub name: &'static str,
     pub doc: &'static str,
-    /// Runs that may wait without anything being due.
+    /// The most runs for which no compaction is due.
     pub max_runs: fn(&PolicyOptions) -> u32,
     pub choose: Choose,
 }
@@ -80,10 +82,10 @@ impl CompactionPolicy for Stack {
         std::iter::once(stack).chain((0..below).map(|_| target(0))).collect()
     }
 
-    /// The bytes of the wanted compactions without the largest run of each. That run is where it
-    /// belongs, and the others wait to join it. The compaction rewrites them all, but even a stack
-    /// that keeps up may rewrite the whole store, which is no reason to slow writers down.
-    /// O(tables).
+    /// The bytes of the wanted compactions without the largest run of each. That run is in its
+    /// place already, and the others wait to join it. The compaction rewrites them all. But even a
+    /// stack without a backlog may rewrite the whole store, which is no reason to slow writers
+    /// down. O(tables).
     fn debt_bytes(&self, shape: &Shape, options: &PolicyOptions) -> u64 {
         let runs = shape.level(0).runs();
         let sizes: Vec<u64> = runs.iter().map(Run::bytes).collect();
@@ -168,9 +170,10 @@ fn free_ids(runs: &[Run], count: usize) -> Vec<RunId> {
     (1..).filter(is_free).take(count).collect()
 }
 
-/// The compactions that bring the stack to its layout, newest first: the runs that belong to one
-/// run of it, if there are several. A run belongs to the first run of the layout that ends at or
-/// after it. Flush numbers decrease from slot to slot, so each such group is contiguous.
+/// The compactions that bring the stack to its layout, newest first. Each compacts the runs that
+/// belong to one run of the layout, if there are several. A run belongs to the first run of the
+/// layout that ends at or after it. Flush numbers decrease from slot to slot, so each such group is
+/// contiguous.
 fn groups(tree: Tree, shape: &Shape, options: &PolicyOptions) -> Vec<Choice> {
     let runs = shape.level(0).runs();
     let ends = binomial_layout::ends(tree, shape.state.flush_count, options.stack_runs.into());

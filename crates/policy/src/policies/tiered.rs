@@ -1,48 +1,50 @@
-//! What the tiered policies share: levels that keep several runs, and sink whole. Not a policy:
-//! tiering, lazy leveling and fluid are [`Tiered`] under different [`Keep`]s.
+//! What the tiered policies share: levels keep several runs, and sink whole. Not a policy: tiering,
+//! lazy leveling and fluid are [`Tiered`] under different [`Keep`]s.
 //!
-//! A level keeps at most `max_runs` runs, and its runs come about in one of two ways:
+//! A level keeps at most `max_runs` runs, and its runs are formed in one of two ways:
 //!
-//! * *arrivals stay separate* (tiering): each sinking level makes one new run below, which reads
-//!   nothing there. A level sinks at run `max_runs + 1`, whatever its bytes are.
-//! * *arrivals gather* (leveling, and everything between): what sinks compacts with the newest run
-//!   below while the two fit a share of capacity / `max_runs`, or if no run more is allowed. The
-//!   level sinks above its capacity, base * T^(i-1) bytes.
+//! * *arrivals stay separate* (tiering): each sinking level makes one new run below and reads
+//!   nothing there. A level sinks when it would have `max_runs + 1` runs, whatever its size is.
+//! * *arrivals gather* (leveling, and everything between): sinking tables compact with the newest
+//!   run below if both fit in a share of capacity / `max_runs`, or if no further run is allowed.
+//!   The level sinks above its capacity, base * T^(i-1) bytes.
 //!
 //! The capacity of a last level that gathers below levels of arrivals (lazy leveling) is T times
-//! what sinks into it, and is computed at that time: what a level of arrivals brings depends on the
-//! size of flushes, not on `base_bytes`. With the capacities of leveling, and a level 1 no larger
-//! than level 0 (the default), each arrival alone would outgrow the last level.
+//! the bytes that sink into it, and is computed at that time: the size of a level of arrivals
+//! depends on the size of flushes, not on `base_bytes`. With the capacities of leveling, and a
+//! level 1 no larger than level 0 (the default), each arrival alone would outgrow the last level.
 //!
 //! The last level is the deepest that holds a table, level 1 at least. A pick is the first of
 //! these:
 //!
-//! 1. Deepen: the last level, if it gathers, holds one run and is outgrown, becomes the next deeper
-//!    level. Metadata only. (A last level of several runs sinks, which makes them one.)
+//! 1. Deepen: the last level becomes the next deeper level if it gathers, contains one run and is
+//!    outgrown. This changes only metadata. (A last level of several runs sinks, which makes them
+//!    one.)
 //! 2. Reshape, in place, into one run: a level of overlapping tables; a gathering level with more
-//!    runs than allowed that is within its capacity. Another policy, or a last level that became
-//!    empty, left them.
-//! 3. Sink the level with the highest score; one that is blocked yields to the next one. All runs
-//!    of it sink (of level 0, at `l0_trigger`, those that are idle from the oldest on) into one run
-//!    of the next level. A component of key overlap that is one table moves, or stays if it is in
-//!    the target already: a load in key order rewrites nothing.
+//!    runs than allowed that is within its capacity. Such levels remain from another policy, or
+//!    after the last level became empty.
+//! 3. Sink the level with the highest score; one that is blocked yields to the next one. All its
+//!    runs sink into one run of the next level. (Level 0 sinks at `l0_trigger`, and only the runs
+//!    that are idle from the oldest on.) A component of key overlap that is one table moves, or
+//!    stays if it is in the target already: a load in key order rewrites nothing.
 //! 4. If nothing can sink, a level that waits with [`waiting::PATIENCE`] times too many runs
-//!    compacts its newest ones inside itself. The job that blocks it may rewrite the last level and
-//!    take long; without this rule reads would meet a run for each arrival meanwhile.
+//!    compacts its newest runs inside itself. The job that blocks it may rewrite the last level and
+//!    take long. Without this rule, reads would have to probe a further run for each arrival
+//!    meanwhile.
 //!
 //! Age order (I1), after the running jobs finish in any order:
 //!
 //! * Runs leave a level oldest first and without gaps ([`Job::idle_suffix`]), and arrive below
-//!   as or in the newest run. So a job keeps order by itself.
+//!   as or in the newest run. So a single job keeps the order.
 //! * One job at a time writes into a level from above. Two might finish in the wrong order.
-//! * A job reads only the newest run of its target, and owns what it overlaps there. If that run is
-//!   busy, it is on its way down (nobody else writes there), and the job makes a new one.
+//! * A job reads only the newest run of its target, and owns the tables that it overlaps there. If
+//!   that run is busy, it is sinking (no other job writes there), and the job makes a new run.
 //! * A job that writes inside a level owns the runs that it compacts, and takes the slot of the
 //!   newest.
 //!
-//! Run ids: outputs take the id of the run that they join, else of the newest run that sinks, which
-//! leaves its level. If the target has that id (leveled policies name runs after levels), the next
-//! free one is taken; since no other job writes there, it stays free.
+//! Run ids: outputs get the id of the run that they join, or else of the newest sinking run, which
+//! leaves its level. If the target already has that id (leveled policies name runs after levels),
+//! outputs get the next free one. It stays free, since no other job writes there.
 
 use crate::options::PolicyOptions;
 use crate::overlap::{Output, Row, bytes, connect, plan_groups, run_rows};
@@ -53,12 +55,12 @@ use crate::shape::plan::Plan;
 use crate::shape::{Level, Run, RunId, RunSlot, Shape};
 use crate::text::format_bytes;
 
-/// How many runs a level keeps, and how they come about.
+/// How many runs a level keeps, and how they are formed.
 #[derive(Clone, Copy)]
 pub(crate) struct Keep {
     /// The most runs. At least 1.
     pub max_runs: u32,
-    /// Whether arrivals gather in runs; else each is a run of its own.
+    /// Whether arrivals gather in runs; otherwise each is a run of its own.
     pub gathers: bool,
 }
 
@@ -160,7 +162,7 @@ impl<'a> Tree<'a> {
             if !self.target(above).is_over(0, arriving.len()) {
                 return None;
             }
-            // With what arrives, T times that.
+            // Together with the arriving bytes, this makes T times the latter.
             let times = u64::from(self.job.options.size_ratio - 1);
             limit_bytes = bytes_of(arriving).saturating_mul(times);
         }
@@ -168,8 +170,8 @@ impl<'a> Tree<'a> {
         (bytes > limit_bytes).then_some((bytes, limit_bytes))
     }
 
-    /// Rule 1. Jobs that write into either level would put new tables under old ones, or meet a
-    /// level that no longer exists.
+    /// Rule 1. Jobs that write into either level would put new tables below old ones, or find that
+    /// their level no longer exists.
     fn deepen(&self) -> Option<Plan> {
         let (from, to) = (self.last, self.last + 1);
         let [run] = self.job.shape.level(from).runs() else {
@@ -212,8 +214,8 @@ impl<'a> Tree<'a> {
                 || keep.gathers && bytes_of(runs) <= self.capacity_bytes(level))
     }
 
-    /// The levels of rule 3, highest score first. Busy runs do not count, because they are on their
-    /// way down.
+    /// The levels of rule 3, highest score first. Busy runs do not count, because they are already
+    /// sinking.
     fn over_target(&self) -> Vec<Over> {
         let levels = 0..self.last.min(Shape::MAX_LEVELS - 2) + 1;
         leveled::by_score(levels.filter_map(|level| self.over(level)).collect())
@@ -267,8 +269,8 @@ impl<'a> Tree<'a> {
         Some(plan)
     }
 
-    /// The run of the target that this many bytes from above compact with; `None` if they make a
-    /// run of their own. Runs that are on their way down do not count.
+    /// The run of the target with which this many bytes from above compact; `None` if they make a
+    /// run of their own. Sinking runs do not count.
     fn joined(&self, to: u32, incoming_bytes: u64) -> Option<&'a Run> {
         let runs = self.job.shape.level(to).runs();
         let is_idle = |run: &Run| self.job.is_idle(&run.tables);

@@ -1,15 +1,15 @@
 //! Tiering, as Cassandra and many write-heavy stores do it: T runs per level, compacted once on
-//! their way down. Least writing, most runs to read. Not lazy: the last level has as many runs as
-//! the others.
+//! their way down. It has the least writing and the most runs to read. Not lazy: the last level has
+//! as many runs as the others.
 //!
-//! 1. Level 0, at `l0_trigger` idle runs counted from the oldest: they become one new run of level
-//!    1, which is not read.
-//! 2. Level i >= 1, at its T-th run: all of them become one new run of level i+1, which is not
-//!    read. The last level is no exception: when it sinks, it makes the next one.
+//! 1. When level 0 has `l0_trigger` idle runs, counted from the oldest, they become one new run of
+//!    level 1, which is not read.
+//! 2. When level i >= 1 has its T-th run, all its runs become one new run of level i+1, which is
+//!    not read. The last level is no exception: when it sinks, it makes the next one.
 //!
 //! Sizes do not matter, so `base_bytes` is not used. Each byte is written once per level, and a get
-//! without filters meets up to T - 1 runs per level. The rules of moves, of foreign layouts and of
-//! jobs side by side are in `tiered.rs`.
+//! without filters probes up to T - 1 runs per level. The rules for moves, for layouts of other
+//! policies and for concurrent jobs are in `tiered.rs`.
 
 use crate::policies::tiered::{Keep, Rules, Tiered};
 

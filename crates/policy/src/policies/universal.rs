@@ -6,12 +6,12 @@
 //!
 //! 1. Space: the runs above the oldest together have `universal_amp_percent` of its bytes or more.
 //!    All runs compact.
-//! 2. Size: from the newest run on, runs are gathered while those gathered, and
-//!    `universal_ratio_percent` more, are at least as large as the next; at most
-//!    `universal_max_width`. If they are `universal_min_width` or more, they compact; else the same
-//!    from the next older run on.
-//! 3. Number: there are more than `stack_runs`. Enough of the newest compact to return to that
-//!    number, whatever their sizes; at most `universal_max_width` at once.
+//! 2. Size: runs are gathered from the newest on, at most `universal_max_width`, while the gathered
+//!    runs plus `universal_ratio_percent` are at least as large as the next run. If
+//!    `universal_min_width` or more are gathered, they compact. Otherwise the search starts again
+//!    at the next older run.
+//! 3. Number: there are more than `stack_runs`. Enough of the newest runs compact to return to that
+//!    number, whatever their sizes, but at most `universal_max_width` at once.
 //!
 //! Compacting ends: each compaction leaves fewer runs. At rest there are fewer than the trigger or
 //! at most `stack_runs`. Source: `UniversalCompactionBuilder::PickCompaction` of RocksDB. The rest

@@ -7,23 +7,23 @@ use crate::shape::plan::Plan;
 use crate::shape::{Run, RunSlot};
 use crate::text::format_bytes;
 
-/// A level has waited long enough when it has this many times as many runs as make it sink.
+/// A level has waited long enough when it has this many times the runs that make it sink.
 pub(crate) const PATIENCE: u32 = 2;
 
 /// The newest contiguous idle runs of a level, if it has [`PATIENCE`] times `trigger` of them.
 ///
 /// The runs are gathered from the newest on. The next older run joins if it is at most twice as
 /// large as all gathered so far, so that a large old run is not rewritten for small new ones: each
-/// time a byte is rewritten, its run grows by half at least, so this happens O(log) times. (If the
-/// factor were one instead of two, a flush that is a byte larger than the next would end the
-/// gathering.) The output takes the place and id of the newest run, which the job owns: age order
-/// stays as it was.
+/// rewrite of a byte makes its run at least half as large again, so a byte is rewritten O(log)
+/// times. (If the factor were one instead of two, a flush that is a byte larger than the next would
+/// end the gathering.) The output takes the place and id of the newest run, which the job owns: age
+/// order stays as it was.
 pub(crate) fn compact_newest(job: &Job<'_>, level: u32, trigger: u32) -> Option<Plan> {
     let runs = job.shape.level(level).runs();
     let is_free = |run: &Run| job.is_idle(&run.tables);
     let least = (trigger as usize).max(2);
     let enough = (trigger as usize).saturating_mul(PATIENCE as usize).max(2);
-    // Runs are counted first, because it is expensive to look at tables.
+    // Runs are counted first, because checking all tables is expensive.
     if runs.len() < enough || runs.iter().filter(|run| is_free(run)).count() < enough {
         return None;
     }

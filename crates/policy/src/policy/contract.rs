@@ -51,13 +51,13 @@ pub trait CompactionPolicy: Send + Sync {
         debt_of_levels(shape, &self.targets(shape, options))
     }
 
-    /// The next job, or `None` if the running ones leave room for none. A store calls `next_plan`,
-    /// which asks this first.
+    /// The next job, or `None` if there is nothing to do beside the running jobs. A store calls
+    /// `next_plan`, which calls this first.
     ///
     /// Promises: inputs exist and are not busy. Nothing is written where a running job writes,
     /// unless tables may overlap there. The edit made from the plan fits the shape, even after any
     /// running job was installed. I1 holds (newer versions never sink below older ones). Without
-    /// flushes, picking and applying comes to an end.
+    /// flushes, repeated picking and applying ends.
     fn pick(
         &self,
         shape: &Shape,
@@ -68,7 +68,7 @@ pub trait CompactionPolicy: Send + Sync {
         self.decide(&Job { shape, busy, heat, options })
     }
 
-    /// Decides as [`CompactionPolicy::pick`] does.
+    /// The decision of [`CompactionPolicy::pick`].
     fn decide(&self, job: &Job<'_>) -> Option<Plan>;
 }
 
@@ -118,7 +118,7 @@ impl LevelTarget {
     }
 }
 
-/// How full a level is, in thousandths of its target; 1000 and above asks for a compaction.
+/// How full a level is, in thousandths of its target; at 1000 and above, a compaction is due.
 /// O(tables of the level).
 pub fn score_permille(level: &Level, target: &LevelTarget) -> u64 {
     target.score_permille(level.bytes(), level.runs().len())
@@ -136,12 +136,13 @@ pub fn compaction_debt_bytes(
 
 /// The debt of a tree whose levels sink when they are over target.
 ///
-/// 1. From the top: what exceeds the target of a level sinks. That is all of the level if it has
-///    too many runs (a compaction takes whole runs), or else its bytes over capacity.
+/// 1. From the top: the excess of a level over its target sinks. The excess is the whole level if
+///    it has too many runs (a compaction takes whole runs), or else its bytes over capacity.
 /// 2. Each sinking byte is rewritten together with its share of the next level, bytes(next) /
 ///    bytes(level), if the next level is kept as one run. A level of many runs is not read
 ///    (tiering).
-/// 3. What sinks is added to the next level before that level is judged, as in a real compaction.
+/// 3. The sinking bytes are added to the next level before that level is judged, as in a real
+///    compaction.
 ///
 /// The estimate is an upper bound: moves cost nothing and duplicates shrink, which metadata cannot
 /// show.

@@ -1,5 +1,5 @@
-//! Finds tables whose entries have all expired. Nobody sees any of them, so these tables are
-//! dropped without being read. Not a policy: this is done before the policy is asked.
+//! Finds tables whose entries have all expired. No reader sees them, so these tables are dropped
+//! without being read. Not a policy: this is done before the policy is asked.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

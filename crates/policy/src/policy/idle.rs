@@ -1,6 +1,6 @@
-//! What a store does while nobody writes: it compacts what deletes and overwrites left behind.
-//! Otherwise this garbage would slow scans and take disk space for ever. Not a policy: this module
-//! is asked when the policy and the space bound have nothing to do.
+//! What a store does while nobody writes: it compacts away the garbage that deletes and overwrites
+//! left behind. Otherwise this garbage would slow scans and use disk space for ever. Not a policy:
+//! this module is called when the policy and the space bound have nothing to do.
 //!
 //! 1. A *dense* table, at least half of it tombstones, is compacted with all tables that it
 //!    overlaps in older layers (runs, or levels of one run). Nothing older is left there, so the
