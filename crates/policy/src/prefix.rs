@@ -1,9 +1,9 @@
-//! How a key's prefix is found: what adaptive tiering groups keys by (PTierDB §III-B). Not a
-//! partitioner: where tables are cut follows from a compaction's [`crate::shape::plan::Cut`].
+//! Finds the prefix of a key, by which adaptive tiering groups keys (PTierDB §III-B). Not a
+//! partitioner: a compaction's [`crate::shape::plan::Cut`] decides where tables are cut.
 //!
 //! A rule is text in options and in the manifest: `fixed(8)`, `delimiter(/)`, `custom(name)`. It is
 //! immutable for a store once a table was cut by it. `auto` in the options lets the first
-//! compaction out of level 0 choose a `fixed(n)`, see [`PrefixHistogram`].
+//! compaction out of level 0 choose a `fixed(n)` (see [`PrefixHistogram`]).
 
 use std::fmt;
 use std::str::FromStr;
@@ -162,11 +162,12 @@ impl fmt::Debug for Prefixer {
 
 /// Counts distinct prefixes of every length in one pass over sorted keys.
 ///
-/// Two neighbours that share l bytes have different prefixes for every n > l, and only then; a key
-/// shorter than n is its own prefix, as the same test shows.
+/// Two neighbours that share l bytes have different prefixes of length n if and only if n > l. The
+/// same test holds for a key shorter than n, which is its own prefix.
 #[derive(Clone, Debug)]
 pub struct PrefixHistogram {
-    /// Neighbours that share exactly this many bytes; the last counts all longer ones.
+    /// How many neighbours share exactly this many bytes. The last element counts all longer
+    /// matches.
     shared: Vec<u64>,
     last_key: Option<Vec<u8>>,
 }
@@ -178,7 +179,7 @@ impl Default for PrefixHistogram {
 }
 
 impl PrefixHistogram {
-    /// Adds the next key; keys ascend, equal ones count once.
+    /// Adds the next key. Keys must ascend; equal keys count once.
     pub fn add(&mut self, key: &[u8]) {
         let Some(last_key) = &mut self.last_key else {
             self.last_key = Some(key.to_vec());
@@ -193,7 +194,8 @@ impl PrefixHistogram {
         last_key.extend_from_slice(key);
     }
 
-    /// The smallest n with at least `wanted` distinct prefixes; the largest n allowed if no n has.
+    /// The smallest n with at least `wanted` distinct prefixes; the largest n allowed if no n has
+    /// that many.
     pub fn choose(&self, wanted: u64) -> PrefixRule {
         let mut distinct = 1;
         for n in 1..=MAX_FIXED_BYTES {

@@ -1,5 +1,5 @@
-//! The list of compaction policies: the one place that names them all. Options, help, docs tables,
-//! the benchmark sweep and the property tests read it; adding a policy adds its line here.
+//! The list of compaction policies, the only place that names them all. Options, help, docs tables,
+//! the benchmark sweep and the property tests read it. A new policy needs one line here.
 
 use std::sync::{PoisonError, RwLock};
 
@@ -34,7 +34,7 @@ pub static POLICIES: &[&dyn CompactionPolicy] = &[
     all.join(", ")
 )]
 pub struct UnknownPolicy {
-    /// What was asked for.
+    /// The name that was requested.
     pub name: String,
     /// Names that are close to it, closest first; often empty.
     pub nearest: Vec<&'static str>,
@@ -129,7 +129,8 @@ pub fn nearest<'a>(name: &str, all: &[&'a str]) -> Vec<&'a str> {
     nearest.into_iter().map(|(_, known)| known).collect()
 }
 
-/// `fragmented` for `fragmented-leveling`; at least three letters, or everything would match.
+/// Whether a name is a part of a known one, as `fragmented` is of `fragmented-leveling`. Needs at
+/// least three letters, because shorter names would match almost everything.
 fn is_part_of(name: &str, known: &str) -> bool {
     name.len() >= 3 && known.contains(name)
 }

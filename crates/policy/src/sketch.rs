@@ -1,6 +1,6 @@
-//! How many distinct keys a set of tables holds, from metadata: a HyperLogLog sketch per table
-//! (Flajolet et al. 2007) whose union takes the larger registers. An estimate, for triggers and
-//! reports; nothing that must be exact uses it.
+//! Estimates from metadata how many distinct keys a set of tables contains. Each table has a
+//! HyperLogLog sketch (Flajolet et al. 2007); a union takes the larger of each pair of registers.
+//! The estimate is for triggers and reports; nothing that must be exact uses it.
 //!
 //! 256 registers: a standard error of 1.04 / sqrt(256) = 6.5%.
 
@@ -12,8 +12,8 @@ const INDEX_BITS: u32 = REGISTER_COUNT.trailing_zeros();
 /// The largest register: no bit of the hash after the index is set.
 const MAX_RANK: u8 = (u64::BITS - INDEX_BITS + 1) as u8;
 
-/// The sketch of a set of keys. Empty: nothing is known (a table of an older release), which is
-/// not the same as a set of no keys.
+/// The sketch of a set of keys. An empty sketch means that nothing is known (a table of an older
+/// release). That is not the same as the sketch of an empty set.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Sketch {
     registers: Option<Box<[u8; REGISTER_COUNT]>>,
@@ -66,12 +66,13 @@ impl Sketch {
     pub fn estimate(&self) -> Option<u64> {
         let registers = self.registers.as_ref()?;
         let m = REGISTER_COUNT as f64;
-        // Powers of a half as whole multiples of the least one: exact in any order, and fast.
+        // Powers of a half are summed as whole multiples of the smallest one, which is fast and
+        // exact in any order.
         let parts = |register: &u8| u128::from(1u64 << (MAX_RANK - register));
         let sum = registers.iter().map(parts).sum::<u128>() as f64 / (1u64 << MAX_RANK) as f64;
         let raw = 0.7213 / (1.0 + 1.079 / m) * m * m / sum;
         let zeros = registers.iter().filter(|register| **register == 0).count();
-        // Few keys: counting the empty registers is more exact.
+        // For few keys, counting the empty registers is more exact.
         let few = raw <= 2.5 * m && zeros > 0;
         let estimate = if few { m * (m / zeros as f64).ln() } else { raw };
         Some(estimate.round() as u64)

@@ -1,4 +1,4 @@
-//! How sizes and keys are written for people, in a plan's `why` and in reports. Not a parser.
+//! Formats sizes and keys for people, in a plan's `why` and in reports. Not a parser.
 
 /// Bytes with a binary unit: `64M`, `1.5G`, `700`. Rounds down to one decimal; exact values show
 /// no decimal. Integers only, so that the text is the same on every machine.

@@ -9,7 +9,7 @@ use std::fmt;
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// The bytes of a size as people write it: digits, then perhaps K, M, G or T for powers of 1024,
+/// Reads a size as people write it, in bytes: digits, then perhaps K, M, G or T for powers of 1024,
 /// with or without `B` or `iB`.
 pub fn parse_size(text: &str) -> Result<u64, String> {
     let text = text.trim();
@@ -75,8 +75,8 @@ pub mod size {
 }
 
 /// A decimal number that is held as an integer, in `PARTS` parts of one: `0.8` is 800 thousandths.
-/// Made from a float, it is rounded to the nearest part. The option that has it decides whether it
-/// is in range, so a number below zero is held too.
+/// Made from a float, it is rounded to the nearest part. The option that uses it decides whether it
+/// is in range, so this type can hold numbers below zero too.
 ///
 /// ```
 /// use runstone_policy::units::Thousandths;
@@ -93,7 +93,7 @@ pub type Tenths = Decimal<10>;
 /// A number with three digits after the point.
 pub type Thousandths = Decimal<1000>;
 
-/// The value of a float that is not a number; it is in the range of no option.
+/// The value for a float that is not a number. It is out of range for every option.
 const NOT_A_NUMBER: i64 = i64::MIN;
 
 impl<const PARTS: u32> Decimal<PARTS> {
@@ -102,7 +102,7 @@ impl<const PARTS: u32> Decimal<PARTS> {
         Decimal(parts as i64)
     }
 
-    /// How many parts of one it is; 0 if it is below zero, and `u32::MAX` for all that is more.
+    /// How many parts of one it is; 0 if it is below zero, `u32::MAX` if it is larger than that.
     pub fn parts(self) -> u32 {
         self.0.clamp(0, u32::MAX.into()) as u32
     }
@@ -188,7 +188,7 @@ impl Visitor<'_> for Scaled {
     }
 }
 
-/// A number that is held in parts of one, as users write it: 800 thousandths are `0.8`.
+/// Formats a number of parts of one as users write it: 800 thousandths are `0.8`.
 pub fn decimal(number: impl Into<i128>, parts: u32) -> String {
     let (number, digits) = (number.into(), parts.ilog10() as usize);
     if digits == 0 {

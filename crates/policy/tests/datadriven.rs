@@ -1,4 +1,5 @@
-//! Runs the text tests in `testdata/`: shape in, plan out. Not the place for expectations.
+//! Runs the text tests in `testdata/`: shape in, plan out. The expectations are in those files, not
+//! here.
 //!
 //! A test is a directive line (name and `key=value` arguments), body lines, `----`, and the
 //! expected output up to an empty line. `REWRITE=1` writes the actual output into the files.
@@ -13,10 +14,11 @@
 //! | `heat` | replaces the access counters; words: `11=150`; a new tree resets them |
 //! | `seeks` | replaces the counters of seeks, in the same form |
 //! | `targets` | score and target of each level, and the compaction debt |
-//! | `pick` | the next plan, kept for `apply` |
-//! | `apply` | carries the last plan out and prints the tree |
+//! | `pick` | the next plan, stored for `apply` |
+//! | `apply` | carries out the last plan and prints the tree |
 //! | `drop inputs=1,2` | per body line `key@seq` or `[a..c]@seq`: may the tombstone be dropped? |
-//! | `link inputs=1,2 without=3` | per body line `key@newer>older`: is that the next version? |
+//! | `link inputs=1,2 without=3` | per body line `key@newer>older`: does the older version directly
+//! follow the newer one? |
 //! | `newest inputs=1,2 without=3` | per body line `key@seq`: does nothing hold a newer version? |
 //!
 //! Lines of a tree: `L1 r1 11:[a..h]=64M#3-9 tomb=2 n=50 12:..` is a run (newest first in a level;
@@ -78,7 +80,7 @@ fn first_difference(name: &str, expected: &str, actual: &str) -> String {
     format!("{name}:{}\n  expected: {}\n  actual:   {}\n", at + 1, line(expected), line(actual))
 }
 
-/// The file with actual outputs in place of the expected ones.
+/// Returns the file with actual outputs in place of the expected ones.
 fn run_file(text: &str) -> String {
     let mut world = World::default();
     let mut out = String::new();
@@ -106,7 +108,7 @@ fn run_file(text: &str) -> String {
     format!("{}\n", out.trim_end())
 }
 
-/// What directives share.
+/// The state that directives share.
 struct World {
     policy: &'static dyn CompactionPolicy,
     options: PolicyOptions,
@@ -218,10 +220,10 @@ impl World {
 
     fn set_tree(&mut self, body: &[&str]) -> Result<String, String> {
         let mut shape = Shape::default();
-        // The last line first: a new run is the newest of its level.
+        // The last line is applied first, since a new run is the newest of its level.
         for line in body.iter().rev() {
             let mut edit = parse_tree_line(line)?;
-            // The number in the text is the count after the edit.
+            // The number in the text is the flush count after the edit.
             edit.flushes = edit.flushes.saturating_sub(shape.state.flush_count);
             shape = shape.into_applied(&edit).map_err(|error| error.to_string())?;
         }

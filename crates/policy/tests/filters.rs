@@ -1,5 +1,5 @@
-//! Filter memory of whole trees: which population a level counts with, stale filters, and a budget
-//! that is never exceeded. The formula itself is tested in its own module.
+//! Filter memory of whole trees: the population that is planned for each level, stale filters, and
+//! a budget that is never exceeded. The formula itself is tested in its own module.
 
 mod support;
 
@@ -35,7 +35,7 @@ fn planned(shape: &Shape, targets: &[LevelTarget], output_level: u32) -> u32 {
     millibits_per_key(shape, targets, FilterAllocation::Optimal, 100, output_level)
 }
 
-/// ln 10 / ln^2 2 = 4.792 bits per key lie between two runs if one is ten times as large as the
+/// Two runs differ by ln 10 / ln^2 2 = 4.792 bits per key if one is ten times as large as the
 /// other.
 fn is_tenfold(millibits: u32) -> bool {
     (4_791..=4_793).contains(&millibits)
@@ -62,7 +62,7 @@ fn none_and_uniform_do_not_look_at_the_tree() {
         assert_eq!(millibits_per_key(&shape, &[], FilterAllocation::None, 100, level), 0);
         assert_eq!(millibits_per_key(&shape, &[], FilterAllocation::Uniform, 105, level), 10_500);
     }
-    // An empty tree shows nothing.
+    // An empty tree gives no information for a plan.
     assert_eq!(planned(&Shape::default(), &[UNBOUNDED; 2], 0), 10_000);
 }
 
@@ -72,7 +72,7 @@ fn ten_times_the_keys_are_ten_times_the_errors() {
     let targets = [UNBOUNDED; 3];
     let (small, large) = (planned(&shape, &targets, 1), planned(&shape, &targets, 2));
     assert!(is_tenfold(small - large), "{small} {large}");
-    // The shares of a mean of 10 over 11 parts.
+    // The mean over all 11 parts is 10.
     assert!((9_999..=10_000).contains(&((small + 10 * large) / 11)));
 }
 
@@ -124,8 +124,8 @@ fn the_first_run_of_a_level_without_capacity() {
     assert!(deepest > 0 && deepest < optimal(&shape, &targets, 100, 4).millibits_per_key[3]);
 }
 
-/// Filters of small tables are up to a block larger than planned. Once, all of them counted as
-/// stale, and took so much of the budget that the smallest levels got no filter.
+/// Filters of small tables are up to a block larger than planned. All of them once counted as
+/// stale, and used so much of the budget that the smallest levels got no filter.
 #[test]
 fn filters_that_are_rounded_up_to_blocks_are_not_stale() {
     let targets = [UNBOUNDED; 3];
@@ -145,8 +145,8 @@ fn filters_that_are_rounded_up_to_blocks_are_not_stale() {
 #[test]
 fn stale_filters_are_taken_off_the_budget() {
     let targets = [UNBOUNDED; 3];
-    // 1,000 keys with 30 bits each, where the plan gives about 10: for the other 1,000 of a budget
-    // of 20,000 bits nothing is left.
+    // 1,000 keys have 30 bits each, where the plan gives about 10. Of the budget of 20,000 bits,
+    // nothing is left for the other 1,000 keys.
     let full = grown(&[whole(1, 1, 100_000, 30_000), whole(2, 2, 100_000, 0)]);
     assert_eq!(planned(&full, &targets, 2), 0);
     let some = grown(&[whole(1, 1, 100_000, 15_000), whole(2, 2, 100_000, 0)]);
@@ -190,7 +190,7 @@ proptest! {
         prop_assert!(bits.iter().all(|bits| *bits == 0 || *bits >= 699), "{bits:?}");
         let entries: u64 = shape.tables().map(|(_, table)| table.entries).sum();
         prop_assert!(plan.budget_bits + 1 >= entries * u64::from(budget_tenths) / 10);
-        // Nothing stale and something to plan for: the budget is spent, or no filter is worth it.
+        // If nothing is stale and there is something to plan for, the budget is spent.
         if plan.stale_bits == 0 && bits.iter().any(|bits| *bits > 0) {
             let rounding = plan.budget_bits / 500 + 2;
             prop_assert!(plan.planned_bits + rounding >= plan.budget_bits, "{plan:?}");

@@ -4,7 +4,7 @@ use runstone_policy::options::PolicyOptions;
 use runstone_policy::policies::garnering::capacities_bytes;
 use runstone_policy::units::Thousandths;
 
-/// B: what level 0 holds when it is due.
+/// B: the bytes in level 0 when its compaction is due.
 const BUFFER_BYTES: u64 = 1 << 20;
 
 fn options(size_ratio: u32, c_permille: u32) -> PolicyOptions {
@@ -18,7 +18,7 @@ fn options(size_ratio: u32, c_permille: u32) -> PolicyOptions {
     }
 }
 
-/// The least L whose levels hold `buffers` times B together.
+/// The least L whose levels together can hold `buffers` times B.
 fn levels_for(buffers: u64, options: &PolicyOptions) -> u32 {
     let holds = |last: &u32| {
         let levels = capacities_bytes(*last, options).into_iter().skip(1);

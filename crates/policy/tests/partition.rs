@@ -1,5 +1,6 @@
-//! The partitioners against the figures of the paper and the laws of their trait, and how
-//! compactions split into parts. The engine's use of partitioners is tested elsewhere.
+//! Tests the partitioners against the figures of the paper and the promises of every partitioner,
+//! and the division of compactions into parts. The engine's use of partitioners is tested
+//! elsewhere.
 
 mod support;
 
@@ -86,7 +87,7 @@ fn figure_2_size_chains_and_global_range_does_not() {
 }
 
 /// Figure 3: 40 8-bit keys from 4 to 254, at most ten per table. The test compares the largest key
-/// that may lie left of each cut.
+/// that may be left of each cut.
 #[test]
 fn figure_3_local_and_global_range() {
     let spread = |from: u8, to: u8| (0..10u8).map(move |i| from + i * ((to - from) / 10));

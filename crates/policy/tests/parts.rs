@@ -21,7 +21,7 @@ fn over(id: TableId, from: u8, to: u8) -> Arc<Table> {
     Arc::new(Table { min_key, max_key, ..(*plain).clone() })
 }
 
-/// Level-0 runs, oldest first; each of tables that end at these keys and leave no gap.
+/// Makes level-0 runs, oldest first. The tables of each run end at these keys and leave no gap.
 fn stack_of(runs: &[BTreeSet<u8>]) -> Shape {
     let mut shape = Shape::default();
     let mut id = 0;
@@ -39,7 +39,7 @@ fn stack_of(runs: &[BTreeSet<u8>]) -> Shape {
     shape
 }
 
-/// All runs but the oldest and the newest into one.
+/// Compacts all runs except the oldest and the newest into one.
 fn middle_compaction(shape: &Shape) -> Plan {
     let runs = shape.level(0).runs();
     let inputs = runs[1..runs.len() - 1].iter().map(|run| CompactionInput {
@@ -79,8 +79,8 @@ proptest! {
         let mut bounds: Vec<u8> = bounds.into_iter().filter(|bound| *bound <= last).collect();
         bounds.push(last + 1);
         let starts = [0].into_iter().chain(bounds.iter().copied());
-        // One part has no output. This is never the first part, because the engine waits for an
-        // output before it installs that one.
+        // One part has no output. It is never the first part, because the engine waits for an
+        // output before it installs the first part.
         let part = |(at, (from, to)): (usize, (u8, &u8))| {
             (at == 0 || at != lost).then(|| over(100 + at as u64, from, to - 1))
         };
@@ -133,7 +133,7 @@ fn steps_that_share_keys_are_installed_at_once() {
     assert!(!can_be_parted(&shape, &overlapping));
 }
 
-/// Whoever takes a table of a pending plan otherwise ends the plan; a flush does not.
+/// Any other use of a table of a pending plan ends the plan; a flush does not.
 #[test]
 fn a_pending_plan_ends_when_its_tables_are_taken() {
     let shape = stack_of(&[[19].into(), [19].into(), [19].into(), [19].into()]);

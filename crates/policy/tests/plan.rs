@@ -23,7 +23,8 @@ fn a_relabelled_level_is_owned_whole_and_written_below() {
     assert!(busy.writes_into(3) && !busy.writes_into(2) && !busy.writes_into(1));
     assert!(busy.writes(3, b"g", b"h"), "between its tables too");
     assert!(!busy.writes(3, b"q", b"z"));
-    // Once installed, a claim that is still held owns what is there now: nothing.
+    // After the plan is installed, a claim that still exists owns nothing, because level 2 is
+    // empty.
     let next = shape().apply(&edit_for(&shape(), &plan, &[])).unwrap();
     assert_eq!(next.deepest(), Some(3));
     assert_eq!(Busy::of(&next, [&plan]), Busy::default());
@@ -33,7 +34,7 @@ fn a_relabelled_level_is_owned_whole_and_written_below() {
 fn a_plan_that_only_stores_the_last_level_owns_nothing_and_fits() {
     let plan = Plan { last_level: Some(4), ..Plan::default() };
     assert_eq!(Busy::of(&shape(), [&plan]), Busy::default());
-    // Twice, as two workers may pick it: the same as once.
+    // Two workers may pick the same plan. Applying it twice gives the same as once.
     let once = shape().apply(&edit_for(&shape(), &plan, &[])).unwrap();
     let twice = once.apply(&edit_for(&once, &plan, &[])).unwrap();
     assert_eq!((once.state.last_level, &once), (4, &twice));

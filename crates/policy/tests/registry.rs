@@ -1,4 +1,4 @@
-//! What every policy of the registry promises, on random trees: plans take idle inputs that exist,
+//! What every policy of the registry promises, on random trees: plans use idle inputs that exist,
 //! age order holds (I1), runs stay disjoint, the work ends, and a plan depends on its arguments
 //! alone. The tables have contents here, so I1 and the tombstone rule (I4) are checked on versions
 //! of keys, not on bounds. Expectations of a single policy belong in the text tests.
@@ -102,7 +102,7 @@ fn options() -> impl Strategy<Value = PolicyOptions> {
 proptest! {
     #![proptest_config(ProptestConfig {
         failure_persistence: None,
-        // PROPTEST_CASES can ask for more.
+        // PROPTEST_CASES can set more.
         ..ProptestConfig::with_cases(ProptestConfig::default().cases.max(2000))
     })]
 
@@ -132,8 +132,8 @@ struct Running {
 struct World {
     policy: &'static dyn CompactionPolicy,
     options: PolicyOptions,
-    /// Whether compactions keep all versions (I1 in its strict form). Otherwise they keep what a
-    /// store without snapshots would; then reads are checked and tombstones are dropped.
+    /// Whether compactions keep all versions (I1 in its strict form). Otherwise they keep only what
+    /// a store without snapshots would keep: tombstones are dropped, and reads are checked.
     keeps_history: bool,
     shape: Shape,
     contents: BTreeMap<TableId, Contents>,
@@ -293,8 +293,8 @@ impl World {
             self.finish(job);
             self.check();
         }
-        // New tables start with new counters. With tables that stay hot, compaction would never
-        // end; those that stay charged with seeks end in the deepest level.
+        // New tables start with new counters. If tables stayed hot, compaction would never end.
+        // Tables that stay charged with seeks end up in the deepest level.
         self.heat.accesses.clear();
         let mut steps = 0;
         while self.start(&Busy::default()) {
@@ -307,8 +307,8 @@ impl World {
         let name = self.policy.name();
         let targets = self.policy.targets(&self.shape, &self.options);
         assert!(targets.len() > self.shape.levels.len(), "{name}: one below the deepest in use");
-        // Level 0 too: the waiting runs are within its run count, or their compaction is not worth
-        // it yet.
+        // The same holds for level 0: the waiting runs are within its run count, or their
+        // compaction is not worth its cost yet.
         assert!(self.shape.level(0).runs().len() as u64 <= self.most_waiting_runs(&targets[0]));
         for (index, level) in self.shape.levels.iter().enumerate().skip(1) {
             let runs = level.runs().len();
@@ -332,7 +332,7 @@ impl World {
             let job = self.running.pop().unwrap();
             self.finish(job);
             self.check();
-            // Where all history is kept, tombstones never go, so a store tries only once.
+            // Where all history is kept, tombstones are never dropped, so a store tries only once.
             if self.keeps_history && step > 0 {
                 return;
             }
@@ -343,7 +343,7 @@ impl World {
         assert!(self.keeps_history || tombstones * 4 < entries.max(1), "{:?}", self.shape);
     }
 
-    /// Policies that sink single tables wait longer until a compaction is worth it.
+    /// Policies that sink single tables let more runs wait until a compaction is worth its cost.
     fn most_waiting_runs(&self, target: &LevelTarget) -> u64 {
         let patience = match self.policy.name() {
             "fragmented-leveling" | "garnering" if self.options.l0_share_percent > 0 => L0_PATIENCE,
@@ -397,7 +397,7 @@ impl World {
             "{plan:?} of {busy:?}"
         );
         for (from, to) in &plan.relabel {
-            // Tables that still come into an overlapping level are newer. They may come before or
+            // Tables that still arrive in an overlapping level are newer. They may arrive before or
             // after.
             let is_open = matches!(self.shape.level(*from), Level::Overlapping(_));
             assert!(*from > 0 && (is_open || !busy.writes_into(*from)), "{plan:?}");
@@ -431,7 +431,8 @@ impl World {
             || plan.relabel.iter().any(renames)
     }
 
-    /// Level-0 runs are taken whole and in a row. Runs that leave level 0 include the oldest.
+    /// A plan uses whole level-0 runs that are neighbours. If runs leave level 0, the oldest is
+    /// among them.
     fn check_age(&self, plan: &Plan, ids: &BTreeSet<TableId>) {
         let runs = self.shape.level(0).runs();
         let taken: Vec<usize> = (0..runs.len())
@@ -518,7 +519,7 @@ impl World {
     }
 }
 
-/// The sketch of the keys; any hash of them will do.
+/// The sketch of the keys. Any hash will do.
 fn sketch_of(contents: &Contents) -> Sketch {
     let mut sketch = Sketch::of_nothing();
     for key in contents.keys() {

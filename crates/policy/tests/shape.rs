@@ -1,4 +1,5 @@
-//! `Shape::apply`: what fits, where it goes, and what is refused. Not policies.
+//! `Shape::apply`: which edits fit, where tables are placed, and which edits are refused. Not
+//! policies.
 
 mod support;
 
@@ -120,7 +121,7 @@ fn state_is_stored() {
 }
 
 proptest! {
-    /// The guard of range tombstones answers as a search through all tables does.
+    /// The guard of range tombstones gives the same answers as a search through all tables.
     #[test]
     fn range_tombstones_stay_while_a_table_outside_holds_what_they_delete(
         tables in prop::collection::vec((0..20u8, 0..6u8, 1..40u64, any::<bool>()), 0..12),
@@ -217,7 +218,7 @@ fn edits_in_a_row_give_what_each_by_itself_gives() {
                 }
             }
             if step % 20 == 0 {
-                // With all that follows from the tables of overlapping levels.
+                // This compares the derived fields of overlapping levels too.
                 let replayed = format!("{:?}", replay.clone().finish());
                 assert_eq!(replayed, format!("{shape:?}"), "seed {seed}, step {step}");
             }

@@ -1,5 +1,5 @@
-//! How well the space bound knows what is live, on random sets of keys. `testdata/space.txt` has
-//! its decisions, and `registry.rs` tests that they end.
+//! Tests how well the space bound estimates the live bytes, on random sets of keys.
+//! `testdata/space.txt` has its decisions, and `registry.rs` tests that they end.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -46,8 +46,8 @@ fn with_run(shape: &Shape, id: u64, tables: Vec<Arc<Table>>) -> Shape {
     shape.apply(&Edit { place, ..Edit::default() }).unwrap()
 }
 
-/// The sketches of a run and of the tree err alike: neither reports garbage where there is none,
-/// nor hides any of a run that others only overwrite.
+/// The sketches of a run and of the tree err alike: the estimate neither reports garbage where
+/// there is none, nor misses any in a run that others only overwrite.
 #[test]
 fn a_run_and_what_only_writes_it_over_are_known_exactly() {
     for seed in 0..200 {
@@ -59,13 +59,14 @@ fn a_run_and_what_only_writes_it_over_are_known_exactly() {
         let over: BTreeSet<u64> = keys.iter().copied().filter(|key| key % 3 == 0).collect();
         shape = run(&shape, &over, 300, seed);
         let live = live_bytes(&shape).unwrap();
-        // A sketch of the third that is written over errs by 6.5%, so 1% of the whole.
+        // A sketch of the overwritten third errs by 6.5%, which is a quarter of the sum, so the
+        // estimate errs by 1.6%.
         assert!(live.abs_diff(500_000) < 25_000, "seed {seed}: {live}");
     }
 }
 
-/// Two to six runs, each of up to 3,000 keys of 4,000. The keys of the tree against the sum of
-/// those of the runs by their sketches err less than against the count of entries.
+/// Two to six runs, each of up to 3,000 keys of 4,000. The ratio of the tree's keys to the sum of
+/// the runs' keys, all by sketches, errs less than the ratio to the count of entries.
 #[test]
 fn what_is_live_in_random_trees_is_known_to_a_few_percent() {
     let (mut square_error, mut square_of_count, mut largest) = (0, 0, 0);

@@ -1,6 +1,6 @@
-//! The stack-based policies against known figures: what they write and how many runs they keep
-//! after equal flushes; stacks that lag; trees that another policy left. Text tests check their
-//! rules one by one.
+//! Tests the stack-based policies against known figures: how much they write and how many runs they
+//! keep after equal flushes. Also tests stacks that lag and trees that another policy left. Text
+//! tests check their rules one by one.
 
 mod support;
 
@@ -107,7 +107,7 @@ fn write_amplification_and_most_runs_are_the_known_ones() {
 
 #[test]
 fn binomial_compacts_before_the_stack_is_full() {
-    // A known mistake, waiting for k runs first, gives 7.96.
+    // If the policy waited for k runs first (a known mistake), this would be 7.96.
     assert_eq!(figures("binomial", 1000, 8).0, 587);
 }
 
@@ -125,7 +125,7 @@ fn a_stack_that_lags_jumps_to_the_newest_layout() {
             prompt.flush();
             prompt.settle();
             late.flush();
-            // Sleeps of all lengths.
+            // The number of flushes between two settles varies.
             if flush * flush % 97 < 9 {
                 late.settle();
                 assert_eq!(late.runs(), prompt.runs(), "{policy} after {flush}");
@@ -151,7 +151,7 @@ fn compactions_of_several_runs_of_a_layout_go_side_by_side() {
         stack.flush();
     }
     assert!(plans.len() >= 2, "{plans:?}");
-    // Oldest first or newest first: any order is right.
+    // Compactions may finish in any order.
     plans.iter().for_each(|plan| stack.finish(plan));
     stack.settle();
     let mut prompt = Stack::new("binomial", 3);
@@ -163,7 +163,7 @@ fn compactions_of_several_runs_of_a_layout_go_side_by_side() {
     assert_eq!(compaction_debt_bytes(&stack.shape, stack.policy, &stack.options), 0);
 }
 
-/// A run that rises to a shallower level, and what stays out of its way meanwhile.
+/// A run moves up to a shallower level, and other jobs stay out of its way meanwhile.
 #[test]
 fn what_comes_up_is_the_oldest_and_keeps_its_way_free() {
     let mut stack = Stack::new("constant", 6);

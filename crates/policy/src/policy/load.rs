@@ -17,8 +17,8 @@ use crate::shape::{Edit, Level, Placement, RunId, RunSlot, Shape, Table, bounds}
 /// 2. If level 0 holds such a key already, or the policy keeps everything there (a stack), the load
 ///    becomes a new run on top of level 0. Such a run counts as a flush.
 ///
-/// The rest of an interrupted plan writes into levels too, and counts as if it were there. The
-/// caller makes sure that no other plan runs.
+/// The rest of an interrupted plan will also write into levels, so its key ranges count as
+/// occupied. The caller makes sure that no other plan runs.
 pub fn load_edit(
     shape: &Shape,
     policy: &dyn CompactionPolicy,
@@ -76,7 +76,8 @@ mod tests {
         })
     }
 
-    /// The levels of two loads whose ranges do not overlap, and of a third load that overlaps both.
+    /// Checks the levels of two loads whose ranges do not overlap, and of a third load that
+    /// overlaps both.
     #[test]
     fn every_policy_gets_a_load_as_deep_as_nothing_lies_above_or_there() {
         for policy in POLICIES {

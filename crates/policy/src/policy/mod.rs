@@ -1,5 +1,6 @@
-//! The trait of a compaction policy, and what is asked of every policy: the plan for a whole tree,
-//! the space bound, the place of a bulk load. Not here: the policies, which are in `policies/`.
+//! The trait of a compaction policy, and operations that work under every policy: the plan for a
+//! whole tree, the space bound, the placement of a bulk load. Not here: the policies, which are in
+//! `policies/`.
 
 mod contract;
 pub mod expired;

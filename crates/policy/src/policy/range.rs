@@ -1,5 +1,5 @@
 //! Compactions of a range of keys: all tables that overlap the range are compacted into the oldest
-//! layer that has any of them.
+//! layer that contains any of them.
 
 use std::sync::Arc;
 
@@ -10,8 +10,9 @@ use crate::shape::plan::{Compaction, CompactionInput, Plan};
 use crate::shape::{Level, Run, RunSlot, Shape, Table, TableId, bounds};
 
 /// The plan of a compaction of the keys from `from` to `to`, or to the end. `None` if these keys
-/// lie in one layer without tombstones already, and no table is older than `settled_from`. If
-/// tables of a level overlap, or the policy wants whole runs, it is a full compaction. O(tables).
+/// are already in one layer without tombstones, and no table is older than `settled_from`. If
+/// tables of a level overlap, or the policy requires whole runs, the plan is a full compaction.
+/// O(tables).
 pub fn range_plan(
     shape: &Shape,
     policy: &dyn CompactionPolicy,
@@ -46,9 +47,9 @@ pub fn range_plan(
 /// A layer, with its level and some of its tables.
 pub(super) type Met<'a> = (u32, &'a Run, &'a [Arc<Table>]);
 
-/// The layers of a tree, newest first, with their levels. A layer is a run, or a level of one run.
-/// `None` if tables of a level overlap, or if the policy wants whole runs: the runs of a stack
-/// stand for intervals of flushes.
+/// The layers of a tree, newest first, with their levels. A layer is a run. `None` if tables of a
+/// level overlap, or if the policy requires whole runs: the runs of a stack represent intervals of
+/// flushes.
 pub(super) fn layers<'a>(
     shape: &'a Shape,
     policy: &dyn CompactionPolicy,
@@ -69,8 +70,8 @@ pub(super) fn layers<'a>(
 }
 
 /// The tables that the range overlaps, by layer. In each layer the range grows by the tables that
-/// it overlaps. So nothing older than any of these tables stays between it and the oldest layer
-/// (I1).
+/// it overlaps. So between any of these tables and the oldest layer, no older table with its keys
+/// is left out (I1).
 pub(super) fn meet<'a>(
     layers: &[(u32, &'a Run)],
     (mut min_key, mut max_key): (&'a [u8], &'a [u8]),

@@ -1,34 +1,35 @@
-//! The space bound (`max_space_percent`): when so much of a tree is garbage that the whole tree is
-//! compacted, whatever its policy is. Not a policy: it is asked when the policy has nothing to do.
+//! The space bound (`max_space_percent`): decides when so much of a tree is garbage that the whole
+//! tree is compacted, whatever its policy is. Not a policy: it is called when the policy has
+//! nothing to do.
 //!
 //! The whole tree is compacted if
 //!
 //! 1. no part of it is busy, and no plan for it is pending;
-//! 2. it *could* hold as much garbage as the bound forbids (`may_free`);
+//! 2. it *could* contain as much garbage as the bound forbids (`may_free`);
 //! 3. by the estimate of what is live, it does ([`live_bytes`]).
 //!
-//! The estimate alone is not enough. It errs, it takes tombstones that delete nothing for garbage,
-//! and it cannot see what snapshots hold: a tree in which a compaction frees nothing would be
-//! compacted again and again. Rule 2 depends on the shape alone. It guarantees that compacting
-//! ends, and bounds the cost of compacting, whatever the estimate says.
+//! The estimate alone is not enough. It errs, it counts tombstones that delete nothing as garbage,
+//! and it cannot see which versions snapshots hold: a tree in which a compaction frees nothing
+//! would be compacted again and again. Rule 2 depends on the shape alone. It guarantees that
+//! compacting ends, and bounds the cost of compacting, whatever the estimate says.
 //!
 //! In tables that do not overlap, each key occurs in one table, so a compaction of them frees
 //! nothing. The largest such set is *kept*; the other tables are *extra*. An entry of these is
 //! garbage, or it makes a kept entry garbage (a tombstone does, or a small value that replaces a
-//! large one). That kept entry has about their mean size.
+//! large one). That kept entry has about the mean size of kept entries.
 //!
 //! ```text
 //! max(extra bytes, extra entries * kept bytes / kept entries) / all bytes >= (p - 100) / p
 //! ```
 //!
 //! A compaction of the whole tree leaves tables that do not overlap, so no table is extra, and
-//! picking ends. Before the next one, at least that share of the tree must be new: of p bytes that
-//! are compacted, p - 100 were written since (or deleted by entries that were). By rule 3 a
+//! picking ends. Before the next compaction, at least that share of the tree must be new: of p
+//! compacted bytes, p - 100 were written since (or deleted by entries written since). By rule 3 a
 //! compaction leaves 100 of p. So for the bound, each written byte is rewritten 100 / (p - 100)
 //! times, or p / (p - 100) times if snapshots hold everything.
 //!
-//! The bound does not see versions and tombstones that snapshots held in a run, after the snapshots
-//! are released. Nor does it see values that are separated from their keys.
+//! The bound does not see garbage that a snapshot kept in a run (versions and tombstones), not even
+//! after the snapshot is released. Nor does it see values that are separated from their keys.
 
 use std::sync::Arc;
 
@@ -40,8 +41,8 @@ use crate::shape::plan::{Busy, Heat, Plan};
 use crate::shape::{Level, Shape, Table};
 use crate::sketch::Sketch;
 
-/// The next job of a tree, as stores ask for it: the job that the policy wants, or else the one
-/// that the space bound of the options asks for. It keeps the promises of
+/// The next job of a tree, as stores request it: the job that the policy chooses, or else the one
+/// that the space bound of the options requires. It keeps the promises of
 /// [`CompactionPolicy::pick`].
 pub fn next_plan(
     policy: &dyn CompactionPolicy,
@@ -55,12 +56,12 @@ pub fn next_plan(
     policy.pick(shape, busy, heat, options).or_else(bound)
 }
 
-/// The compaction that a space bound asks for, if the policy has none. `most_percent` is the bound;
-/// 0 means none.
+/// The compaction that a space bound requires when the policy has nothing to do. `most_percent` is
+/// the bound; 0 means none.
 ///
 /// `live_bytes` returns what a compaction of the whole tree would leave, or `None` if that is not
 /// known: [`live_bytes`] in a store, the model's own figure in the simulator. It is called only if
-/// it matters.
+/// the result matters.
 pub fn bound_plan(
     policy: &dyn CompactionPolicy,
     shape: &Shape,
@@ -87,11 +88,12 @@ pub fn bound_plan(
     Some(Plan { compactions: vec![compaction], why, ..Plan::default() })
 }
 
-/// How much space the tables take, in percent of what is live, without space that a compaction of
-/// the whole tree could not free. 0 if it cannot exceed `most_percent`, or if that is not known. A
-/// tree that was just compacted under a snapshot has 100, whatever the estimate says. So a writer
-/// that is slowed down above some percentage is never slowed down for good. Like [`bound_plan`],
-/// this asks what is live only if that matters.
+/// How much space the tables take, in percent of what is live, not counting space that a compaction
+/// of the whole tree could not free. 0 if the result cannot exceed `most_percent`, or if the live
+/// bytes are not known. A tree that was just compacted under a snapshot does not count as above the
+/// bound, whatever the estimate says. So a writer that is slowed down above some percentage is
+/// never slowed down for good. Like [`bound_plan`], this function estimates the live bytes only if
+/// the result matters.
 pub fn space_percent(shape: &Shape, most_percent: u32) -> u64 {
     if most_percent == 0 || !may_free(shape, most_percent) {
         return 0;
@@ -103,7 +105,7 @@ pub fn space_percent(shape: &Shape, most_percent: u32) -> u64 {
     live_bytes(shape).map_or(0, |live| percent_of(all.bytes, live.into()).min(possible))
 }
 
-/// Rounded up, so that a value above a bound shows.
+/// Rounds up, so that even a slight excess over a bound counts.
 fn percent_of(bytes: u128, live: u128) -> u64 {
     u64::try_from(bytes.saturating_mul(100).div_ceil(live.max(1))).unwrap_or(u64::MAX)
 }
@@ -111,14 +113,14 @@ fn percent_of(bytes: u128, live: u128) -> u64 {
 /// Estimate of the bytes that a compaction of the whole tree would leave. `None` if the keys of
 /// some table are not known. O(tables), and the union of their sketches.
 ///
-/// 1. Each layer (a run, or successive tables of an overlapping level) holds a key once. The number
-///    of keys in the whole tree, by its sketch, is divided by the sum of the keys of the layers, by
-///    their sketches. The result is the share of entries that are the newest of their key. A
-///    division by the counts of entries would err by 6.5%, so that a single run would seem to hold
-///    garbage. With sketches on both sides the error cancels: for a large run and others that only
-///    overwrite it, the share is exact.
-/// 2. Each tombstone subtracts one key, which is the most that it deletes: some delete nothing, or
-///    were overwritten.
+/// 1. Each layer (a run, or successive tables of an overlapping level) contains a key once. The
+///    number of keys in the whole tree, by its sketch, is divided by the sum of the keys of the
+///    layers, by their sketches. The result is the share of entries that are the newest of their
+///    key. A division by the counts of entries would err by 6.5%, so that a single run would seem
+///    to hold garbage. With sketches on both sides the error cancels: for a large run and others
+///    that only overwrite it, the share is exact.
+/// 2. Each tombstone subtracts one key, which is the most that it deletes: some tombstones delete
+///    nothing or were overwritten.
 /// 3. Each key counts as the mean size of a put. A tombstone counts as nothing.
 pub fn live_bytes(shape: &Shape) -> Option<u64> {
     let mut keys = Sketch::of_nothing();
@@ -142,8 +144,9 @@ pub fn live_bytes(shape: &Shape) -> Option<u64> {
 fn may_free(shape: &Shape, most_percent: u32) -> bool {
     let all = Sums::of(shape);
     let is_enough = |kept: Sums| could_be_garbage(all, kept, most_percent);
-    // The tables outside any such set bound the garbage. In leveled trees the deepest run is
-    // already large enough, so most decisions sort nothing: sorting 11,000 tables took 3.6 ms.
+    // The tables outside any set without overlaps bound the garbage. In leveled trees the deepest
+    // run is already large enough, so most decisions sort nothing: sorting 11,000 tables took 3.6
+    // ms.
     let runs = shape.levels.iter().flat_map(Level::runs);
     let largest = runs.map(|run| Sums::default().with_all(&run.tables)).max();
     largest.is_none_or(is_enough)

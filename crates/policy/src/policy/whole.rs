@@ -8,9 +8,9 @@ use crate::policy::{CompactionPolicy, LevelTarget};
 use crate::shape::plan::{Compaction, CompactionInput, Plan};
 use crate::shape::{Level, Shape, Table, TableId};
 
-/// The plan of a full compaction. `None` if the tree is one run without tombstones already, and no
-/// table is older than `settled_from`, the first table whose values are where the options want
-/// them.
+/// The plan of a full compaction. `None` if the tree is already one run without tombstones, and no
+/// table is older than `settled_from`, the first table whose values are stored as the options
+/// require.
 pub fn full_plan(
     shape: &Shape,
     policy: &dyn CompactionPolicy,
@@ -18,7 +18,7 @@ pub fn full_plan(
     settled_from: TableId,
 ) -> Option<Plan> {
     let deepest = shape.deepest()?;
-    // A stack wants nothing below level 0, so its one run belongs there.
+    // A stack keeps nothing below level 0, so its one run belongs in level 0.
     let targets = policy.targets(shape, options);
     let is_stack = targets.get(1).is_some_and(|below| below.max_runs == 0);
     let is_settled = shape.tables().all(|(_, table)| table.id >= settled_from);
@@ -35,7 +35,7 @@ pub fn full_plan(
 }
 
 /// Compacts everything into the shallowest level that may hold it, but not above level 1 or above
-/// the deepest level in use. `None` if there is nothing. O(tables).
+/// the deepest level in use. `None` if there are no tables. O(tables).
 pub fn whole_compaction(
     shape: &Shape,
     policy: &dyn CompactionPolicy,

@@ -27,7 +27,7 @@ pub struct Expiries {
     steps: Box<[ExpiryStep]>,
 }
 
-/// Entries that have all expired at an instant.
+/// Entries that have all expired by an instant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExpiryStep {
     /// Milliseconds since 1970.
@@ -37,8 +37,8 @@ pub struct ExpiryStep {
 }
 
 impl Expiries {
-    /// Expiries of these steps; `None` if they are too many or out of order, or begin before the
-    /// first entry expires, or if one has no entries.
+    /// Expiries of these steps; `None` if there are too many steps, if they are out of order or
+    /// begin before the first entry expires, or if a step has no entries.
     pub fn of(first_ms: u64, steps: Vec<ExpiryStep>) -> Option<Expiries> {
         let is_ascending = steps.windows(2).all(|pair| pair[0].at_ms < pair[1].at_ms);
         let are_full = steps.iter().all(|step| step.entries > 0);
@@ -68,13 +68,13 @@ impl Expiries {
         &self.steps
     }
 
-    /// How many have certainly expired at `now_ms`.
+    /// How many entries have certainly expired at `now_ms`.
     pub fn surely_expired(&self, now_ms: u64) -> u64 {
         self.steps.iter().take_while(|step| step.at_ms <= now_ms).map(|step| step.entries).sum()
     }
 
-    /// About how many have expired at `now_ms`, as if those of a step were spread evenly since the
-    /// step before: none before the first, all from the last on.
+    /// About how many entries have expired at `now_ms`, assuming that the entries of a step are
+    /// spread evenly since the previous step: none before the first expiry, all from the last on.
     pub fn expired(&self, now_ms: u64) -> u64 {
         if now_ms < self.first_ms {
             return 0;
@@ -94,7 +94,7 @@ impl Expiries {
         expired
     }
 
-    /// The earliest instant at which this many have certainly expired.
+    /// The earliest instant at which this many entries have certainly expired.
     fn when_expired(&self, entries: u64) -> Option<u64> {
         let mut expired = 0;
         let is_enough = |step: &&ExpiryStep| {
@@ -108,9 +108,9 @@ impl Expiries {
 /// Counts entries that expire, one after another, in little memory.
 ///
 /// 1. An entry becomes a step of its own, after the others.
-/// 2. When there are `MOST_COUNTED` steps, they are put in order, and a step is joined to the
-///    next if that makes its entries seem to last no longer than `patience` together. Patience
-///    grows until few steps are left.
+/// 2. When there are `MOST_COUNTED` steps, they are sorted. A step is joined to the next one if the
+///    added lifetime of its entries, in milliseconds times entries, is at most `patience`.
+///    `patience` grows until few steps are left.
 ///
 /// An entry is never counted at a step before it expires. O(log `MOST_COUNTED`) per entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -122,11 +122,11 @@ pub struct ExpiryCounts {
     patience: u64,
 }
 
-/// Steps that are counted until some are joined.
+/// The number of steps at which some are joined.
 const MOST_COUNTED: usize = 256;
 
-/// Steps that may be left after that: more than a table has in the end, so that an early join
-/// matters less.
+/// The most steps that are left after joining: more than a table has in the end, so that early
+/// joins matter less.
 const MOST_JOINED: usize = 64;
 
 impl ExpiryCounts {
@@ -181,8 +181,8 @@ impl Table {
         self.expiries.entries == self.entries && self.expiries.last_ms <= now_ms
     }
 
-    /// The next instant after `now_ms` at which a quarter or a half of the entries is dead, or the
-    /// last expiring entry has expired: then a policy may find something to do.
+    /// The next instant after `now_ms` at which a quarter or a half of the entries is dead, or at
+    /// which the last expiring entry has expired. At that time a policy may find something to do.
     fn next_expiry_ms(&self, now_ms: u64) -> Option<u64> {
         let dead = |share: u64| {
             let missing = self.entries.div_ceil(share).saturating_sub(self.tombstones);
@@ -197,8 +197,8 @@ impl Shape {
     /// The tree as a policy sees it: entries that have certainly expired count as tombstones.
     /// `until_ms` returns the time up to which entries with a sequence number and later ones count
     /// as expired. That time is earlier for entries that a snapshot may see, because a compaction
-    /// would keep them. With an estimate instead, a compaction could find nothing to drop.
-    /// O(tables), and a copy of the tree if any entry has expired.
+    /// would keep them. If expired entries were only estimated, a compaction could find nothing to
+    /// drop. O(tables), and a copy of the tree if any entry has expired.
     pub fn at(&self, until_ms: impl Fn(SeqNo) -> u64) -> Cow<'_, Shape> {
         let expired = |table: &Table| {
             let puts = table.entries - table.tombstones.min(table.entries);
@@ -265,8 +265,8 @@ mod tests {
         assert_eq!(expired, [0, 0, 5, 10, 11, 11]);
     }
 
-    /// Whatever the order, the steps are wrong by at most an eighth of all entries, and they never
-    /// count an entry that has not expired.
+    /// In any order of adding, the steps are wrong by at most an eighth of all entries, and they
+    /// never count an entry that has not expired.
     #[test]
     fn few_steps_tell_how_many_are_past() {
         const COUNT: u64 = 100_000;

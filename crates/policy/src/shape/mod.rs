@@ -1,15 +1,15 @@
 //! The shape of a tree: levels of runs of tables, as metadata only. No file, no clock.
 //!
 //! A shape changes in one way: [`Shape::apply`] of an [`Edit`], which checks the result. The same
-//! function serves the engine's manifest, the simulator and the flash firmware, so that a shape
-//! that the simulator accepts is one that the engine can hold.
+//! function serves the engine's manifest, the simulator and the flash firmware, so every shape that
+//! the simulator accepts is valid in the engine.
 //!
 //! Invariants, checked by `apply`:
 //! * tables of one run have disjoint user-key ranges and are sorted;
-//! * runs of a level are ordered newest first; a run takes the slot of the runs it replaces;
-//! * only a level of kind [`Level::Overlapping`] may hold tables that overlap;
-//! * a table id lives in one place;
-//! * a trimmed table shows a part of its file that ends where the file does.
+//! * runs of a level are ordered newest first; a run gets the slot of the runs it replaces;
+//! * only a [`Level::Overlapping`] may contain tables that overlap;
+//! * a table id occurs once;
+//! * the visible part of a trimmed table ends where its file ends.
 
 pub mod expiry;
 pub mod overlapping;
@@ -41,7 +41,7 @@ pub struct Table {
     pub id: TableId,
     /// Smallest user key, inclusive.
     pub min_key: Box<[u8]>,
-    /// Largest user key, inclusive; a range delete counts with its first key.
+    /// Largest user key, inclusive; a range delete counts as its first key.
     pub max_key: Box<[u8]>,
     /// File size in bytes.
     pub bytes: u64,
@@ -53,7 +53,7 @@ pub struct Table {
     pub min_seq: SeqNo,
     /// Largest sequence number inside.
     pub max_seq: SeqNo,
-    /// Memory that the filter takes, in bits; 0 without a filter.
+    /// Size of the filter in memory, in bits; 0 without a filter.
     pub filter_bits: u64,
     /// Sorted key prefixes inside, if a prefix extractor is set; empty means "use the bounds".
     pub prefixes: Vec<Box<[u8]>>,
@@ -86,9 +86,10 @@ pub struct Run {
     /// Stable id.
     pub id: RunId,
     /// Number of the flush that brought the newest of its data, counted from 1 in each keyspace; 0
-    /// if that is not known: below level 0, and for runs that moved up from there. A run holds what
-    /// was flushed after the next older run's number, up to its own. The number stays while the id
-    /// does, so a compaction that keeps the id of its newest input keeps the interval whole.
+    /// if that is not known, as below level 0 and for runs that moved up from there. A run contains
+    /// the data of the flushes after the next older run's number, up to its own number. The number
+    /// stays the same as long as the id does, so a compaction that keeps the id of its newest input
+    /// keeps the interval whole.
     pub last_flush: u64,
     /// Sorted by `min_key`; disjoint.
     pub tables: Vec<Arc<Table>>,
@@ -150,13 +151,13 @@ impl Level {
         }
     }
 
-    /// Whether no table lives here.
+    /// Whether the level contains no table.
     pub fn is_empty(&self) -> bool {
         self.table_count() == 0
     }
 }
 
-/// What a policy remembers between plans. Persisted in the manifest with the shape.
+/// What a policy remembers between plans. The manifest persists it with the shape.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PolicyState {
     /// Per level: the largest key of the last table picked there (round robin).
@@ -177,11 +178,13 @@ pub struct Shape {
     pub levels: Vec<Level>,
     /// The policy's memory.
     pub state: PolicyState,
-    /// Tables that show only their keys from `min_key` on, with the smallest key of the file: the
-    /// inputs of a compaction that is installed part by part ([`crate::parts`]). All other numbers
-    /// of such a table are those of the file, so they are bounds for what it shows.
+    /// Trimmed tables, with the smallest key of the file: only their keys from `min_key` on are
+    /// visible. They are the inputs of a compaction that is installed part by part
+    /// ([`crate::parts`]). All other numbers of such a table describe the whole file, so they are
+    /// bounds for the visible part.
     pub trims: BTreeMap<TableId, Box<[u8]>>,
-    /// What is left of a plan that is installed part by part. A hint: the tree is sound without it.
+    /// The remainder of a plan that is installed part by part. A hint: the tree is sound without
+    /// it.
     pub pending: Option<Arc<Plan>>,
 }
 
@@ -190,11 +193,11 @@ pub struct Shape {
 pub enum RunSlot {
     /// Into the run of this id, which exists in the level (perhaps emptied by the same edit).
     Join(RunId),
-    /// Into a run of this id, made if absent: at the slot of the newest run that the same edit
-    /// takes tables from in that level, else as the newest run.
+    /// Into a run of this id, made if absent: at the slot of the newest run from which the same
+    /// edit removes tables in that level, or else as the newest run.
     New(RunId),
     /// Into a run of this id, made if absent as the oldest run of the level: for data that moves up
-    /// from below it, which is older than all of it (I1).
+    /// from below the level and is older than the whole level (I1).
     Oldest(RunId),
     /// Into an overlapping level (which the level becomes if it is empty).
     Overlapping,
@@ -210,7 +213,7 @@ impl RunSlot {
     }
 }
 
-/// A table placed.
+/// A table and its place in a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placement {
     /// Target level.
@@ -224,17 +227,17 @@ pub struct Placement {
 /// An atomic change to a shape: trims first, then removals, relabels, placements, state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Edit {
-    /// Tables of runs that show only their keys from this one on, until they leave.
+    /// Tables of runs to trim: only their keys from this one on stay visible.
     pub trim: Vec<(TableId, Box<[u8]>)>,
-    /// What is left of a plan that this edit installs in part. If an edit notes no plan but removes
-    /// a table of the plan that was noted before, it ends that plan.
+    /// The remainder of a plan that this edit installs in part. If an edit notes no plan but
+    /// removes a table of a previously noted plan, it ends that plan.
     pub pending: Option<Arc<Plan>>,
-    /// Ids that leave.
+    /// Ids of removed tables.
     pub remove: Vec<TableId>,
     /// Levels that get another number, all of their tables at once: (from, to); the target is
     /// empty.
     pub relabel: Vec<(u32, u32)>,
-    /// Tables that arrive; a move removes and places the same id.
+    /// Added tables. A move removes and places the same id.
     pub place: Vec<Placement>,
     /// New cursors by level.
     pub cursors: Vec<(u32, Box<[u8]>)>,
@@ -243,7 +246,7 @@ pub struct Edit {
     /// Flushes to add to the count. The runs that this edit makes on top of level 0 get the last
     /// of these numbers.
     pub flushes: u64,
-    /// The prefix rule that this edit's tables were cut by, if it was chosen just now.
+    /// The prefix rule by which this edit's tables were cut, if it was chosen just now.
     pub prefix: Option<PrefixRule>,
 }
 
@@ -273,7 +276,8 @@ pub enum EditError {
     TooDeep(u32),
 }
 
-/// Per level, the slot of the newest run that lost tables or shows less of one.
+/// Per level, the slot of the newest run from which tables were removed or in which a table was
+/// trimmed.
 type Touched = BTreeMap<u32, usize>;
 
 impl Shape {
@@ -291,7 +295,7 @@ impl Shape {
         (0u32..).zip(&self.levels).flat_map(|(i, level)| level.tables().map(move |t| (i, t)))
     }
 
-    /// The deepest level that holds a table.
+    /// The deepest level that contains a table.
     pub fn deepest(&self) -> Option<u32> {
         (0u32..).zip(&self.levels).filter(|(_, level)| !level.is_empty()).map(|(i, _)| i).last()
     }
@@ -307,8 +311,8 @@ impl Shape {
     }
 
     /// [`Shape::apply`] without the copy, for a caller that no longer needs the old shape (the
-    /// simulator: copying is most of the time there). The old shape is lost if the edit is refused.
-    /// O(tables), but only ids are looked at outside the levels that change.
+    /// simulator, where copying takes most of the time). The old shape is lost if the edit is
+    /// refused. O(tables), but in levels that do not change, only ids are compared.
     pub fn into_applied(self, edit: &Edit) -> Result<Shape, EditError> {
         let mut next = self;
         next.change(edit, None)?;
@@ -316,8 +320,8 @@ impl Shape {
         Ok(next)
     }
 
-    /// Applies an edit and leaves the overlapping levels unsettled. An index of the tables, if the
-    /// caller keeps one, follows the edit.
+    /// Applies an edit and leaves the overlapping levels unsettled. If the caller keeps an index of
+    /// the tables, this updates it.
     fn change(&mut self, edit: &Edit, mut index: Option<&mut TableIndex>) -> Result<(), EditError> {
         let old_l0_count = self.level(0).runs().len();
         let mut touched = Touched::new();
@@ -360,7 +364,7 @@ impl Shape {
         Ok(())
     }
 
-    /// Works out what follows from the tables of the overlapping levels that changed.
+    /// Computes the derived fields of the overlapping levels that changed.
     fn settle(&mut self) {
         for level in &mut self.levels {
             if let Level::Overlapping(tables) = level {
@@ -369,9 +373,10 @@ impl Shape {
         }
     }
 
-    /// Counts flushes and numbers the runs that they made: those that level 0 has more than before.
-    /// They are the newest, since flushes replace nothing. More flushes than runs means that some
-    /// held nothing; if there are more runs than flushes, the oldest share a number.
+    /// Counts flushes and numbers the runs that they made, which are the runs added to level 0.
+    /// These are the newest, since flushes replace nothing. If there are more flushes than runs,
+    /// some flushes had no data. If there are more runs than flushes, the oldest runs share a
+    /// number.
     fn count_flushes(&mut self, flushes: u64, old_l0_count: usize) {
         let old_count = self.state.flush_count;
         self.state.flush_count += flushes;
@@ -386,7 +391,7 @@ impl Shape {
         }
     }
 
-    /// Raises the smallest key that tables show.
+    /// Raises the smallest visible key of tables.
     fn trim_tables(
         &mut self,
         trims: &[(TableId, Box<[u8]>)],
@@ -426,7 +431,7 @@ impl Shape {
         })
     }
 
-    /// Forgets the trims of tables that have left, and a pending plan whose tables were taken.
+    /// Forgets the trims of removed tables, and a pending plan if one of its tables was removed.
     fn settle_pending(&mut self, edit: &Edit, index: Option<&TableIndex>) {
         if let Some(index) = index {
             self.trims.retain(|id, _| index.contains(*id));
@@ -604,8 +609,8 @@ fn check_order(table: &Table) -> Result<(), EditError> {
     }
 }
 
-/// Inserts tables into a run of a level. Those that come one after the other between two tables of
-/// the run are inserted together, because the rest of the run is moved for each insert.
+/// Inserts tables into a run of a level. Tables that are neighbours between two tables of the run
+/// are inserted together, because each insert shifts the rest of the run.
 fn insert_into_run(run: &mut Run, mut placed: &[Placement], level: u32) -> Result<(), EditError> {
     while let Some(Placement { table, .. }) = placed.first() {
         check_order(table)?;

@@ -1,6 +1,7 @@
-//! The tables of a level in which tables may overlap, with what policies ask of them in every
-//! decision: sums, the deepest overlap, an estimate of what is obsolete. Worked out once, when the
-//! level changes, so that a decision stays cheap. Not an index for reads: the engine has one.
+//! The tables of a level in which tables may overlap, with the figures that policies need in every
+//! decision: sums, the deepest overlap, an estimate of the obsolete share. The figures are computed
+//! once, when the level changes, so that a decision stays cheap. Not an index for reads: the engine
+//! has one.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -15,13 +16,13 @@ use crate::sketch::Sketch;
 #[derive(Clone, Debug, Default)]
 pub struct OverlappingTables {
     tables: Vec<Arc<Table>>,
-    /// For each table, which table up to and including it has the largest key.
+    /// For each table, the index of the table with the largest key among those up to it.
     reach: Vec<u32>,
-    /// For each table, the bytes of it and of all that overlap it.
+    /// For each table, the bytes of it and of all tables that overlap it.
     group_bytes: Vec<u64>,
     stats: OverlapStats,
     keys: Sketch,
-    /// Whether the fields above, but for the tables, are those of the tables.
+    /// Whether the derived fields above match the tables.
     is_settled: bool,
 }
 
@@ -41,22 +42,22 @@ pub struct OverlapStats {
 }
 
 impl OverlapStats {
-    /// Estimated share of entries that newer ones of the same level hide, in thousandths.
+    /// Estimated share of entries that newer entries of the same level hide, in thousandths.
     pub fn obsolete_permille(&self) -> u64 {
         obsolete_permille(self.entries, self.distinct_keys)
     }
 }
 
-/// Share of entries that is not needed to hold that many keys, in thousandths.
+/// Share of entries, in thousandths, beyond one entry per distinct key.
 pub fn obsolete_permille(entries: u64, distinct_keys: u64) -> u64 {
     let hidden = entries.saturating_sub(distinct_keys);
     (u128::from(hidden) * 1000 / u128::from(entries.max(1))) as u64
 }
 
-/// Splits tables, sorted by smallest key, into as few sublevels as possible: as many as the tables
-/// that overlap at the deepest point. A sublevel is a list of places in the input. Each table joins
-/// the row that ended first; if even that row overlaps it, all rows do, so a new one is needed
-/// (interval partitioning). The order among rows says nothing about age. O(n log rows).
+/// Splits tables, sorted by smallest key, into as few sublevels as possible: as many as tables
+/// overlap at the deepest point. A sublevel is a list of indices into the input. Each table joins
+/// the row that ends first. If even that row overlaps the table, all rows do, so a new row is
+/// needed (interval partitioning). The order among rows says nothing about age. O(n log rows).
 pub fn sublevels<'a>(tables: impl IntoIterator<Item = &'a Table>) -> Vec<Vec<u32>> {
     let mut rows: Vec<Vec<u32>> = Vec::new();
     let mut ends: BinaryHeap<Reverse<(&[u8], usize)>> = BinaryHeap::new();
@@ -107,12 +108,13 @@ impl OverlappingTables {
         self.tables[from..to].iter().filter(move |table| *table.max_key >= *min_key)
     }
 
-    /// Size of the table at an index and of all that overlap it: what compacting it would rewrite.
+    /// Size of the table at an index and of all tables that overlap it: the bytes that compacting
+    /// it would rewrite.
     pub fn group_bytes(&self, at: usize) -> u64 {
         self.group_bytes[at]
     }
 
-    /// Where a table is, or would be.
+    /// The index at which a table is, or would be inserted.
     pub(super) fn place_of(&self, table: &Table) -> usize {
         let key = (&table.min_key, table.id);
         self.tables.partition_point(|other| (&other.min_key, other.id) < key)
@@ -130,7 +132,7 @@ impl OverlappingTables {
         remove_at(&mut self.tables, places);
     }
 
-    /// Keeps some tables without settling; returns whether any left.
+    /// Keeps some tables without settling. Returns whether any were removed.
     pub(crate) fn retain(&mut self, keep: impl FnMut(&Arc<Table>) -> bool) -> bool {
         let before = self.tables.len();
         self.tables.retain(keep);
@@ -170,7 +172,7 @@ impl Deref for OverlappingTables {
     }
 }
 
-/// Statistics follow from the tables.
+/// Statistics are derived from the tables, so only the tables are compared.
 impl PartialEq for OverlappingTables {
     fn eq(&self, other: &Self) -> bool {
         self.tables == other.tables
@@ -179,7 +181,7 @@ impl PartialEq for OverlappingTables {
 
 impl Eq for OverlappingTables {}
 
-/// A table overlaps all but those that end before it begins and those that begin after it ends.
+/// A table overlaps all others except those that end before it begins or begin after it ends.
 fn group_bytes(tables: &[Arc<Table>]) -> Vec<u64> {
     let running = |order: &[&Arc<Table>]| -> Vec<u64> {
         let sums = order.iter().scan(0u64, |sum, table| {
@@ -200,8 +202,8 @@ fn group_bytes(tables: &[Arc<Table>]) -> Vec<u64> {
     tables.iter().map(met).collect()
 }
 
-/// One sweep over tables sorted by `min_key`: those that cover the start of the current one are in
-/// a heap by `max_key`.
+/// One sweep over tables sorted by `min_key`: the tables that cover the start of the current one
+/// are in a heap by `max_key`.
 fn stats_of(tables: &[Arc<Table>]) -> OverlapStats {
     let mut stats = OverlapStats::default();
     let mut covering: BinaryHeap<Reverse<(&[u8], TableId)>> = BinaryHeap::new();

@@ -1,5 +1,5 @@
-//! What a policy decides: a [`Plan`] of moves and compactions, with its reason. Also what it must
-//! leave alone: [`Busy`], the tables and key ranges of the jobs that run right now.
+//! The decision of a policy: a [`Plan`] of moves and compactions, with its reason. Also [`Busy`],
+//! which a policy must leave alone: the tables and key ranges of the running jobs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::shape::{Run, RunSlot, Shape, Table, TableId, bounds};
 /// A decision. Installed as one atomic edit once all of its compactions are done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// Tables that change place without being rewritten.
+    /// Tables that move without being rewritten.
     pub moves: Vec<Move>,
     /// Tables to be rewritten.
     pub compactions: Vec<Compaction>,
@@ -45,9 +45,9 @@ pub struct Move {
 pub struct Compaction {
     /// Inputs by level, shallow levels first; inside a level newest run first.
     pub inputs: Vec<CompactionInput>,
-    /// Where the outputs go.
+    /// The level of the outputs.
     pub output_level: u32,
-    /// Into which run.
+    /// The run of the outputs.
     pub slot: RunSlot,
     /// Where one output table ends and the next begins; always between two user keys (I2).
     pub cut: Cut,
@@ -58,10 +58,10 @@ pub struct Compaction {
 pub enum Cut {
     /// At the first user key after a table has reached this many bytes.
     Size(u64),
-    /// Where the prefix changes, if the table has `split_bytes` (T_s) and as much input is left; or
-    /// at the next user key in any case once it has `cap_bytes`.
+    /// Where the prefix changes, if the table has `split_bytes` (T_s) and at least as much input is
+    /// left. Once it has `cap_bytes`, at the next user key in any case.
     Prefix {
-        /// Least size of a table, and of what is left for the next one.
+        /// Least size of a table, and of the remaining input.
         split_bytes: u64,
         /// Size at which even one prefix is cut.
         cap_bytes: u64,
@@ -89,7 +89,7 @@ pub enum Partitioner {
     LocalRange,
     /// Halves of the space of all keys: the same bounds in every run.
     GlobalRange,
-    /// The same with larger cells, each of which is cut evenly by size.
+    /// As `GlobalRange`, but with larger cells, each of which is cut evenly by size.
     GroupedGlobalRange,
     /// Where the key prefix changes.
     Prefix,
@@ -105,7 +105,7 @@ impl Cut {
         }
     }
 
-    /// Size at which a table is closed whatever its keys are.
+    /// Size at which a table is closed, whatever its keys are.
     pub fn cap_bytes(&self) -> u64 {
         self.cells().1
     }
@@ -135,17 +135,17 @@ impl Plan {
         moved.chain(compacted).chain(self.drops.iter().copied())
     }
 
-    /// Where the plan writes. For a move: the table's bounds in the level that it reaches; if it
-    /// moves up, also in all levels down to the one that it leaves. For a compaction: the bounds of
-    /// its inputs. For a relabelled level: the bounds of all that it holds. A compaction writes no
-    /// key outside them. Tables that left the shape are skipped. O(tables of the shape).
+    /// The ranges that the plan writes. For a move: the table's bounds in its target level and, if
+    /// it moves up, also in all levels down to its old level. For a compaction: the bounds of its
+    /// inputs, outside which it writes no key. For a relabelled level: the bounds of all its
+    /// tables. Tables that left the shape are skipped. O(tables of the shape).
     pub fn ranges(&self, shape: &Shape) -> Vec<BusyRange> {
         let ids: BTreeSet<TableId> = self.table_ids().collect();
         let wanted = shape.tables().filter(|(_, table)| ids.contains(&table.id));
         let tables: BTreeMap<TableId, &Arc<Table>> =
             wanted.map(|(_, table)| (table.id, table)).collect();
-        // What moves up passes levels in which nothing newer may arrive meanwhile: it would end up
-        // below what is older (I1).
+        // Tables that move up pass levels in which no newer data may arrive meanwhile, because that
+        // data would end up below older data (I1).
         let moved = self.moves.iter().flat_map(|step| {
             let is_up = step.to_level < step.from_level;
             let lowest = if is_up { step.from_level } else { step.to_level };
@@ -179,15 +179,15 @@ pub struct BusyRange {
     pub max_key: Box<[u8]>,
 }
 
-/// How often reads asked each table in vain, for policies that compact tables with too many such
+/// How often reads probed each table in vain, for policies that compact tables with too many such
 /// reads. The engine counts them; the policy sets the limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Heat {
     /// Charged accesses since the table was written (PTierDB §III-C). A table that is not listed
     /// has few.
     pub accesses: BTreeMap<TableId, u64>,
-    /// Charged seeks since the table was written or moved, of tables that have had all that
-    /// [`allowed_seeks`](crate::options::PolicyOptions::allowed_seeks) allows.
+    /// Charged seeks since the table was written or moved. Lists only tables that have used up
+    /// their [`allowed_seeks`](crate::options::PolicyOptions::allowed_seeks).
     pub seeks: BTreeMap<TableId, u64>,
 }
 
@@ -203,11 +203,11 @@ pub struct Busy {
 impl Busy {
     /// What the given plans own while they run. O(plans * tables).
     ///
-    /// A relabelled level is owned with all that it holds, though no table is rewritten: the same
-    /// level relabelled twice would not fit the shape the second time.
+    /// A relabelled level is owned with all its tables, though none is rewritten: relabelling the
+    /// same level twice would not fit the shape the second time.
     ///
-    /// So is the run of level 0 into which a pending plan writes: in a stack the run stands for an
-    /// interval of flushes, which it keeps only as long as it keeps its place.
+    /// The run of level 0 into which a pending plan writes is owned as well: in a stack, the run
+    /// represents an interval of flushes, which it keeps only as long as it keeps its place.
     pub fn of<'a>(shape: &Shape, running: impl IntoIterator<Item = &'a Plan>) -> Busy {
         let mut busy = Busy::default();
         for plan in running {
@@ -225,7 +225,7 @@ impl Busy {
         busy
     }
 
-    /// Whether a job already writes into `level`, wherever that is.
+    /// Whether a job already writes into any part of `level`.
     pub fn writes_into(&self, level: u32) -> bool {
         self.ranges.iter().any(|range| range.level == level)
     }

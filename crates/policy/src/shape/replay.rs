@@ -1,21 +1,21 @@
-//! Edits in a row, as the replay of a manifest applies them.
+//! Applies many edits in a row, as the replay of a manifest does.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::shape::{Edit, EditError, Level, Shape, Table, TableId};
 
-/// This many edits are applied without an index, which takes as long to make.
+/// How many edits are applied without an index: making the index takes as long as applying these.
 const FIRST_EDITS: usize = 16;
 
-/// A shape to which many edits are applied. [`Shape::apply`] looks at all tables for each edit.
-/// Here an edit finds its tables by id, and what policies ask of overlapping levels is worked out
-/// once, at the end.
+/// A shape to which many edits are applied. [`Shape::apply`] visits all tables for each edit. Here
+/// an edit finds its tables by id, and the derived fields of overlapping levels are computed once,
+/// at the end.
 #[derive(Clone, Debug)]
 pub struct Replay {
     shape: Shape,
     edits: usize,
-    /// Made when there are many edits.
+    /// Built once there are many edits.
     index: Option<TableIndex>,
 }
 
@@ -26,8 +26,8 @@ impl Replay {
     }
 
     /// Applies an edit and checks what [`Shape::apply`] checks. The shape is lost if the edit is
-    /// refused. O(log tables) for each table of the edit in each run, and a move of the pointers to
-    /// the tables of the runs that change.
+    /// refused. O(log tables) for each table of the edit in each run, and a shift of the table
+    /// pointers in the runs that change.
     pub fn apply(&mut self, edit: &Edit) -> Result<(), EditError> {
         self.edits += 1;
         if self.edits > FIRST_EDITS && self.index.is_none() {
@@ -50,7 +50,7 @@ pub(super) struct TableIndex {
     by_id: BTreeMap<TableId, Arc<Table>>,
 }
 
-/// Where a table lies in a shape.
+/// Where a table is in a shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TablePlace {
     pub(super) level: u32,
@@ -70,7 +70,7 @@ impl TableIndex {
         self.by_id.contains_key(&id)
     }
 
-    /// Adds a table, or puts it in the place of the one with its id. Returns whether there was one.
+    /// Adds a table, or replaces the one with the same id. Returns whether there was one.
     pub(super) fn insert(&mut self, table: &Arc<Table>) -> bool {
         self.by_id.insert(table.id, Arc::clone(table)).is_some()
     }
@@ -100,7 +100,7 @@ impl TableIndex {
 pub(super) fn remove_at(tables: &mut Vec<Arc<Table>>, mut places: Vec<usize>) {
     places.sort_unstable();
     while let Some(last) = places.pop() {
-        // Neighbours leave together, because the rest is moved for each removal.
+        // Neighbours are removed together, because each removal shifts the rest.
         let mut first = last;
         while let Some(before) = places.pop_if(|place| *place + 1 == first) {
             first = before;

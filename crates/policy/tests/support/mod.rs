@@ -1,4 +1,4 @@
-//! What the policy's tests share: short ways to make tables and edits. Not a test.
+//! Shared by the policy tests: short ways to make tables and edits. Not a test.
 
 use std::sync::Arc;
 
