@@ -9,7 +9,8 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Debug, Derive)]
 #[non_exhaustive]
 pub enum Error {
-    /// Runstone's own, and what an adapter of another store says in its words.
+    /// An error of Runstone, or an error of another store that its adapter expresses in Runstone's
+    /// terms.
     #[error(transparent)]
     Store(#[from] runstone::Error),
     /// A store of another kind failed in a way of its own.
@@ -23,7 +24,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Input that makes no sense, and what to do instead.
+    /// An error about invalid input, with a hint on what to do instead.
     pub fn invalid(what: impl Into<String>, hint: impl Into<String>) -> Error {
         runstone::Error::invalid(what, hint).into()
     }

@@ -1,5 +1,5 @@
-//! The operations that every key-value store offers, whatever it is made of. The command line, the
-//! benchmarks and the peers use this trait; [`runstone::Store`] offers more.
+//! The operations that every key-value store offers, whatever its implementation. The command line,
+//! the benchmarks and the peers use this trait. [`runstone::Store`] offers more.
 
 #![forbid(unsafe_code)]
 
@@ -36,10 +36,10 @@ pub enum Direction {
     Reverse,
 }
 
-/// A scan calls it with each key and value; `false` ends the scan.
+/// The function that a scan calls with each key and value. If it returns `false`, the scan ends.
 pub type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> bool + 'a;
 
-/// What a store costs. A field is zero if the store cannot tell.
+/// The costs of a store. A field is zero if the store does not report it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KvMetrics {
     /// Bytes written to the device or file system, log included.
@@ -48,7 +48,7 @@ pub struct KvMetrics {
     pub bytes_read: u64,
     /// Key and value bytes that users wrote.
     pub user_bytes_written: u64,
-    /// Bytes that the store takes on disk, log included.
+    /// Bytes that the store uses on disk, log included.
     pub disk_bytes: u64,
     /// Memory that the store accounts for: buffers, cache, index, filters.
     pub memory_bytes: u64,
@@ -84,8 +84,8 @@ pub trait KvStore: Send + Sync {
     /// Applies all writes or none.
     fn write(&self, writes: &[KvWrite<'_>], durability: Durability) -> Result<()>;
 
-    /// Removes the keys from `start` up to `end`, or to the last. A store without a record for it
-    /// finds the keys and deletes them in batches: if that fails, some are gone.
+    /// Removes the keys from `start` up to `end`, or to the last key. A store without range deletes
+    /// finds the keys and deletes them in batches. If a batch fails, earlier ones stay deleted.
     fn delete_range(&self, start: &[u8], end: Option<&[u8]>, durability: Durability) -> Result<()> {
         let mut from = start.to_vec();
         loop {
@@ -104,7 +104,7 @@ pub trait KvStore: Send + Sync {
     }
 
     /// Stores entries with strictly ascending keys, durably, and returns how many. A store without
-    /// bulk loads puts them in batches: if that fails, some are there.
+    /// bulk loads puts them in batches. If a batch fails, earlier ones stay stored.
     fn load(&self, entries: &mut dyn Iterator<Item = (Vec<u8>, Vec<u8>)>) -> Result<u64> {
         let mut count = 0;
         loop {
@@ -128,11 +128,11 @@ pub trait KvStore: Send + Sync {
     }
 
     /// Visits entries of one consistent view until `visit` returns false. It starts at the first
-    /// key >= `from`, or in reverse at the last key <= `from`; `None` starts at the end of the map
-    /// that comes first in that direction.
+    /// key >= `from`, or in reverse at the last key <= `from`. With `None` it starts at the first
+    /// key, or in reverse at the last.
     fn scan(&self, from: Option<&[u8]>, direction: Direction, visit: &mut Visit<'_>) -> Result<()>;
 
-    /// Makes all acknowledged writes durable and moves them to tables where the store has any.
+    /// Makes all acknowledged writes durable and moves them to tables if the store has any.
     fn flush(&self) -> Result<()>;
 
     /// Waits until the store's policy has no compaction left to run.

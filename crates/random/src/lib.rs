@@ -1,6 +1,6 @@
-//! The pseudo-random numbers of file ids, faults, demonstrations and simulations: splitmix64
-//! (Steele, Lea, Flood, 2014). Equal seeds give equal numbers on every platform and in every
-//! release. Not for secrets.
+//! Pseudo-random numbers for file ids, faults, demonstrations and simulations: splitmix64 (Steele,
+//! Lea, Flood, 2014). Equal seeds give equal numbers on every platform and in every release. Not
+//! for secrets.
 
 #![forbid(unsafe_code)]
 
@@ -44,8 +44,8 @@ impl Random {
         drawn
     }
 
-    /// A number below `bound`, or 0 where there is none. Small numbers are likelier by at most
-    /// `bound` in 2^64.
+    /// A number below `bound`; 0 if `bound` is 0. Small numbers are likelier by at most `bound` in
+    /// 2^64.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.draw() % bound.max(1)
     }
@@ -55,17 +55,17 @@ impl Random {
         self.below(count) == 0
     }
 
-    /// True in `percent` of a hundred cases.
+    /// True with a probability of `percent` in a hundred.
     pub fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
 
-    /// Draws every byte.
+    /// Fills the buffer with random bytes.
     pub fn fill(&mut self, bytes: &mut [u8]) {
         bytes.fill_with(|| self.draw() as u8);
     }
 
-    /// Puts the items into a random order; each is as likely as any other.
+    /// Puts the items into a random order; all orders are equally likely.
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             items.swap(last, self.below(last as u64 + 1) as usize);

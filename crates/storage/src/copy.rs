@@ -1,12 +1,12 @@
-//! Copies a file between two storages through the traits, as `link_into` does where no link can be
-//! made. Knows nothing of either implementation.
+//! Copies a file between two storages through the traits, as `link_into` does where it cannot make
+//! a link. Independent of both implementations.
 
 use crate::{Category, Result, Storage, StorageFile};
 
 const COPY_CHUNK_BYTES: u64 = 1 << 20;
 
-/// Copies `name` into `target` under the same name and syncs it. The new name is durable only after
-/// the target's `sync_dir`, as for any other. A half-made copy is removed.
+/// Copies `name` into `target` under the same name and syncs it. As for any new name, the name is
+/// durable only after the target's `sync_dir`. A partial copy is removed.
 pub fn copy_into(
     source: &dyn Storage,
     name: &str,
@@ -17,8 +17,7 @@ pub fn copy_into(
     let to = target.create(name, category)?;
     let copied = copy_bytes(&*from, &*to);
     if copied.is_err() {
-        // The first error is the one to report; an orphan that a second one leaves is reclaimed
-        // later.
+        // The first error is reported. If the removal fails too, the orphan is reclaimed later.
         let _ = target.remove(name);
     }
     copied

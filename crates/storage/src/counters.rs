@@ -1,15 +1,16 @@
-//! Byte and operation counters, per category. Relaxed atomics: they are statistics, not order.
+//! Byte and operation counters, per category. The atomics are relaxed: they are statistics and
+//! order nothing.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use crate::Category;
 
-/// Two threads whose numbers differ modulo this count in different stripes.
+/// The number of stripes. Threads whose numbers differ modulo this constant use different stripes.
 const STRIPES: usize = 8;
 
-/// Counters of one category and stripe, in a cache line of their own: the log's counters change
-/// with every write, under the lock that all writers want.
+/// Counters of one category and stripe, in a cache line of their own, because the log's counters
+/// change with every write, under the lock that all writers need.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Stripe {
@@ -27,9 +28,9 @@ pub struct Counters {
     categories: [[Stripe; STRIPES]; Category::ALL.len()],
 }
 
-/// The counters of one category at one moment: bytes handed to `write_at` and filled by `read_at`,
-/// calls of these two, of `sync` and of `write_back`. All of them only grow; a rate is the
-/// difference of two snapshots.
+/// The counters of one category at one moment: bytes passed to `write_at` and filled by `read_at`,
+/// and the calls of these two, of `sync` and of `write_back`. The counters only grow, so compute a
+/// rate from the difference of two snapshots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct CountersSnapshot {

@@ -1,4 +1,4 @@
-//! The one error of this crate: which operation failed, on which file, and why.
+//! The only error type of this crate: which operation failed, on which file, and why.
 
 use std::fmt;
 use std::io;
@@ -77,13 +77,13 @@ impl Error {
         self.source.kind()
     }
 
-    /// Whether the device, a quota or a limit is full: the caller may continue once space is back
-    /// (P9).
+    /// Whether the device is full, or a quota or limit is used up. The caller may continue once
+    /// there is space again (P9).
     pub fn is_no_space(&self) -> bool {
         self.full().is_some()
     }
 
-    /// What is used up, if that is why.
+    /// The resource that is used up, if that is why the operation failed.
     pub fn full(&self) -> Option<Full> {
         Full::of(&self.source)
     }
@@ -99,7 +99,7 @@ impl Error {
         self.source.kind() == io::ErrorKind::ResourceBusy
     }
 
-    /// Whether nothing may be written there: permissions, or the file system, forbid it.
+    /// Whether permissions or the file system forbid writing there.
     pub fn is_refused(&self) -> bool {
         matches!(
             self.source.kind(),

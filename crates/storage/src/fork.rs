@@ -1,31 +1,31 @@
 //! Distinguishes the process in which something was made from the copies of that process that
 //! `fork` makes. A copy has the same memory and the same open files, but not the threads. Its
-//! changes to files are changes to the files of the other process. `getpid` could distinguish them
-//! too, but it costs a system call each time.
+//! changes to files are changes to the files of the original process. `getpid` could distinguish
+//! the two as well, but it costs a system call each time.
 //!
-//! A copy made with the bare system call, without the C library, is not noticed.
+//! This module does not notice a copy made with the bare system call, without the C library.
 //!
 //! Obligations of the unsafe code, cited by number below:
 //!
 //! * O1 the handler runs in a copy of a process that may have had many threads, so it may do no
 //!   more than a signal handler: it reads and changes atomic numbers, and calls `open`, `dup2` and
-//!   `close`, which POSIX allows there.
-//! * O3 it replaces only descriptors of locks of this process. They stay valid: in the copy they
-//!   only refer to another file.
-//! * O2 the handler is a function of this program, which exists as long as the process.
+//!   `close`, which POSIX allows in a signal handler.
+//! * O3 the handler replaces only descriptors of locks of this process. They stay valid, but in the
+//!   copy they refer to another file.
+//! * O2 the handler is a function of this program, which exists for as long as the process.
 
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::Once;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed};
 
-/// The number of forks between the process that first asked and this one.
+/// The number of forks between the process that first called [`Process::current`] and this process.
 static FORKS: AtomicU64 = AtomicU64::new(0);
 
-/// The largest number of locks that forks release. A process that holds more keeps the others until
-/// its last copy has ended.
+/// The largest number of locks that forks release. If a process holds more, the others stay held
+/// until its last copy has ended.
 const MOST_LOCKS: usize = 1024;
 
-/// The descriptors of locks; -1 where there is none.
+/// The descriptors of locks; [`NONE`] in free slots.
 static LOCKS: [AtomicI32; MOST_LOCKS] = [const { AtomicI32::new(NONE) }; MOST_LOCKS];
 const NONE: RawFd = -1;
 
@@ -78,7 +78,7 @@ impl Process {
         Process { forks: FORKS.load(Relaxed) }
     }
 
-    /// Whether it is the calling process. Costs a load.
+    /// Whether this is the calling process. Costs one load.
     #[inline]
     pub fn is_current(self) -> bool {
         FORKS.load(Relaxed) == self.forks

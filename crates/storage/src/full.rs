@@ -20,7 +20,7 @@ pub enum Full {
     FileSize,
 }
 
-/// Replaces the error of the system, which reports a lack of space although there is space.
+/// Replaces the error of the system if it reports a lack of space although only inodes are lacking.
 #[derive(Debug, thiserror::Error)]
 #[error("no inodes left on the file system, of which each file takes one")]
 struct NoInodes;
@@ -39,8 +39,8 @@ impl Full {
         }
     }
 
-    /// Does the same for an error at a path. Asks the file system of the path whether its inodes
-    /// are used up.
+    /// As [`Full::of`], for an error at a path. Checks whether the file system of the path has used
+    /// up its inodes.
     pub fn at(error: &io::Error, path: &Path) -> Option<Full> {
         let full = Full::of(error)?;
         let above = path.ancestors().find(|above| above.is_dir()).unwrap_or(Path::new("."));
@@ -73,8 +73,8 @@ impl fmt::Display for Full {
     }
 }
 
-/// The error of a file that could not be made. The system has one error number for a lack of space
-/// and a lack of inodes; the file system itself distinguishes them.
+/// The error of a file that could not be made. The system has the same error number for a lack of
+/// space and a lack of inodes; the figures of the file system distinguish the two.
 pub fn explained(error: io::Error, path: &Path) -> io::Error {
     match Full::at(&error, path) {
         Some(Full::Inodes) => io::Error::new(io::ErrorKind::StorageFull, NoInodes),
@@ -82,7 +82,8 @@ pub fn explained(error: io::Error, path: &Path) -> io::Error {
     }
 }
 
-/// Some file systems do not count inodes, because they make as many as they need.
+/// Whether inodes are used up but bytes are not. Some file systems do not count inodes, because
+/// they make as many as they need.
 fn has_no_inodes(status: &StatVfs) -> bool {
     status.f_files > 0 && status.f_favail == 0 && status.f_bavail > 0
 }
@@ -91,8 +92,7 @@ fn has_no_inodes(status: &StatVfs) -> bool {
 mod tests {
     use super::*;
 
-    /// Once, a limit of file sizes, a quota and a lack of inodes were all reported as a lack of
-    /// space.
+    /// A file size limit, a quota and a lack of inodes were once all reported as a lack of space.
     #[test]
     fn what_is_used_up_is_told_apart() {
         let full = |errno: rustix::io::Errno| Full::of(&errno.into());

@@ -1,8 +1,8 @@
-//! Named files behind one trait. The engine touches a disk only through [`Storage`], so that every
-//! byte can be counted, every fault injected, and a flash device can stand where a directory does.
+//! Named files behind one trait. The engine accesses a disk only through [`Storage`], so that every
+//! byte can be counted, every fault injected, and a flash device can replace a directory.
 //!
-//! A storage is one flat directory of files. Names are chosen by the engine (`000017.table`), never
-//! taken from users. Two implementations live here:
+//! A storage is one flat directory of files. The engine chooses the names (`000017.table`); they
+//! never come from users. This crate has two implementations:
 //!
 //! * [`PosixStorage`]: a directory; positioned I/O, directory sync, advisory lock, 0600/0700.
 //! * [`MemoryStorage`]: for tests and `mem:` stores; nothing survives the process.
@@ -66,7 +66,7 @@ impl Category {
     pub const ALL: [Category; 5] =
         [Category::Wal, Category::Table, Category::Manifest, Category::Value, Category::Other];
 
-    /// Short lower-case name, as used in metrics.
+    /// Short lower-case name, for metrics.
     pub fn name(self) -> &'static str {
         match self {
             Category::Wal => "wal",
@@ -96,10 +96,10 @@ pub enum LockMode {
     Exclusive,
 }
 
-/// Held for as long as the store is open; dropping it releases the lock.
+/// A lock, which a store holds as long as it is open. Dropping the value releases the lock.
 pub trait StorageLock: Send + Sync + Debug {
-    /// Fails if somebody else may hold the lock by now: if this process is a fork of the one that
-    /// took it, or if the lock file was removed or replaced.
+    /// Fails if another process may hold the lock by now: if this process is a fork of the one that
+    /// took the lock, or if the lock file was removed or replaced.
     fn check(&self) -> Result<()> {
         Ok(())
     }
@@ -115,12 +115,12 @@ pub trait Storage: Send + Sync + Debug {
     /// Creates a file for reading and writing. Fails with `AlreadyExists` if the name is taken.
     fn create(&self, name: &str, category: Category) -> Result<Arc<dyn StorageFile>>;
 
-    /// Creates a file of exactly `capacity_bytes` zero bytes, with its blocks reserved. A
-    /// `write_at` to this file costs a memory copy where the implementation can do that safely. A
-    /// full disk is found here, not at a later write. Falls back to an ordinary preallocated file.
-    /// In either case `set_len` and `punch` fail on this handle, and concurrent writes must not
-    /// overlap. The handle need not hold a descriptor, so reads may fail once the file has lost its
-    /// name.
+    /// Creates a file of exactly `capacity_bytes` zero bytes, with its blocks reserved. Where the
+    /// implementation can do so safely, a `write_at` to this file is a memory copy. A full disk
+    /// causes an error here, not at a later write. Falls back to an ordinary preallocated file. In
+    /// either case `set_len` and `punch` fail on this handle, and concurrent writes must not
+    /// overlap. The handle need not keep a descriptor open, so reads may fail once the name is
+    /// removed.
     fn create_mapped(
         &self,
         name: &str,
@@ -135,7 +135,7 @@ pub trait Storage: Send + Sync + Debug {
         self.open(name, category)
     }
 
-    /// Opens an existing file: for reading only on a read-only storage, else for both.
+    /// Opens an existing file: for reading and writing, or only for reading on a read-only storage.
     fn open(&self, name: &str, category: Category) -> Result<Arc<dyn StorageFile>>;
 
     /// Renames a file, replacing the target if it exists. Open handles follow the file.
@@ -147,15 +147,16 @@ pub trait Storage: Send + Sync + Debug {
     /// All files, sorted by name. Subdirectories are not listed.
     fn list(&self) -> Result<Vec<FileInfo>>;
 
-    /// The names of the files with this extension, sorted. A directory lists names alone several
-    /// times as fast as names and lengths.
+    /// The names of the files with this extension, sorted. For a directory, listing only names is
+    /// several times as fast as listing names and lengths.
     fn names(&self, extension: &str) -> Result<Vec<String>> {
         let names = self.list()?.into_iter().map(|file| file.name);
         Ok(names.filter(|name| names::has_extension(name, extension)).collect())
     }
 
-    /// A number of a file that stays when its directory is moved, and that a copy of the file does
-    /// not have. 0 if there is no such file, or where files have no such number.
+    /// A number that identifies a file. It stays the same when the directory is moved, and a copy
+    /// of the file has another number. 0 if there is no such file, or if the storage has no such
+    /// numbers.
     fn file_number(&self, name: &str) -> u64 {
         let _ = name;
         0
@@ -167,15 +168,15 @@ pub trait Storage: Send + Sync + Debug {
     /// Takes the store's lock on `name`; `Ok(None)` if another holder excludes it.
     fn lock(&self, name: &str, mode: LockMode) -> Result<Option<Box<dyn StorageLock>>>;
 
-    /// The process that holds a lock which could not be taken; `None` if nobody can tell.
+    /// The process that holds a lock which could not be taken; `None` if it is unknown.
     fn lock_holder(&self, name: &str) -> Option<u32> {
         let _ = name;
         None
     }
 
-    /// Fails if this process may no longer change the storage, see [`StorageLock::check`]. A
-    /// storage that a store has opened asks by itself before it creates, renames or removes a file,
-    /// syncs the directory, or writes to a table or a value file.
+    /// Fails if this process may no longer change the storage (see [`StorageLock::check`]). A
+    /// storage that a store has opened checks this itself before it creates, renames or removes a
+    /// file, syncs the directory, or writes to a table or a value file.
     fn check_owner(&self) -> Result<()> {
         Ok(())
     }
@@ -184,12 +185,12 @@ pub trait Storage: Send + Sync + Debug {
     /// absent. Fails with `AlreadyExists` if it exists and is not empty.
     fn create_sibling(&self, path: &Path) -> Result<Arc<dyn Storage>>;
 
-    /// Makes `name` appear in `target` under the same name, as a hard link where both are
-    /// directories of one file system, else as a copy. `name` must no longer be written to. A file
-    /// that is protected against writes is copied.
+    /// Makes `name` appear in `target` under the same name, as a hard link if both are directories
+    /// of the same file system, or else as a copy. `name` must no longer be written to. A
+    /// write-protected file is copied.
     fn link_into(&self, name: &str, category: Category, target: &dyn Storage) -> Result<()>;
 
-    /// The bytes that new files may still take, if the implementation knows them.
+    /// The bytes that are free for new files, if the implementation knows this.
     fn free_bytes(&self) -> Option<u64> {
         None
     }
@@ -202,10 +203,10 @@ pub trait Storage: Send + Sync + Debug {
     /// Byte and operation counters of this storage.
     fn counters(&self) -> &Counters;
 
-    /// Human-readable place, for error messages: a directory path or a URL.
+    /// Human-readable location, for error messages: a directory path or a URL.
     fn location(&self) -> String;
 
-    /// The directory if there is one; `link_into` uses it to link instead of copying.
+    /// The directory, if there is one. `link_into` uses it to link instead of copying.
     fn directory(&self) -> Option<&Path> {
         None
     }
@@ -225,22 +226,23 @@ pub trait StorageFile: Send + Sync + Debug {
     /// Fills `buf` from `offset`. Reading past the end is an `UnexpectedEof` error.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()>;
 
-    /// As [`StorageFile::read_at`], into new memory. An implementation need not clear that memory.
+    /// As [`StorageFile::read_at`], into new memory. An implementation need not clear the memory
+    /// first.
     fn read_vec(&self, offset: u64, len_bytes: usize) -> Result<Vec<u8>> {
         let mut bytes = vec![0; len_bytes];
         self.read_at(offset, &mut bytes)?;
         Ok(bytes)
     }
 
-    /// Fills all buffers and stops at the first error. An implementation may have many reads under
-    /// way at once; this one announces all of them before it waits for the first.
+    /// Fills all buffers and stops at the first error. An implementation may do many reads at once.
+    /// This default announces all of them before it waits for the first.
     fn read_many(&self, reads: &mut [ReadRequest]) -> Result<()> {
         announce(self, reads);
         reads.iter_mut().try_for_each(|read| self.read_at(read.offset, &mut read.buffer))
     }
 
-    /// Whether `read_many` has its reads under way at once. If not, it only calls `read_ahead` and
-    /// then `read_at` for each.
+    /// Whether `read_many` does its reads at once. If not, it only calls `read_ahead` and then
+    /// `read_at` for each.
     fn reads_together(&self) -> bool {
         false
     }
@@ -260,8 +262,8 @@ pub trait StorageFile: Send + Sync + Debug {
     fn sync(&self) -> Result<()>;
 
     /// Begins to write the range `begin` to the medium, and waits for the range `wait_for`, which
-    /// was begun before; either may be empty. So the sync that follows has little left to write,
-    /// and few bytes are under way beside the syncs of others. It makes nothing durable, and an
+    /// was begun earlier. Either range may be empty. So the next sync has little left to write, and
+    /// few bytes are being written while other files sync. It makes nothing durable, and an
     /// implementation may do nothing. An error means the same as an error of [`StorageFile::sync`].
     fn write_back(&self, _begin: Range<u64>, _wait_for: Range<u64>) -> Result<()> {
         Ok(())
@@ -270,14 +272,14 @@ pub trait StorageFile: Send + Sync + Debug {
     /// Current length in bytes.
     fn len(&self) -> Result<u64>;
 
-    /// Bytes that the file takes on its medium, if that is known: holes take none, reserved space
-    /// does. Else its length.
+    /// Bytes that the file uses on its medium: holes use none, but reserved space counts. If this
+    /// is not known, the length.
     fn disk_bytes(&self) -> Result<u64> {
         self.len()
     }
 
-    /// When the file was last written, by the clock of the machine and to about a minute; `None` if
-    /// nobody knows.
+    /// When the file was last written, by the clock of the machine and accurate to about a minute.
+    /// `None` if this is not known.
     fn modified(&self) -> Result<Option<SystemTime>> {
         Ok(None)
     }
@@ -290,45 +292,47 @@ pub trait StorageFile: Send + Sync + Debug {
     /// Cuts or zero-extends the file.
     fn set_len(&self, len_bytes: u64) -> Result<()>;
 
-    /// Reserves space for `[offset, offset + len_bytes)` so that writes there cannot find a full
-    /// disk. The length stays. Best effort where the file system cannot.
+    /// Reserves space for `[offset, offset + len_bytes)`, so that writes there cannot fail for lack
+    /// of space. The length stays the same. Best effort if the file system cannot reserve.
     fn allocate(&self, offset: u64, len_bytes: u64) -> Result<()>;
 
-    /// Gives the range's space back; it then reads as zeros. Best effort.
+    /// Frees the space of the range, which then reads as zeros. Best effort.
     fn punch(&self, offset: u64, len_bytes: u64) -> Result<()>;
 
-    /// Announces that the range will be read soon. A hint: never fails, may do nothing.
+    /// Announces that the range will be read soon. This is a hint: it never fails and may do
+    /// nothing.
     fn read_ahead(&self, _offset: u64, _len_bytes: u64) {}
 
-    /// How many bytes of a stretch the system holds in memory for readers of the file; `None` if it
-    /// does not say. A hint: the number may change at any moment.
+    /// How many bytes of a range the system has cached in memory for readers of the file; `None` if
+    /// the system does not report it. The number may change at any moment.
     fn cached_bytes(&self, _offset: u64, _len_bytes: u64) -> Option<u64> {
         None
     }
 
-    /// Tells the system that it need not hold a stretch in memory. Bytes that are not written back
-    /// stay. A hint, which changes no byte.
+    /// Informs the system that it need not cache a range in memory. Bytes that are not yet written
+    /// back stay cached. This is a hint, which changes no byte.
     fn drop_cached(&self, _offset: u64, _len_bytes: u64) {}
 
-    /// Whether `read_ahead` has an effect. If it has none, a caller should not ask for bytes that
-    /// it does not need yet.
+    /// Whether `read_ahead` has an effect. If not, a caller should not request bytes that it does
+    /// not need yet.
     fn heeds_hints(&self) -> bool {
         false
     }
 
-    /// Shows the range as it is now and returns true, if the file is in the memory of the process
-    /// and has the range. Writes wait meanwhile. Not a read: nothing is counted.
+    /// Passes the present bytes of the range to `see` and returns true, if the file is in the
+    /// memory of the process and contains the range. Writes wait meanwhile. This does not count as
+    /// a read.
     fn show(&self, _offset: u64, _len_bytes: u64, _see: &mut dyn FnMut(&[u8])) -> bool {
         false
     }
 
-    /// Whether the file is in the memory of the process, so that `show` shows it.
+    /// Whether the file is in the memory of the process, so that `show` works.
     fn is_memory(&self) -> bool {
         false
     }
 
-    /// Makes sure that writes in `[offset, offset + len_bytes)` of a mapped file cost a memory
-    /// copy and cannot fault; an error here is an ordinary I/O error. A no-op on other files.
+    /// Makes sure that writes in `[offset, offset + len_bytes)` of a mapped file are memory copies
+    /// and cannot fault. An error here is an ordinary I/O error. A no-op on other files.
     fn prepare(&self, _offset: u64, _len_bytes: u64) -> Result<()> {
         Ok(())
     }

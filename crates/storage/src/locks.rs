@@ -1,5 +1,5 @@
-//! Store locks inside one process, for the storages that have no lock file. Not for directories:
-//! those lock a real file, so that other processes see it.
+//! Store locks inside one process, for storages without lock files. Not for directories: these lock
+//! a real file, so that other processes see the lock.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,7 +18,7 @@ pub struct LockTable {
 #[derive(Debug, Default)]
 struct Locks {
     held: BTreeMap<String, Held>,
-    /// Names of files are used again, so a lock has a number of its own.
+    /// File names are reused, so each lock has a number of its own.
     last_number: u64,
 }
 
@@ -49,7 +49,7 @@ impl LockTable {
         Some(Box::new(TableLock { table: self.clone(), name, number }))
     }
 
-    /// Notes that another file has the name from now on. Existing locks belong to the old file.
+    /// Records that the name now belongs to another file. Existing locks belong to the old file.
     pub fn replace(&self, name: &str) {
         self.locks.lock().held.remove(name);
     }

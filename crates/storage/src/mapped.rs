@@ -1,11 +1,11 @@
-//! A file of fixed capacity whose `write_at` is a memory copy. The only unsafe code of the crate,
-//! and not a way to read: reads go through a descriptor, where an error is an error.
+//! A file of fixed capacity whose `write_at` is a memory copy. Reads do not use the mapping: they
+//! use a descriptor, where a failure is an ordinary error.
 //!
 //! A store into a shared mapping that the file system cannot back raises SIGBUS, which no caller
-//! can handle. It is kept away in four steps:
+//! can handle. Four steps prevent this:
 //!
-//! 1. The blocks are reserved by `fallocate` before the mapping exists, so that a full disk is
-//!    found at creation. Only file systems known to overwrite in place are mapped
+//! 1. The blocks are reserved by `fallocate` before the mapping exists, so that a full disk causes
+//!    an error at creation. Only file systems known to overwrite in place are mapped
 //!    ([`OVERWRITING`]): a copy-on-write file system needs new blocks for every write, however much
 //!    was reserved. A list of refused file systems was rejected, because an unknown one would be
 //!    mapped.
@@ -13,26 +13,27 @@
 //!    and on other handles of the same inode through [`refuse_if_mapped`]. Other processes are kept
 //!    out by the store's lock.
 //! 3. A page is populated (`MADV_POPULATE_WRITE`) before a store to it: instead of a SIGBUS, that
-//!    call returns an error. `prepared_bytes` is the watermark below which this was done; writes
-//!    move it in steps of [`WRITER_STEP_BYTES`], so that few pay for the call.
-//! 4. A sync write-protects the pages it cleaned, and the next store asks the file system again,
-//!    which may have failed meanwhile. So pages below `cold_below_bytes`, the watermark at the last
-//!    sync, are populated again, one page at a time: a longer step would dirty pages that the next
-//!    sync then has to write. After a failed sync nothing is stored any more.
+//!    call returns an error. `prepared_bytes` is the watermark below which this was done. Writes
+//!    move it in steps of [`WRITER_STEP_BYTES`], so that few writes pay for the call.
+//! 4. A sync write-protects the pages it cleaned, and the next store to such a page needs the file
+//!    system again, which may have failed meanwhile. So pages below `cold_below_bytes`, the
+//!    watermark at the last sync, are populated again, one page at a time: a longer step would
+//!    dirty pages that the next sync then has to write. After a failed sync nothing is stored any
+//!    more.
 //!
 //! What remains: the kernel's own writeback can clean a page between its population and the store,
 //! and the file system can fail (journal abort, forced shutdown) in the same interval. Only a
 //! system call per write would close that gap, and this file exists to avoid it.
 //!
-//! The mapping outlives its descriptor, so that an idle store holds no descriptor for its log.
-//! Linux keeps the open file with the mapping: `msync` syncs through it just as `fdatasync` on the
+//! The mapping outlives its descriptor, so that an idle store has no descriptor open for its log.
+//! Linux keeps the open file for the mapping: `msync` syncs the file just as `fdatasync` on the
 //! descriptor would, and reports the same lost writes.
 //!
 //! Obligations of the unsafe code, cited by number below:
 //!
 //! * O1 `base` is the start of a live mapping of `map_bytes` bytes, unmapped once, in `drop`.
-//! * O2 every byte changed is in `[base, base + capacity_bytes)`, checked before the copy; the word
-//!   that the last one lies in is in the last page of the mapping.
+//! * O2 every byte changed is in `[base, base + capacity_bytes)`, checked before the copy. The word
+//!   that contains the last byte is in the last page of the mapping.
 //! * O3 references to mapped bytes are only ever made to atomic words.
 //! * O4 all stores are of whole, aligned words, so that two racing stores have the same size.
 //! * O5 the mapped pages stay backed by the file (steps 1 and 2).
@@ -54,12 +55,12 @@ use rustix::mm::{Advice, MapFlags, MsyncFlags, ProtFlags, madvise, mmap, msync, 
 use crate::names::checked_end;
 
 /// How much `prepare` populates in one call. A longer call would hold the lock of the address space
-/// for too long, and others wait for this lock.
+/// for too long while others wait for it.
 const PREPARE_STEP_BYTES: u64 = 256 << 10;
 
-/// How far ahead of a write the watermark moves if nobody prepared the file. Pages that the machine
-/// has to find first cost 15 to 60 us each, and 900 us at worst (measured where a hypervisor takes
-/// free memory back), and one write pays for a whole step. The call itself is cheap compared with
+/// How far ahead of a write the watermark moves if nobody prepared the file. Pages that are not
+/// free at once cost 15 to 60 us each, and 900 us at worst (measured on a machine whose hypervisor
+/// reclaims free memory). One write pays for a whole step. The call itself is cheap compared with
 /// the writes that fill a step of this size.
 const WRITER_STEP_BYTES: u64 = 16 << 10;
 
@@ -102,7 +103,7 @@ pub(crate) fn create(file: File, capacity_bytes: u64) -> io::Result<Made> {
     Mapping::map(file, capacity_bytes)
 }
 
-/// Refuses a change of `file` that could take blocks from under a mapping.
+/// Refuses a change of `file` that could remove blocks under a mapping.
 pub(crate) fn refuse_if_mapped(file: &File) -> io::Result<()> {
     match MAPPED_INODES.lock().contains(&inode_of(file)?) {
         true => Err(io::Error::new(io::ErrorKind::ResourceBusy, "the file is mapped for writing")),
@@ -122,11 +123,11 @@ pub(crate) struct Mapping {
     map_bytes: usize,
     page_bytes: u64,
     capacity_bytes: u64,
-    /// Pages wholly below were populated at least once.
+    /// Pages wholly below this offset were populated at least once.
     prepared_bytes: AtomicU64,
-    /// Pages below were cleaned by a sync since they were populated.
+    /// Pages below this offset were cleaned by a sync after they were populated.
     cold_below_bytes: AtomicU64,
-    /// Offset of the one cold page that was populated again last, or `u64::MAX`.
+    /// Offset of the cold page that was last populated again, or `u64::MAX`.
     rewarmed_page: AtomicU64,
     /// Whether a sync failed: then nothing may be stored any more.
     failed: AtomicBool,
@@ -171,7 +172,7 @@ impl Mapping {
     }
 
     /// Reads through a descriptor of its own; Linux keeps it coherent with the mapping. `path` is
-    /// where the file lies, and this fails if another file lies there by now.
+    /// the path of the file. This fails if another file has this path by now.
     pub(crate) fn read_at(&self, path: &Path, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         let file = File::open(path)?;
         if inode_of(&file)? != self.inode {
@@ -191,9 +192,9 @@ impl Mapping {
         Ok(())
     }
 
-    /// Copies into checked bounds, word by word: two copies to one place at the same time leave
-    /// bytes of both, and do no other harm. A lock would be one more cache line that moves between
-    /// the cores of two writers.
+    /// Copies into checked bounds, word by word: two simultaneous copies to one place leave bytes
+    /// of both, and do no other harm. A lock would be one more cache line that moves between the
+    /// cores of two writers.
     fn copy_in(&self, offset: usize, data: &[u8]) {
         let (lead, body) = data.split_at(data.len().min(offset.next_multiple_of(WORD) - offset));
         let (words, tail) = body.as_chunks::<WORD>();
@@ -205,7 +206,7 @@ impl Mapping {
         self.merge_in((first + words.len()) * WORD, tail);
     }
 
-    /// Copies a part of one word, whose other bytes stay.
+    /// Copies a part of one word, whose other bytes stay unchanged.
     fn merge_in(&self, offset: usize, part: &[u8]) {
         if part.is_empty() {
             return;
@@ -221,8 +222,8 @@ impl Mapping {
 
     fn word(&self, at: usize) -> &AtomicU64 {
         debug_assert!(at * WORD < self.map_bytes, "a word beyond the end of the mapping");
-        // SAFETY: in bounds (O1, O2), aligned since the mapping starts on a page, reached only as a
-        // word (O4), backed (O5), and mapped for as long as `self`.
+        // SAFETY: in bounds (O1, O2), aligned since the mapping starts on a page, accessed only as
+        // a word (O4), backed (O5), and mapped for as long as `self`.
         unsafe { AtomicU64::from_ptr(self.base.as_ptr().cast::<u64>().add(at)) }
     }
 
@@ -271,9 +272,9 @@ impl Mapping {
     }
 
     /// Populates what a write of `[offset, end)` needs: ahead in steps when it passes the
-    /// watermark, page by page when a sync cleaned it. The atomics are hints read and set without
-    /// order: a stale value costs a call, or falls into the interval that the module documentation
-    /// leaves open.
+    /// watermark, page by page where a sync cleaned pages. The atomics are hints that are read and
+    /// set without order. A stale value costs a call, or leads to the remaining risk that the
+    /// module docs describe.
     fn warm(&self, offset: u64, end: u64) -> io::Result<()> {
         let prepared = self.prepared_bytes.load(Relaxed);
         if end > prepared {

@@ -287,7 +287,7 @@ fn path_text(place: &Path, name: &str) -> String {
     format!("mem:{}", place.join(name).display())
 }
 
-/// Cuts or zero-extends; memory that cannot be allocated is an error, as a full disk would be.
+/// Cuts or zero-extends; a failed allocation is an error, as a full disk would be.
 fn resize(bytes: &mut Vec<u8>, len_bytes: u64) -> io::Result<()> {
     let no_space = || io::Error::from(io::ErrorKind::StorageFull);
     let len = usize::try_from(len_bytes).map_err(|_| no_space())?;

@@ -1,4 +1,4 @@
-//! The one rule for file names. Not a parser: the engine knows what its names mean.
+//! The one rule for file names. Not a parser: only the engine knows the meaning of names.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! How much of a file the kernel holds in its page cache.
+//! Finds how much of a file is in the kernel's page cache.
 //!
 //! `cachestat` (Linux 6.5) answers for a range in one call, and maps nothing. `mincore` would need
 //! a mapping of each file.
@@ -31,8 +31,8 @@ struct Found {
     recently_evicted: u64,
 }
 
-/// Bytes of a stretch that are in the page cache, in whole pages; `None` if the system does not
-/// say: an older kernel, another system, or a file system without a page cache.
+/// Bytes of a range that are in the page cache, in whole pages. `None` if the system does not
+/// report them, as on an older kernel, another system, or a file system without a page cache.
 pub(crate) fn cached_bytes(file: &File, offset: u64, len_bytes: u64) -> Option<u64> {
     // A length of zero would mean "to the end".
     if len_bytes == 0 {

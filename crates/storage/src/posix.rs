@@ -1,5 +1,5 @@
 //! A directory as a storage: positioned I/O, directory sync, an advisory lock, 0600 and 0700. Not a
-//! cache and not a retry layer: every error is returned as the kernel gave it.
+//! cache and not a retry layer: every kernel error is returned unchanged.
 
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io;
@@ -46,8 +46,8 @@ pub struct PosixStorage {
     directory: PathBuf,
     /// The directory as the caller named it, for messages.
     place: PathBuf,
-    /// Open from the start, so that syncing it needs no descriptor when there may be no descriptor
-    /// left; `None` if each sync opens it.
+    /// Opened at the start, so that a sync works even if the process has no free descriptor. `None`
+    /// if each sync opens the directory.
     open_directory: Option<File>,
     is_read_only: bool,
     counters: Arc<Counters>,
@@ -55,8 +55,8 @@ pub struct PosixStorage {
 }
 
 impl PosixStorage {
-    /// Opens a directory. A directory that is created is durable when this returns; the mode of one
-    /// that exists is left alone.
+    /// Opens a directory. A directory that is created is durable when this returns; the mode of an
+    /// existing directory is not changed.
     pub fn open(path: &Path, access: Access) -> Result<Self> {
         let failed = |operation, source| Error::new(operation, path.display().to_string(), source);
         let place = path.to_path_buf();
@@ -80,8 +80,8 @@ impl PosixStorage {
         })
     }
 
-    /// Lets files read many places at once by io_uring, if the kernel allows it. Otherwise they
-    /// announce the reads and do them one after another, as without this call.
+    /// Makes files use io_uring to read many places at once, if the kernel allows it. Otherwise
+    /// they announce the reads and do them one after another, as without this call.
     pub fn with_io_uring(mut self) -> Self {
         self.rings = Rings::probe().map(Arc::new);
         self
@@ -137,8 +137,8 @@ impl PosixStorage {
         }
     }
 
-    /// Opens the lock file. `None` if a read-only storage has none: every writer makes one, so
-    /// nobody holds the lock.
+    /// Opens the lock file. `None` if the storage is read-only and has no lock file. Every writer
+    /// makes one, so then nobody holds the lock.
     fn open_lock_file(&self, name: &str) -> io::Result<Option<File>> {
         let mut options = OpenOptions::new();
         options.read(true);
@@ -169,8 +169,7 @@ impl Storage for PosixStorage {
         match mapped::create(file, capacity_bytes) {
             Ok(made) => Ok(self.mapped_file(made, capacity_bytes, self.handle(&path, category))),
             Err(source) => {
-                // No caller knows of the file yet. If it stayed, it would keep the space that it
-                // has taken.
+                // No caller knows of the file yet. If it stayed, its space would stay in use.
                 let _ = fs::remove_file(&path);
                 Err(self.failed(Operation::Create, name, source))
             }
@@ -255,7 +254,7 @@ impl Storage for PosixStorage {
         holder_in(&fs::read_to_string("/proc/locks").ok()?, lock.dev(), lock.ino())
     }
 
-    /// A lock is allowed on a read-only storage too, because it changes nothing there.
+    /// Works on a read-only storage too, because it changes nothing in its directory.
     fn create_sibling(&self, path: &Path) -> Result<Arc<dyn Storage>> {
         let failed = |source| Error::new(Operation::Create, path.display().to_string(), source);
         let is_occupied = match fs::read_dir(path) {
@@ -314,7 +313,7 @@ impl Storage for PosixStorage {
 /// 1: FLOCK  ADVISORY  WRITE 1234 fd:01:5678 0 EOF
 /// ```
 ///
-/// Processes of another name space have number 0 or are not listed.
+/// Processes in another namespace have number 0 or are not listed.
 fn holder_in(locks: &str, device: u64, inode: u64) -> Option<u32> {
     let file = format!("{:02x}:{:02x}:{inode}", major(device), minor(device));
     let holder = |line: &str| {
@@ -372,8 +371,8 @@ fn inode_of(metadata: &Metadata) -> (u64, u64) {
     (metadata.dev(), metadata.ino())
 }
 
-/// The number of the file, mixed with the moment at which it was made where the file system knows
-/// that: numbers are used again. Not the device, whose number may change at each boot.
+/// The inode number, mixed with the creation time if the file system knows it, because inode
+/// numbers are reused. The device number is not included, because it may change at each boot.
 fn number_of(metadata: &Metadata) -> u64 {
     let made = metadata.created().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
     let made = made.map_or(0, |since| since.as_nanos() as u64);
@@ -388,9 +387,9 @@ impl StorageLock for PosixLock {
 }
 
 impl Drop for PosixLock {
-    /// Closing the file releases the lock only when its last copy is closed, and a process that was
-    /// forked meanwhile has a copy. So the lock is released explicitly; a forked process releases
-    /// nothing.
+    /// Closing the file releases the lock only when the last copy of the descriptor is closed, and
+    /// a process that was forked meanwhile has a copy. So the lock is released explicitly. A forked
+    /// process releases nothing.
     fn drop(&mut self) {
         if self.process.is_current() {
             let _ = flock(&self.file, FlockOperation::Unlock);
@@ -398,8 +397,8 @@ impl Drop for PosixLock {
     }
 }
 
-/// Kinds of error with which a file system says that it cannot link these two places. A file system
-/// without hard links answers `PermissionDenied`.
+/// Kinds of error that mean that the file system cannot link these two places. A file system
+/// without hard links returns `PermissionDenied`.
 fn is_unlinkable(kind: io::ErrorKind) -> bool {
     use io::ErrorKind::{
         CrossesDevices, PermissionDenied, ReadOnlyFilesystem, TooManyLinks, Unsupported,
@@ -410,16 +409,16 @@ fn is_unlinkable(kind: io::ErrorKind) -> bool {
     )
 }
 
-/// Whether a link to a file can be opened like any file of a storage. Files that are protected
-/// against writes are copied, because a link has the permissions of the file. Root may write to all
-/// the same, but the owner of the copy should not need to be root.
+/// Whether a link to a file can be opened like any file of a storage. Write-protected files are
+/// copied, because a link has the permissions of the file. Root could still write to the link, but
+/// the owner of the copy should not need to be root.
 fn is_writable(path: &Path) -> bool {
     let is_protected = fs::metadata(path).is_ok_and(|found| found.permissions().readonly());
     !is_protected && !matches!(access(path, rustix::fs::Access::WRITE_OK), Err(Errno::ACCESS))
 }
 
-/// The absolute path, because the process may change its working directory. A path that leads
-/// through directories which the process may not search stays as it is.
+/// The absolute path, because the process may change its working directory. A path through
+/// directories that the process may not search stays as it is.
 fn lasting(path: &Path) -> io::Result<PathBuf> {
     let whole = std::path::absolute(path)?;
     let is_denied = |error: io::Error| error.kind() == io::ErrorKind::PermissionDenied;
@@ -427,7 +426,7 @@ fn lasting(path: &Path) -> io::Result<PathBuf> {
 }
 
 /// Creates `path` and its missing parents, outermost first, each made durable in its parent before
-/// the next: if a power cut took the directory of a store away, the whole store would be lost.
+/// the next: if the directory of a store disappeared in a power cut, the whole store would be lost.
 fn create_directory(path: &Path) -> io::Result<()> {
     let mut missing = Vec::new();
     for ancestor in path.ancestors().filter(|ancestor| !ancestor.as_os_str().is_empty()) {
@@ -457,8 +456,8 @@ fn sync_directory(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
-/// Plain files only. A name that is not UTF-8 was not made by the engine and is left out; a file
-/// removed while listing is not an error.
+/// Lists plain files only. A name that is not UTF-8 was not made by the engine and is omitted. A
+/// file that is removed during the listing is not an error.
 fn list_files(directory: &Path) -> io::Result<Vec<FileInfo>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(directory)? {
@@ -477,7 +476,7 @@ fn list_files(directory: &Path) -> io::Result<Vec<FileInfo>> {
     Ok(files)
 }
 
-/// The same without lengths. The system tells the type of a file with its name.
+/// The same without lengths. The system reports the type of a file with its name.
 fn list_names(directory: &Path, extension: &str) -> io::Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in fs::read_dir(directory)? {

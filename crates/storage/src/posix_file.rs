@@ -66,7 +66,7 @@ impl PosixFile {
                 Err(error) => return Err(error.into()),
             }
         }
-        // The allocator may give more room than was asked for, and a read fills it too.
+        // The allocator may reserve more than was requested, and a read fills the surplus too.
         bytes.truncate(len_bytes);
         Ok(bytes)
     }
@@ -140,7 +140,8 @@ impl StorageFile for PosixFile {
         self.handle.result(Operation::SetLen, done)
     }
 
-    /// The length stays, because it would otherwise depend on whether the file system can reserve.
+    /// The length stays the same. Otherwise it would depend on whether the file system can reserve
+    /// space.
     fn allocate(&self, offset: u64, len_bytes: u64) -> Result<()> {
         let flags = FallocateFlags::KEEP_SIZE;
         let may = self.check_writable();
@@ -205,7 +206,7 @@ impl StorageFile for PosixMappedFile {
         self.handle.result(Operation::SetLen, Err(fixed_capacity()))
     }
 
-    /// Nothing to do: the creation has reserved everything.
+    /// Does nothing: the creation has reserved all space.
     fn allocate(&self, _offset: u64, _len_bytes: u64) -> Result<()> {
         Ok(())
     }

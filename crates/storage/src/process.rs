@@ -1,4 +1,4 @@
-//! The kernel's figures about this process: memory, bytes written, processor time. All but the
+//! The kernel's figures about this process: memory, bytes written, processor time. All except the
 //! processor time are zero where there is no `/proc`. The figures are not about the store: two
 //! stores in one process share them.
 

@@ -1,18 +1,19 @@
-//! Many positioned reads of a file at once, with io_uring. Not a way to write, and no cache: an
-//! error is returned as the kernel gave it. If the kernel has no rings, or forbids them, or all
-//! rings are in use and no more can be made, the caller reads in another way.
+//! Many positioned reads of a file at once, with io_uring. It does not write and does not cache.
+//! Kernel errors are returned unchanged. If the kernel has no rings or forbids them, or if all
+//! rings are in use and no more can be made, the caller must read in another way.
 //!
 //! 1. A ring belongs to one call at a time; idle ones are kept for the next calls.
-//! 2. Up to [`DEPTH`] reads are under way; as some complete, others are submitted.
-//! 3. Reads that end early, or that the kernel asks to try again, are finished by `pread`.
-//! 4. After an error nothing more is submitted, but the call waits for everything under way.
+//! 2. Up to [`DEPTH`] reads are pending; as some complete, others are submitted.
+//! 3. Reads that end early, or fail with a request to try again, are finished with `pread`.
+//! 4. After an error nothing more is submitted, but the call waits for all pending reads.
 //!
 //! Obligations of the unsafe code, cited by number below:
 //!
-//! * O1 the descriptor is open until every submitted read has completed: the caller holds the file.
+//! * O1 the descriptor is open until every submitted read has completed: the caller keeps the file
+//!   open.
 //! * O2 each buffer stays where it is, and nobody else touches it, until its read has completed.
-//!   Buffers are vectors that are borrowed for the whole call, and the call ends when nothing is
-//!   under way. If the ring itself fails, so that this is unknown, the buffers are leaked.
+//!   Buffers are vectors that are borrowed for the whole call, and the call ends when no read is
+//!   pending. If the ring itself fails, this is unknown, and the buffers are leaked.
 //! * O3 the requested length is at most that of the buffer.
 
 use std::fmt;
@@ -26,11 +27,11 @@ use parking_lot::Mutex;
 
 use crate::ReadRequest;
 
-/// Reads under way at once.
+/// The most reads that are pending at once.
 const DEPTH: u32 = 32;
-/// Rings that are kept while nobody uses them.
+/// The most rings that are kept while idle.
 const MOST_IDLE: usize = 4;
-/// The longest single read: the kernel takes 32 bits.
+/// The longest single read: the kernel's length has 32 bits.
 const MOST_READ_BYTES: usize = 1 << 30;
 
 pub(crate) struct Rings {
@@ -53,7 +54,7 @@ impl Rings {
         reads.then(|| Rings { idle: Mutex::new(vec![ring]) })
     }
 
-    /// Fills all buffers; `false` if no ring is available, and nothing was read.
+    /// Fills all buffers. Returns `false` if no ring is available; then nothing was read.
     pub(crate) fn read(&self, file: &File, reads: &mut [ReadRequest]) -> io::Result<bool> {
         let idle = self.idle.lock().pop();
         let Some(ring) = idle.or_else(|| IoUring::new(DEPTH).ok()) else { return Ok(false) };
@@ -91,7 +92,7 @@ struct Batch<'a> {
 }
 
 impl Batch<'_> {
-    /// Step 2. An error with reads under way means that the ring failed.
+    /// Step 2. An error while reads are pending means that the ring failed.
     fn run(&mut self, reads: &mut [ReadRequest]) -> io::Result<()> {
         let mut failed = Ok(());
         loop {
@@ -101,7 +102,7 @@ impl Batch<'_> {
             }
             match self.ring.submit_and_wait(1) {
                 Ok(_) => {}
-                // Completions that wait are taken below.
+                // Waiting completions are handled below.
                 Err(error) if is_passing(&error) => {}
                 Err(error) => return Err(error),
             }
@@ -126,7 +127,7 @@ impl Batch<'_> {
         }
     }
 
-    /// Gives the ring as many reads as it takes.
+    /// Submits as many reads as the ring accepts.
     fn fill(&mut self, reads: &mut [ReadRequest]) {
         while self.flying < DEPTH as usize
             && let Some(read) = reads.get_mut(self.next)
@@ -137,12 +138,12 @@ impl Batch<'_> {
                 .offset(read.offset)
                 .build()
                 .user_data(self.next as u64);
-            // SAFETY: the file is held by the caller (O1); the buffer is borrowed by `Rings::read`,
-            // which returns when nothing is under way or leaks it (O2); `len` is at most its length
-            // (O3). Each request is given once, so no two reads share a buffer.
+            // SAFETY: the caller keeps the file open (O1). `Rings::read` borrows the buffer, and
+            // returns when no read is pending or leaks the buffer (O2). `len` is at most its length
+            // (O3). Each request is submitted once, so no two reads share a buffer.
             let pushed = unsafe { self.ring.submission().push(&entry) };
             if pushed.is_err() {
-                // Full: the next wait makes room.
+                // The queue is full: the next wait makes room.
                 return;
             }
             self.next += 1;

@@ -1,9 +1,9 @@
-//! Asks the kernel to write a part of a file back now, ahead of its sync. Not a sync: the kernel
+//! Makes the kernel write back a part of a file now, ahead of its sync. Not a sync: the kernel
 //! makes no promise about the medium, the blocks or the length.
 //!
 //! Obligations of the unsafe code, cited by number below:
 //!
-//! * O1 the descriptor is that of a borrowed file, so it is open during the call.
+//! * O1 the descriptor belongs to a borrowed file, so it is open during the call.
 //! * O2 the call takes no pointer. Offset and length are checked to fit its signed numbers.
 
 use std::fs::File;
@@ -13,8 +13,9 @@ use std::os::fd::AsRawFd;
 
 use rustix::io::Errno;
 
-/// What the call returns where it is not available: an old or emulated kernel, a sandbox, or a file
-/// system without it. Then the sync does all the work, as it would without this file.
+/// Errors of the call where it is not available: on an old or emulated kernel, in a sandbox, or on
+/// a file system that does not support it. Then the sync does all the work, as it would without
+/// this module.
 const UNAVAILABLE: [Errno; 5] =
     [Errno::NOSYS, Errno::INVAL, Errno::SPIPE, Errno::PERM, Errno::OPNOTSUPP];
 

@@ -1,5 +1,5 @@
-//! One suite for every storage: what the engine may rely on. Loss and faults are the matter of the
-//! simulated disk; a full disk under a real file system needs a mount and is tested elsewhere.
+//! One suite for every storage: it tests what the engine relies on. Loss and faults are tested with
+//! the simulated disk. A full disk under a real file system needs a mount and is tested elsewhere.
 
 #[macro_use]
 mod checks;
@@ -14,7 +14,7 @@ use runstone_storage::{
     Access, Category, LockMode, MemoryStorage, PosixStorage, ReadRequest, Storage,
 };
 
-/// Runs a check on a fresh storage of each kind. The path is free for a sibling.
+/// Runs a check on a fresh storage of each kind. The path is for a sibling and does not exist yet.
 fn each(check: impl Fn(&dyn Storage, &Path)) {
     let root = tempfile::tempdir().unwrap();
     let posix = PosixStorage::open(&root.path().join("store"), Access::CreateIfMissing).unwrap();
@@ -27,7 +27,8 @@ fn each(check: impl Fn(&dyn Storage, &Path)) {
 
 tests_of_checks!(each);
 
-/// A file in memory is shown as reads return it, and this is not counted. No other file is shown.
+/// `show` passes the same bytes as a read returns, but only for files in memory, and is not
+/// counted.
 #[test]
 fn memory_is_shown() {
     each(|storage, _| {
@@ -47,7 +48,8 @@ fn memory_is_shown() {
     assert!(put(&MemoryStorage::new(), "memory", b"").is_memory());
 }
 
-/// Holes take no space in a directory, whatever the length says; elsewhere the length counts.
+/// In a directory, holes use no space, whatever the length is. In other storages, the length
+/// counts.
 #[test]
 fn punched_bytes_take_no_space() {
     each(|storage, _| {
@@ -65,7 +67,8 @@ fn punched_bytes_take_no_space() {
     assert!(file.disk_bytes().unwrap() < 256 << 10);
 }
 
-/// More reads than are under way at once, in any order, of all sizes, some of the same place.
+/// Makes more reads than can be pending at once, in any order, of all sizes, some of the same
+/// place.
 #[test]
 fn many_reads_fill_their_buffers() {
     each(|storage, _| {
@@ -134,8 +137,8 @@ fn posix_opens_what_it_should() {
     assert!(storage.free_bytes().unwrap() > 0);
 }
 
-/// Once, a link to a file that is protected against writes could not be opened, because it has the
-/// permissions of the file.
+/// A link to a write-protected file could once not be opened, because it has the permissions of the
+/// file.
 #[test]
 fn posix_files_that_nobody_may_write_are_copied() {
     let root = tempfile::tempdir().unwrap();
@@ -205,7 +208,7 @@ fn posix_mapped_file_cannot_shrink_under_its_mapping() {
     file.set_len(0).unwrap();
 }
 
-/// The process may have thousands of stores, each with a log.
+/// A process may have thousands of stores, each with a log, so these must need no descriptors.
 #[test]
 fn posix_mapped_file_and_a_frugal_directory_need_no_descriptor() {
     let root = tempfile::tempdir().unwrap();
@@ -228,8 +231,8 @@ fn posix_mapped_file_and_a_frugal_directory_need_no_descriptor() {
     }
 }
 
-/// A length no file system has. One that merely exceeds the free space would do as well, but ext4
-/// takes all of it before it finds out, from everybody else on the machine.
+/// The length is larger than any file system. A length above the free space would do as well, but
+/// ext4 would first allocate all free space, which others on the machine need.
 #[test]
 fn posix_mapped_file_that_cannot_be_made_leaves_nothing() {
     let root = tempfile::tempdir().unwrap();

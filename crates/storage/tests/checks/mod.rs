@@ -1,5 +1,5 @@
-//! What the engine may rely on in every storage. Each check takes a fresh storage and a place for a
-//! sibling; the crates that implement storages run them all. Not here: loss and faults.
+//! Checks of what the engine relies on in every storage. Each check gets a fresh storage and a path
+//! for a sibling. The crates that implement storages run all checks. Not here: loss and faults.
 
 mod model;
 
@@ -10,7 +10,7 @@ use std::sync::Arc;
 pub use model::any_calls_do_as_a_model_says;
 use runstone_storage::{Category, LockMode, MemoryStorage, Result, Storage, StorageFile};
 
-/// Makes a test of each check, run through `$each`, which makes the storages.
+/// Makes a test for each check. The test passes the check to `$each`, which makes the storages.
 macro_rules! tests_of_checks {
     ($each:path) => {
         tests_of_checks! { $each:
@@ -102,7 +102,7 @@ pub fn reads_and_writes_at_offsets(storage: &dyn Storage, _: &Path) {
     file.sync().unwrap();
 }
 
-/// A write-back does not count as a read, a write or a sync, whatever range it is asked for.
+/// A write-back does not count as a read, a write or a sync, for any range.
 pub fn written_back_bytes_stay(storage: &dyn Storage, _: &Path) {
     let file = storage.create("back", Category::Table).unwrap();
     for at in 0..4u64 {

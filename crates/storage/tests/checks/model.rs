@@ -1,8 +1,9 @@
-//! Random calls of a storage against a model: every storage gives the same answers, down to the
-//! kind of an error and the counters. Loss and faults are tested elsewhere.
+//! Compares random calls of a storage with a model: every storage must give the same results, down
+//! to the kind of an error and the counters. Loss and faults are tested elsewhere.
 //!
-//! More than a test run has time for: `RUNSTONE_SEED=100 RUNSTONE_SEEDS=900 cargo test --release
-//! -p runstone-storage --test conformance any_calls`, and the same with `-p runstone-flash`.
+//! For more seeds than a test run has time for: `RUNSTONE_SEED=100 RUNSTONE_SEEDS=900 cargo test
+//! --release -p runstone-storage --test conformance any_calls`, and the same with `-p
+//! runstone-flash`.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -18,7 +19,7 @@ const SEEDS: u64 = 12;
 const STEPS: u64 = 250;
 const NAMES: [&str; 5] = ["a", "b", "c.table", "000007.wal", "d"];
 const LOCKS: [&str; 2] = ["LOCK", "OTHER"];
-/// Lengths and offsets are often drawn next to these.
+/// Random lengths and offsets are often near these numbers.
 const EDGES: [u64; 7] = [0, 7, 512, 4096, 8192, 20_000, 65_536];
 const MOST_HANDLES: usize = 12;
 
@@ -60,7 +61,7 @@ struct Handle {
     category: Category,
     /// The fixed length of a file made by `create_mapped` or opened by `open_mapped`.
     capacity: Option<u64>,
-    /// Opened by `open_mapped`, which promises nothing but writes inside the length.
+    /// Whether it was opened by `open_mapped`, which promises nothing but writes inside the length.
     is_recycled: bool,
     /// The name that it was made or opened under.
     name: &'static str,
@@ -70,15 +71,15 @@ struct Run<'a> {
     storage: &'a dyn Storage,
     random: Random,
     names: BTreeMap<String, usize>,
-    /// The contents by id. A file without a name stays here for its handles.
+    /// The contents by id. A file without a name stays here as long as it has handles.
     contents: Vec<Vec<u8>>,
     handles: Vec<Handle>,
     counted: BTreeMap<Category, CountersSnapshot>,
     locks: Vec<(&'static str, LockMode, Box<dyn StorageLock>)>,
 }
 
-/// Runs the seeds that the environment asks for, or those of a test run. Each uses files of its
-/// own.
+/// Runs the seeds that the environment names, or else those of a test run. Each seed uses its own
+/// files.
 pub fn any_calls_do_as_a_model_says(storage: &dyn Storage, sibling: &Path) {
     let number = |name, otherwise| {
         std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
@@ -385,7 +386,7 @@ impl Run<'_> {
         self.handles.iter().any(|handle| handle.id == id && handle.capacity.is_some())
     }
 
-    /// Calls that change nothing a reader can see.
+    /// Makes calls that change nothing visible to readers.
     fn look(&mut self, handle: &Handle, at: &str) {
         let (offset, len) = (self.random.place(), self.random.place());
         match self.random.below(6) {
@@ -403,7 +404,7 @@ impl Run<'_> {
         assert_eq!(handle.file.is_empty().expect(at), expected == 0, "{at}");
     }
 
-    /// Checks everything at the end, here and in copies. Then removes it all.
+    /// Checks everything at the end, here and in copies. Then removes all files.
     fn end(mut self, sibling: &Path, at: &str) {
         self.list(at);
         for (category, counted) in &self.counted {
