@@ -1,4 +1,4 @@
-//! The write batches of logs, and what they leave in memory: the newest version of each key.
+//! Reads the write batches of logs and keeps the newest version of each key in memory.
 //!
 //! ```text
 //! sequence number (8)  count (4)  { kind (1)  [family]  key  [value] }
@@ -24,7 +24,7 @@ pub struct Held {
     pub value: Vec<u8>,
 }
 
-/// What the logs hold of one family.
+/// The entries of one family in the logs.
 #[derive(Debug, Default)]
 pub struct Memory {
     pub entries: BTreeMap<Vec<u8>, Held>,
@@ -38,8 +38,8 @@ pub struct Numbers {
     pub next: u64,
 }
 
-/// Adds a batch to the memories of the families that it names. The log may be too old for one of
-/// them: then `memories` has no entry for it.
+/// Adds a batch to the memories of the families that it names. If the log is too old for a family,
+/// `memories` has no entry for that family.
 pub fn add(
     record: &[u8],
     dialect: Dialect,
@@ -63,7 +63,7 @@ pub fn add(
     Ok(Numbers { first, next: seq })
 }
 
-/// What an entry consists of.
+/// The parts of an entry.
 struct Form {
     kind: Kind,
     has_family: bool,
@@ -89,7 +89,7 @@ fn form(number: u8, dialect: Dialect) -> Option<Form> {
     Some(Form { kind, has_family, has_value })
 }
 
-/// Adds one entry. Returns whether it has a sequence number; other entries only annotate.
+/// Adds one entry. Returns whether it has a sequence number; other entries are only annotations.
 fn add_one(
     number: u8,
     input: &mut Input<'_>,
@@ -100,7 +100,7 @@ fn add_one(
     const SHORT: &str = "a write batch ends within an entry";
     let Some(Form { kind, has_family, has_value }) = form(number, dialect) else {
         return match (number, dialect) {
-            // Text for readers of logs, and a mark that does nothing.
+            // Text for readers of logs (0x03), and an entry without effect (0x0d).
             (0x03, Dialect::RocksDb) => {
                 input.string().map(|_| false).ok_or_else(|| Fault::damaged(SHORT))
             }

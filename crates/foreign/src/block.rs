@@ -1,5 +1,5 @@
-//! The entries of a block, in order. Keys are stored without the bytes that they share with the one
-//! before them:
+//! The entries of a block, in order. A key is stored without the bytes that it shares with the
+//! previous one:
 //!
 //! ```text
 //! shared  not shared  [bytes of the value]  key  value     (varints, then bytes)
@@ -25,13 +25,13 @@ const MOST_RESTARTS: u32 = IS_SPLIT - 1;
 #[derive(Debug)]
 pub struct BlockCursor {
     bytes: Vec<u8>,
-    /// Where the entries end.
+    /// The offset at which the entries end.
     end: usize,
-    /// The next entry.
+    /// The offset of the next entry.
     at: usize,
     pub key: Vec<u8>,
     value: (usize, usize),
-    /// Whether the key shared bytes with the one before.
+    /// Whether the key shared bytes with the previous one.
     pub is_shared: bool,
 }
 
@@ -53,8 +53,8 @@ impl BlockCursor {
         Ok(true)
     }
 
-    /// Steps to the next entry, whose value has no length. The caller reads it and says how long it
-    /// was, by [`BlockCursor::took`].
+    /// Steps to the next entry, whose value has no length. The caller reads the value, and passes
+    /// its end to [`BlockCursor::took`].
     pub fn next_unsized(&mut self) -> Result<bool, Fault> {
         Ok(self.head(false)?.is_some())
     }
@@ -64,7 +64,7 @@ impl BlockCursor {
         Input(&self.bytes[self.at..self.end])
     }
 
-    /// All but this of [`BlockCursor::rest`] was the value.
+    /// Ends the value: all of [`BlockCursor::rest`] except its last `rest_bytes` bytes.
     pub fn took(&mut self, rest_bytes: usize) {
         self.at = self.end - rest_bytes;
     }
@@ -73,12 +73,12 @@ impl BlockCursor {
         &self.bytes[self.value.0..self.value.1]
     }
 
-    /// Where the value lies in the block.
+    /// The range of the value in the block.
     pub fn value_place(&self) -> Range<usize> {
         self.value.0..self.value.1
     }
 
-    /// Reads up to the value, and returns its length, 0 if that is not stored.
+    /// Reads up to the value, and returns its length, or 0 if the length is not stored.
     fn head(&mut self, has_length: bool) -> Result<Option<usize>, Fault> {
         if self.at == self.end {
             return Ok(None);

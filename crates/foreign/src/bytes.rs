@@ -1,5 +1,5 @@
-//! Numbers and strings as both formats write them: little-endian, varints, strings after their
-//! length. Nothing is read beyond the end; `None` says that bytes are missing or wrong.
+//! Reads numbers and strings of both formats: little-endian numbers, varints, and strings preceded
+//! by their length. Nothing is read beyond the end; `None` means that bytes are missing or wrong.
 
 /// Bytes that are read from the front.
 #[derive(Clone, Copy, Debug)]
@@ -28,7 +28,7 @@ impl<'a> Input<'a> {
         self.take(8)?.try_into().ok().map(u64::from_le_bytes)
     }
 
-    /// Seven bits per byte, the lowest first; the high bit says that more follow.
+    /// Seven bits per byte, the lowest first; the high bit means that more bytes follow.
     pub fn varint64(&mut self) -> Option<u64> {
         let mut value = 0;
         for shift in (0..64).step_by(7) {
@@ -49,13 +49,14 @@ impl<'a> Input<'a> {
         self.varint64()?.try_into().ok()
     }
 
-    /// A varint that holds a signed number: even ones are 0, 1, 2 and so on, odd ones -1, -2.
+    /// A varint that encodes a signed number: even values mean 0, 1, 2 and so on, odd values -1, -2
+    /// and so on.
     pub fn signed64(&mut self) -> Option<i64> {
         let value = self.varint64()?;
         Some((value >> 1) as i64 ^ -((value & 1) as i64))
     }
 
-    /// A string after its length.
+    /// A string preceded by its length.
     pub fn string(&mut self) -> Option<&'a [u8]> {
         let bytes = self.varint32()?;
         self.take(bytes as usize)

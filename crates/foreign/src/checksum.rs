@@ -4,7 +4,7 @@ use xxhash_rust::{xxh3::xxh3_64, xxh32::xxh32, xxh64::xxh64};
 
 use crate::error::Fault;
 
-/// How the blocks of a table are checked.
+/// The checksum type of a table's blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checksum {
     None,
@@ -15,7 +15,7 @@ pub enum Checksum {
 }
 
 impl Checksum {
-    /// By the number that a footer holds.
+    /// The type with this number in a footer.
     pub fn of(number: u8) -> Result<Checksum, Fault> {
         Ok(match number {
             0 => Checksum::None,
@@ -27,7 +27,7 @@ impl Checksum {
         })
     }
 
-    /// The checksum of a block with the byte after it, which names its compression.
+    /// The checksum of a block and the following byte, which names its compression.
     pub fn compute(self, bytes: &[u8]) -> u32 {
         match (self, bytes.split_last()) {
             (Checksum::None, _) => 0,
@@ -43,13 +43,14 @@ impl Checksum {
     }
 }
 
-/// A CRC as it is stored: rotated, plus a constant, since a CRC over bytes with a CRC says little.
+/// A CRC as it is stored: rotated, plus a constant, because the CRC of bytes that contain their own
+/// CRC is a weak check.
 pub fn masked(crc: u32) -> u32 {
     crc.rotate_right(15).wrapping_add(0xa282_ead8)
 }
 
-/// What is added to the checksum of a block at a place of a file, from format version 6 on: a block
-/// that was read from another place or another file does not fit. Base 0 adds nothing.
+/// The number that is added to the checksum of a block at this offset, from format version 6 on.
+/// With it, a block from another offset or another file does not match. Base 0 adds nothing.
 pub fn context(base: u32, offset: u64) -> u32 {
     match base {
         0 => 0,

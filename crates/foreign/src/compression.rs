@@ -1,5 +1,5 @@
-//! Compression of blocks. The size that a block claims is believed only if its codec can reach it,
-//! so that damaged bytes do not cause a large allocation.
+//! Compression of blocks. The stated size of a block is trusted only if its codec can reach it, so
+//! that damaged bytes do not cause a large allocation.
 
 use std::io::Read;
 
@@ -7,9 +7,9 @@ use crate::bytes::Input;
 use crate::error::Fault;
 use crate::keys::Dialect;
 
-/// By the formats of the codecs, a byte expands to at most this many: a copy of snappy takes three
-/// bytes for 64, a match of lz4 and of deflate grows by 255 and 1032, a block of zstd that repeats
-/// a byte takes four for 128 KiB.
+/// The most bytes to which one byte can expand in each codec's format. A snappy copy encodes 64
+/// bytes in three. A match expands by 255 in lz4 and by 1032 in deflate. A zstd block that repeats
+/// a byte encodes 128 KiB in four bytes.
 const MOST_SNAPPY: u64 = 22;
 const MOST_LZ4: u64 = 255;
 const MOST_DEFLATE: u64 = 1032;
@@ -44,7 +44,8 @@ impl Decompressor {
         Decompressor { dictionary, ..self }
     }
 
-    /// The contents of a block, decompressed as the number after it says.
+    /// The contents of a block, decompressed with the codec of this number, which follows the
+    /// block.
     pub fn decompress(&self, number: u8, stored: Vec<u8>) -> Result<Vec<u8>, Fault> {
         let codec = self.codec(number)?;
         match codec {
@@ -115,7 +116,7 @@ impl Decompressor {
     }
 }
 
-/// All of a zstd stream, as a log may hold it.
+/// The whole contents of a zstd stream, which a log may contain.
 pub fn zstd_stream(stored: &[u8]) -> Result<Vec<u8>, Fault> {
     let most = (stored.len() as u64 + 1) * MOST_ZSTD;
     let mut buffer = Vec::new();
@@ -134,7 +135,7 @@ fn snappy(stored: &[u8]) -> Result<Vec<u8>, Fault> {
     fits(Some(found.len()), found, size, "snappy")
 }
 
-/// LevelDB writes no size of its own: the frame has it.
+/// LevelDB writes no separate size, because the zstd frame contains it.
 fn unsized_zstd(stored: &[u8]) -> Result<Vec<u8>, Fault> {
     let size = match zstd::zstd_safe::get_frame_content_size(stored) {
         Ok(Some(size)) => size,
@@ -146,7 +147,7 @@ fn unsized_zstd(stored: &[u8]) -> Result<Vec<u8>, Fault> {
     fits(Some(found.len()), found, size, "zstd")
 }
 
-/// Deflate without a header. Without a size, returns whatever it yields.
+/// Decompresses deflate without a header. If no size is given, returns as many bytes as there are.
 fn inflate(stored: &[u8], size: Option<usize>) -> Result<Vec<u8>, Fault> {
     let most = size.map_or(stored.len() as u64 * MOST_DEFLATE, |size| size as u64 + 1);
     let mut buffer = Vec::with_capacity(size.unwrap_or(0));

@@ -1,4 +1,4 @@
-//! A database as a whole: what its manifest says, what its logs hold, and its entries.
+//! A whole database: its manifest, the contents of its logs, and its entries.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -17,10 +17,10 @@ use crate::merge::{Merge, Pair, Sorted, Source, Unopened};
 use crate::tombstones::{Tombstone, Tombstones};
 use crate::version::{self, DEFAULT_FAMILY, Version};
 
-/// The only order of keys that an import can keep.
+/// The only key order that an import supports.
 const BYTEWISE: &str = "leveldb.BytewiseComparator";
 
-/// An open database. Others cannot open it for writing meanwhile.
+/// An open database. Other processes cannot open it for writing meanwhile.
 #[derive(Debug)]
 pub struct Database {
     dialect: Dialect,
@@ -35,10 +35,10 @@ pub struct Database {
 struct Family {
     name: String,
     levels: BTreeMap<u32, Vec<Placed>>,
-    /// The bytes of the logs.
+    /// The entries from the logs.
     entries: Arc<Sorted>,
     tombstones: Vec<Tombstone>,
-    /// The place that errors about entries of the logs name.
+    /// The path that errors about log entries name.
     place: PathBuf,
 }
 
@@ -56,7 +56,7 @@ pub struct Entries {
 }
 
 impl Database {
-    /// Opens a database: reads its manifest and its logs, and looks for its tables.
+    /// Opens a database: reads its manifest and its logs, and finds its tables.
     pub fn open(path: &Path, dialect: Dialect) -> Result<Database> {
         let directory = Directory::read(path, dialect)?;
         let manifest = directory.manifest()?;
@@ -103,7 +103,7 @@ impl Database {
         self.total_bytes
     }
 
-    /// A fingerprint that changes when somebody writes to the database.
+    /// A fingerprint that changes with every write to the database.
     pub fn fingerprint(&self) -> u64 {
         self.fingerprint
     }
@@ -179,7 +179,7 @@ impl Placed {
     }
 
     /// The range deletes of the table, cut at its bounds. Beyond the bounds, entries of deeper
-    /// levels may be newer, and may have lost the sequence numbers that would show it.
+    /// levels may be newer, and may have lost the sequence numbers that would prove that.
     fn tombstones(&self, dialect: Dialect) -> Result<Vec<Tombstone>> {
         let table = self.unopened.open(dialect)?;
         if let Some(name) = table.comparator()
@@ -190,7 +190,8 @@ impl Placed {
         let mut found = table.tombstones()?;
         let smallest = user(&self.table.smallest);
         let mut end = user(&self.table.largest).to_vec();
-        // A bound with this sequence number marks the end of a range delete, and is not part of it.
+        // A bound with this sequence number marks the end of a range delete, and is not part of the
+        // range.
         if parts(&self.table.largest).is_none_or(|parts| parts.seq != MOST_SEQ) {
             end.push(0);
         }
@@ -265,8 +266,8 @@ fn read_logs(directory: &Directory, version: &Version, dialect: Dialect) -> Resu
     let mut bytes = BTreeMap::new();
     let oldest = version.families.values().map(|family| family.log_number).min().unwrap_or(0);
     let oldest = oldest.max(version.oldest_log);
-    // The log that was cut short. If it had an entry, also the number that the next entry must
-    // have.
+    // The log that was cut short and, if it had an entry, the sequence number that the next entry
+    // must have.
     let mut torn: Option<(PathBuf, Option<u64>)> = None;
     for (number, path) in &directory.logs {
         let is_previous = *number != 0 && *number == version.previous_log;

@@ -1,4 +1,5 @@
-//! The files of a database by name, its lock, and what else a directory may be.
+//! The files of a database by name, its lock, and signs that a directory is a store of another
+//! kind.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -11,7 +12,7 @@ use rustix::io::Errno;
 use crate::error::{Cause, Error, Fault, Result};
 use crate::keys::Dialect;
 
-/// More than a `CURRENT` ever has.
+/// More bytes than a `CURRENT` file ever has.
 const MOST_CURRENT_BYTES: u64 = 4096;
 
 /// The names in a directory, sorted by kind.
@@ -23,7 +24,7 @@ pub struct Directory {
     pub logs: BTreeMap<u64, PathBuf>,
     tables: BTreeMap<u64, PathBuf>,
     has_ldb: bool,
-    /// `IDENTITY` or `OPTIONS-N`, which LevelDB does not write.
+    /// Whether there is an `IDENTITY` or `OPTIONS-N` file, which LevelDB does not write.
     has_options: bool,
     has_runstone: bool,
     has_current: bool,
@@ -71,7 +72,7 @@ impl Directory {
                 self.has_ldb = true;
                 self.tables.insert(number, path);
             }
-            // LevelDB looks for the newer name first.
+            // LevelDB tries the newer file name first.
             "sst" => drop(self.tables.entry(number).or_insert(path)),
             "manifest" | "wal" | "table" => self.has_runstone = true,
             _ => {}
@@ -131,7 +132,8 @@ impl Directory {
         Err(Error::new(Cause::Damaged, &missing, what, hint))
     }
 
-    /// Refuses a directory of the other kind. `is_of_rocksdb` says what its manifest looks like.
+    /// Refuses a directory of the other kind. `is_of_rocksdb`: whether its manifest is one of
+    /// RocksDB.
     pub fn check_dialect(&self, is_of_rocksdb: bool) -> Result<()> {
         let is_rocksdb = is_of_rocksdb || self.has_options;
         match self.dialect {
@@ -147,8 +149,9 @@ impl Directory {
         }
     }
 
-    /// Holds off other processes for as long as the file is open; refuses if one has the database
-    /// open. A directory without `LOCK`, or one that nobody may lock, is read without a lock.
+    /// Locks out other processes for as long as the returned file is open. Fails if another process
+    /// has the database open. A directory without a `LOCK` file, or one that cannot be locked, is
+    /// read without a lock.
     pub fn lock(&self) -> Result<Option<File>> {
         let path = self.path.join("LOCK");
         let Ok(file) = File::open(&path) else { return Ok(None) };

@@ -4,19 +4,19 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Result of whatever reads a database.
+/// Result of an operation that reads a database.
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// What kind of error it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// The directory holds no such database.
+    /// The directory contains no such database.
     NotFound,
     /// Another process has it open.
     InUse,
-    /// It uses something that this crate does not read.
+    /// It uses a feature that this crate does not support.
     Unsupported,
-    /// Bytes are not what was written.
+    /// Bytes differ from those that were written.
     Damaged,
     /// The operating system failed to read.
     Io,
@@ -72,7 +72,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Damage or an unknown feature, found by code that does not know which file the bytes come from.
+/// Damage or an unknown feature, found by code that does not know the file of the bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     Damaged(String),
@@ -88,7 +88,7 @@ impl Fault {
         Fault::Unsupported { what: what.into(), hint }
     }
 
-    /// Adds the place.
+    /// Adds the path and the offset.
     pub fn at(self, path: &Path, offset: Option<u64>) -> Error {
         let error = match self {
             Fault::Damaged(what) => {

@@ -1,4 +1,4 @@
-//! A file of a database, read at any place and never beyond its end.
+//! A file of a database, which can be read at any offset but never beyond its end.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

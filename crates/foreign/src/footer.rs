@@ -1,4 +1,4 @@
-//! The last bytes of a table, which say where its index is and how blocks are checked.
+//! The last bytes of a table, which contain the place of its index and the type of its checksums.
 //!
 //! ```text
 //! LevelDB, RocksDB version 0    metaindex, index (handles, padded to 40)  magic (8)
@@ -7,9 +7,9 @@
 //!                               bytes of the metaindex (4)  zeros (24)  version (4)  magic (8)
 //! ```
 //!
-//! A handle is the offset and the length of a block, as varints. The length leaves out the block's
-//! trailer of five bytes. From version 6 on the metaindex lies right before the footer and names
-//! the index.
+//! A handle is the offset and the length of a block, as varints. The length excludes the block's
+//! trailer of five bytes. From version 6 on, the metaindex is right before the footer and names the
+//! index.
 
 use crate::bytes::Input;
 use crate::checksum::{Checksum, context};
@@ -29,7 +29,7 @@ const ROCKSDB: u64 = 0x88e2_41b7_85f4_cff7;
 const PLAIN: [u64; 2] = [0x8242_2296_63bf_9564, 0x4f34_18eb_7a8f_13b8];
 const CUCKOO: u64 = 0x9267_89d0_c5f1_7873;
 
-/// Where a block lies.
+/// The offset and the length of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Handle {
     pub offset: u64,
@@ -46,11 +46,11 @@ impl Handle {
 #[derive(Clone, Debug)]
 pub struct Footer {
     pub metaindex: Handle,
-    /// From version 6 on the metaindex names it.
+    /// `None` from version 6 on, where the metaindex names it.
     pub index: Option<Handle>,
     pub version: u32,
     pub checksum: Checksum,
-    /// From version 6 on: makes checksums depend on the place.
+    /// From version 6 on: makes checksums depend on the file and the offset.
     pub base: u32,
 }
 

@@ -1,6 +1,6 @@
 //! The index of a table, or a partition of it: the last key of each block, or a key after it, and
-//! where the block lies. RocksDB stores most places relative to the block before, and may add first
-//! keys.
+//! the place of the block. RocksDB stores most places relative to the previous block, and may add
+//! first keys.
 
 use crate::block::BlockCursor;
 use crate::error::Fault;
@@ -33,7 +33,7 @@ impl IndexCursor {
         })
     }
 
-    /// The place of the next block that may hold keys after `after`.
+    /// The place of the next block that may contain keys after `after`.
     pub fn next(&mut self, after: Option<&[u8]>) -> Result<Option<Handle>, Fault> {
         loop {
             let Some(handle) = self.step()? else { return Ok(None) };

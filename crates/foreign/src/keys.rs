@@ -1,4 +1,4 @@
-//! Keys as tables hold them: the user's key, then eight bytes with a sequence number and a kind.
+//! Keys as tables store them: the user's key, then eight bytes with a sequence number and a kind.
 
 use crate::error::Fault;
 
@@ -32,7 +32,7 @@ impl Dialect {
 /// Larger than every sequence number that an entry has.
 pub const MOST_SEQ: u64 = (1 << 56) - 1;
 
-/// What an entry is, by the number in its key.
+/// The kind of an entry, from the number in its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Delete,
@@ -43,7 +43,7 @@ pub enum Kind {
     BlobIndex,
     DeleteWithTimestamp,
     Entity,
-    /// A value followed by eight bytes that say when it was written.
+    /// A value followed by its write time in eight bytes.
     TimedValue,
 }
 
@@ -64,8 +64,8 @@ impl Kind {
         })
     }
 
-    /// The value of the newest version of a key, `None` if that is a delete. What is stored in a
-    /// form that only RocksDB understands is refused.
+    /// The value of the newest version of a key, `None` if that is a delete. Values in a form that
+    /// only RocksDB understands are refused.
     pub fn visible(self, stored: &[u8]) -> Result<Option<&[u8]>, Fault> {
         const COMPACT: &str = "read and put such entries with RocksDB, or leave them out, then \
                                import again";

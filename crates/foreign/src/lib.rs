@@ -1,13 +1,12 @@
 //! Reads databases of other stores, LevelDB and RocksDB, from their public formats: every key with
-//! its newest value, in order. Never writes into them, repairs nothing, and knows nothing of
-//! Runstone.
+//! its newest value, in order. Never writes into them and repairs nothing. Independent of Runstone.
 //!
-//! 1. `CURRENT` names the manifest. Its edits list the tables of each level, and say which logs are
-//!    in use ([`Database::open`]).
+//! 1. `CURRENT` names the manifest. Its edits list the tables of each level and the logs in use
+//!    ([`Database::open`]).
 //! 2. The logs are read into memory. Tables are read block by block, and each block's checksum is
 //!    checked.
-//! 3. All of them are merged by key, the newest version first. What a delete hides is left out
-//!    ([`Database::entries`]).
+//! 3. All of them are merged by key, the newest version first. Entries that a delete hides are left
+//!    out ([`Database::entries`]).
 
 #![forbid(unsafe_code)]
 

@@ -1,15 +1,15 @@
-//! Records of logs and manifests, which share a form. They are read as both stores read them. What
-//! those would skip silently is an error here, except for the end that a crash leaves.
+//! Reads the records of logs and manifests, which have the same form, as both stores do. What those
+//! stores would skip silently is an error here, except a record that a crash cut short.
 //!
-//! A file is blocks of 32 KiB. A record lies in one block, or in pieces in several:
+//! A file consists of blocks of 32 KiB. A record is in one block, or in pieces in several:
 //!
 //! ```text
 //! crc (4, masked)  length (2)  type (1)  [log number (4)]  bytes
 //! ```
 //!
-//! The crc covers everything after it from the type on. RocksDB has types with the file number of
-//! the log, for files that are overwritten: after the last record there are records of an older
-//! log. Fewer than seven bytes at the end of a block are not used.
+//! The crc covers everything from the type on. RocksDB has record types that contain the file
+//! number of the log, for files that are overwritten: in such a file, records of an older log may
+//! follow the last record. Fewer than seven bytes at the end of a block are not used.
 
 use crate::bytes::Input;
 use crate::checksum::masked;
@@ -22,14 +22,14 @@ const BLOCK_BYTES: u64 = 32 << 10;
 const HEADER_BYTES: usize = 7;
 const NUMBERED_HEADER_BYTES: usize = 11;
 
-/// A record, and where it begins.
+/// A record and the offset at which it begins.
 #[derive(Debug)]
 pub struct Record {
     pub offset: u64,
     pub bytes: Vec<u8>,
 }
 
-/// Which piece of a record it is, or what else RocksDB writes.
+/// Which piece of a record this is, or another type that RocksDB writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Piece {
     Full,
@@ -42,7 +42,7 @@ enum Piece {
     Note,
 }
 
-/// What follows in the file.
+/// The next item in the file.
 enum Found {
     Piece(Piece, u64, Vec<u8>),
     End,
@@ -55,10 +55,10 @@ pub struct LogReader {
     /// The number of the log, for records that name it.
     number: u64,
     block: Vec<u8>,
-    /// Where the block lies in the file, and the next byte in the block.
+    /// The offset of the block in the file, and of the next byte in the block.
     block_offset: u64,
     at: usize,
-    /// Whether a record with a log number was read; `None` before the first record.
+    /// Whether records have a log number; `None` before the first record.
     is_numbered: Option<bool>,
     is_compressed: bool,
     is_torn: bool,
@@ -85,7 +85,7 @@ impl LogReader {
         &self.file
     }
 
-    /// Whether the last record was cut short, once all are read.
+    /// After all records are read: whether the last one was cut short.
     pub fn is_torn(&self) -> bool {
         self.is_torn
     }
@@ -188,7 +188,7 @@ impl LogReader {
         }
     }
 
-    /// Space that was allocated ahead. Nothing may follow.
+    /// Reads space that was allocated ahead. No record may follow.
     fn zeros(&mut self, is_begun: bool) -> Result<Found> {
         let begin = self.block_offset + self.at as u64;
         loop {
@@ -225,7 +225,8 @@ impl LogReader {
             return self.cut_short(offset, crc, length);
         };
         let is_whole = masked(crc32c::crc32c(&rest[6..header + length])) == crc;
-        // If a log holds no record of its own yet, its first record is a whole one of an older log.
+        // If a log has no record of its own yet, its first record is a whole record of an older
+        // log.
         let may_end = match self.is_numbered {
             Some(before) => before && is_of_another,
             None => is_whole && is_of_another,
@@ -252,8 +253,8 @@ impl LogReader {
         Ok(Found::Piece(piece, offset, found))
     }
 
-    /// A record that exceeds the end of its block. At the end of the file it comes from a crash, or
-    /// its length is damaged: then the crc fits a shorter record.
+    /// A record that exceeds the end of its block. At the end of the file, either a crash cut it
+    /// short or its length is damaged. If the length is damaged, the crc fits a shorter record.
     fn cut_short(&mut self, offset: u64, crc: u32, length: usize) -> Result<Found> {
         let rest = &self.block[self.at..];
         if !self.is_last_block() {
@@ -267,7 +268,7 @@ impl LogReader {
             sum = crc32c::crc32c_append(sum, std::slice::from_ref(byte));
             masked(sum) == crc
         };
-        // A damaged type may add a log number to the header: then it only seems too long.
+        // If a damaged type implies a log number in the header, the record only seems too long.
         let shorter = rest.get(HEADER_BYTES..HEADER_BYTES + length).unwrap_or(&[]);
         let is_of_other_type = (1..=4)
             .any(|kind| masked(crc32c::crc32c_append(crc32c::crc32c(&[kind]), shorter)) == crc);
@@ -280,7 +281,8 @@ impl LogReader {
         Ok(Found::End)
     }
 
-    /// In a log that was written over an older one: the end, if no record of this log follows.
+    /// In a log that was written over an older one, returns the end if no record of this log
+    /// follows.
     fn older(&mut self, offset: u64) -> Result<Found> {
         self.at += 1;
         loop {

@@ -1,6 +1,6 @@
-//! Records of manifests: edits as a list of numbered fields. LevelDB has those up to 9. For fields
-//! of RocksDB that say nothing about where data lies, only the length is read; an unknown one that
-//! must not be skipped is refused.
+//! Records of manifests: edits as a list of numbered fields. LevelDB has fields up to number 9. For
+//! RocksDB fields that do not affect the place of data, only the length is read. An unknown field
+//! that must not be skipped is refused.
 
 use crate::bytes::Input;
 use crate::error::Fault;
@@ -35,7 +35,7 @@ pub fn edit(record: &[u8], dialect: Dialect) -> Result<Edit, Fault> {
     Ok(edit)
 }
 
-/// The manifest of a RocksDB database where one of LevelDB was asked for.
+/// The manifest of a RocksDB database where a LevelDB database was requested.
 pub fn of_rocksdb() -> Fault {
     Fault::unsupported("this is a RocksDB database", "write rocksdb: before its directory")
 }
@@ -65,7 +65,7 @@ fn common(tag: u32, input: &mut Input<'_>, edit: &mut Edit) -> Result<Option<()>
         2 => input.varint64().map(|number| edit.log_number = Some(number)),
         // The next file number, and the last sequence number.
         3 | 4 => input.varint64().map(drop),
-        // Where a level is compacted next.
+        // The key at which a level is compacted next.
         5 => input.varint32().and_then(|_| input.string()).map(drop),
         6 => deleted(input).map(|deleted| edit.deleted.push(deleted)),
         7 => table(input, Form { has_path: false, has_seqs: false, has_fields: false }, edit)?,
@@ -136,7 +136,7 @@ fn old_log_addition(input: &mut Input<'_>) -> Option<()> {
     Some(())
 }
 
-/// A new blob file, or garbage in one. Tables say whether they need any.
+/// A new blob file, or garbage in a blob file. Each table records whether it needs blob files.
 fn blob_file(input: &mut Input<'_>, has_checksum: bool) -> Result<Option<()>, Fault> {
     let head = (0..3).try_for_each(|_| input.varint64().map(drop));
     let strings = if has_checksum { 2 } else { 0 };
@@ -154,7 +154,7 @@ fn blob_file(input: &mut Input<'_>, has_checksum: bool) -> Result<Option<()>, Fa
     }
 }
 
-/// What an edit says about a new table; it was extended several times.
+/// The form of a new table in an edit, which was extended several times.
 #[derive(Clone, Copy)]
 struct Form {
     has_path: bool,
@@ -206,7 +206,7 @@ fn table_head(input: &mut Input<'_>, form: Form) -> Option<(u32, Table)> {
 
 fn table_field(tag: u32, field: &[u8], table: &mut Table, edit: &mut Edit) -> Result<(), Fault> {
     match tag {
-        // A field of the whole edit, hidden in the fields of a table from releases that do not know
+        // A field of the whole edit. It is among the fields of a table so that older releases skip
         // it.
         3 => edit.oldest_log = Input(field).fixed64(),
         4 => table.has_blobs = Input(field).varint64().is_some_and(|number| number != 0),

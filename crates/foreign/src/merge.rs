@@ -1,8 +1,9 @@
-//! All versions of all keys in order, from logs and levels, and the newest version of each key.
+//! Merges all versions of all keys from logs and levels in order, and finds the newest version of
+//! each key.
 //!
-//! 1. Each level below the first is one source, whose tables are opened one after another; each
-//!    table of level 0 is one, and the contents of the logs are another.
-//! 2. A heap of sources has the smallest key on top, the newest version first.
+//! 1. Each level below the first is one source, whose tables are opened one after another. Each
+//!    table of level 0 is a source, and the contents of the logs are another.
+//! 2. A heap of sources has the smallest key on top, and of equal keys the newest version.
 //! 3. The first version of a key decides; the others are skipped. It is hidden if it is a delete,
 //!    or if a newer range delete covers the key.
 
@@ -40,7 +41,7 @@ pub enum Source {
     Memory(InMemory),
 }
 
-/// Newest versions by key.
+/// Newest versions, sorted by key.
 pub type Sorted = Vec<(Vec<u8>, Held)>;
 
 /// Tables whose ranges of keys follow one another.
@@ -49,7 +50,7 @@ pub struct Level {
     waiting: VecDeque<Unopened>,
     cursor: Option<TableCursor>,
     after: Option<Vec<u8>>,
-    /// Bytes read from tables that are done.
+    /// Bytes read from the tables that are finished.
     read_bytes: u64,
 }
 
@@ -58,9 +59,9 @@ pub struct InMemory {
     entries: Arc<Sorted>,
     /// The entry that comes next.
     next: usize,
-    /// The place that errors name.
+    /// The path that errors name.
     place: PathBuf,
-    /// Keys and values that were returned.
+    /// Bytes of the keys and values that were returned.
     read_bytes: u64,
 }
 
@@ -156,10 +157,10 @@ impl Level {
 /// See the module docs.
 pub struct Merge {
     sources: Vec<Source>,
-    /// Numbers of sources that have an entry.
+    /// Indices of the sources that have an entry.
     heap: Vec<usize>,
     tombstones: Tombstones,
-    /// The key that was looked at last.
+    /// The last key that was examined.
     last: Option<Vec<u8>>,
 }
 
@@ -214,7 +215,7 @@ impl Merge {
         Ok(None)
     }
 
-    /// Steps the source on top.
+    /// Advances the source on top.
     fn advance(&mut self) -> Result<()> {
         if !self.sources[self.heap[0]].next()? {
             self.heap.swap_remove(0);

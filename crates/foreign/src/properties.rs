@@ -10,7 +10,7 @@ use crate::error::Fault;
 pub enum IndexKind {
     #[default]
     Plain,
-    /// An index of indexes.
+    /// An index of index partitions.
     Partitioned,
     /// With the first key of each block.
     WithFirstKeys,
@@ -22,10 +22,11 @@ pub struct Properties {
     pub index: IndexKind,
     /// Whether keys in the index lack their sequence number.
     pub has_user_keys: bool,
-    /// Whether each handle in the index is stored as a difference from the one before.
+    /// Whether each handle in the index is stored as a difference from the previous one.
     pub has_deltas: bool,
     pub comparator: Option<String>,
-    /// For files that were made outside of the database: entries have no numbers of their own.
+    /// For files that were made outside the database, whose entries have no sequence numbers of
+    /// their own.
     pub ingested: Option<u64>,
     /// Whether the entries are found through an index that the program supplied.
     pub has_other_index: bool,
@@ -37,7 +38,7 @@ impl Properties {
         let number = |name: &str| get(name).and_then(|mut value| value.varint64()).unwrap_or(0);
         let kind = get("rocksdb.block.based.table.index.type");
         let index = match kind.and_then(|mut value| value.fixed32()).unwrap_or(0) {
-            // A table with a hash index has a plain one as well.
+            // A table with a hash index also has a plain index.
             0 | 1 => IndexKind::Plain,
             2 => IndexKind::Partitioned,
             3 => IndexKind::WithFirstKeys,
@@ -50,7 +51,7 @@ impl Properties {
         let ingested = match version.and_then(|mut version| version.fixed32()) {
             None | Some(1) => None,
             Some(_) => {
-                // RocksDB takes a missing number as 0.
+                // RocksDB treats a missing number as 0.
                 let number = get("rocksdb.external_sst_file.global_seqno");
                 let number = number.map_or(Some(0), |mut number| number.fixed64());
                 Some(number.ok_or_else(|| Fault::damaged("its sequence number is too short"))?)

@@ -1,5 +1,5 @@
 //! A table: blocks of entries, an index of them, and in RocksDB further blocks that the metaindex
-//! names. Every block is checked before a byte of it is used.
+//! names. Every block is verified before it is used.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::keys::{Dialect, Kind, parts};
 use crate::properties::{IndexKind, Properties};
 use crate::tombstones::Tombstone;
 
-/// The eight bytes of this property may be written after the checksum of their block was made.
+/// The eight bytes of this property may be written after the checksum of their block was computed.
 const NUMBER_OF_INGESTED: &[u8] = b"rocksdb.external_sst_file.global_seqno";
 
 /// An open table.
@@ -34,7 +34,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// Opens a table; what the manifest says about it is `bytes` and, in RocksDB, `largest_seq`.
+    /// Opens a table; `bytes` and, in RocksDB, `largest_seq` come from the manifest.
     pub fn open(
         path: &Path,
         dialect: Dialect,
@@ -76,7 +76,7 @@ impl Table {
         &self.file.path
     }
 
-    /// Its range deletes, each as wide as it was written.
+    /// Its range deletes, each with its original bounds.
     pub fn tombstones(&self) -> Result<Vec<Tombstone>> {
         let Some(handle) = self.range_deletes else { return Ok(Vec::new()) };
         let at = |fault| self.file.fault(handle.offset, fault);
@@ -191,7 +191,7 @@ impl Table {
         self.file.damaged(handle.offset, "the checksum of a block does not match")
     }
 
-    /// The properties; their checksum is that of the block before its table was ingested.
+    /// The properties. Their checksum was computed before the table was ingested.
     fn read_properties(&self, handle: Handle) -> Result<Vec<u8>> {
         let (stored, sum) = self.read_stored(handle)?;
         if self.fits(&stored, sum) {
@@ -226,8 +226,8 @@ impl Table {
 #[derive(Debug)]
 pub struct TableCursor {
     table: Table,
-    /// The place of the current part of the index, and the cursor; in a partitioned index the
-    /// cursor over partitions comes first.
+    /// The place of each part of the index and a cursor over it. In a partitioned index, the cursor
+    /// over the partitions comes first.
     indexes: Vec<(Handle, IndexCursor)>,
     depth: usize,
     block: Option<(Handle, BlockCursor)>,
@@ -279,7 +279,7 @@ impl TableCursor {
         }
     }
 
-    /// The entry that the cursor is at.
+    /// The current entry.
     pub fn head(&self) -> Head<'_> {
         let parts = self.block.as_ref().and_then(|(_, cursor)| parts(&cursor.key));
         let seq = |found: u64| self.table.seq.unwrap_or(found);
@@ -290,7 +290,7 @@ impl TableCursor {
         self.block.as_ref().map_or(&[], |(_, cursor)| cursor.value())
     }
 
-    /// What is wrong with the entry, as an error.
+    /// Makes an error from a fault of the current entry.
     pub fn fault(&self, fault: Fault) -> Error {
         let offset = self.block.as_ref().map_or(0, |(handle, _)| handle.offset);
         self.table.file.fault(offset, fault)

@@ -1,8 +1,9 @@
-//! Range deletes: which keys they hide, asked in the order of keys.
+//! Range deletes. Decides which keys they hide, for keys in ascending order.
 //!
 //! 1. Tombstones are sorted by their start.
-//! 2. For each key, those that begin up to it join a heap, the newest on top.
-//! 3. The top is removed while it ends before the key; keys ascend, so it never covers one again.
+//! 2. For each key, the tombstones that begin at or before it are added to a heap, the newest on
+//!    top.
+//! 3. The top is removed while it ends before the key; keys ascend, so it covers no later key.
 //! 4. What is left on top is the newest tombstone over the key.
 
 use std::collections::BinaryHeap;
@@ -18,7 +19,7 @@ pub struct Tombstone {
 /// See the module docs.
 #[derive(Debug, Default)]
 pub struct Tombstones {
-    /// The tombstones that are still to come, the last one first.
+    /// The tombstones that are not yet reached, the last one first.
     waiting: Vec<Tombstone>,
     active: BinaryHeap<(u64, Vec<u8>)>,
 }

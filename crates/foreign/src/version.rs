@@ -1,4 +1,4 @@
-//! The result of the edits of a manifest: families, their tables by level, and which logs count.
+//! The result of the edits of a manifest: families, their tables by level, and the logs in use.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ pub struct Table {
     pub largest: Vec<u8>,
     /// RocksDB: the largest sequence number of its entries.
     pub largest_seq: Option<u64>,
-    /// RocksDB: which of several directories it lies in.
+    /// RocksDB: which of several directories contains it.
     pub path: u8,
     pub has_blobs: bool,
 }
@@ -27,7 +27,7 @@ pub struct Table {
 pub struct Family {
     pub name: String,
     pub comparator: Option<String>,
-    /// Logs before this one hold nothing that its tables lack.
+    /// Logs before this one contain nothing that its tables lack.
     pub log_number: u64,
     pub levels: BTreeMap<u32, BTreeMap<u64, Table>>,
 }
@@ -44,7 +44,7 @@ pub struct Edit {
     pub added: Vec<(u32, Table)>,
     pub added_family: Option<String>,
     pub drops_family: bool,
-    /// Edits that follow in its group, which counts only as a whole.
+    /// How many edits of its group follow. A group counts only as a whole.
     pub group_rest: Option<u32>,
     /// Whether only RocksDB writes such an edit.
     pub is_of_rocksdb: bool,
@@ -77,8 +77,8 @@ impl Version {
         }
     }
 
-    /// Applies an edit, or keeps it until its group is whole. A group that never becomes whole
-    /// comes from a crash, and counts for nothing.
+    /// Applies an edit, or keeps it until its group is whole. A group that never becomes whole was
+    /// cut short by a crash and is ignored.
     pub fn apply(&mut self, edit: Edit) -> Result<(), Fault> {
         let Some(rest) = edit.group_rest else {
             if !self.group.is_empty() {

@@ -1,11 +1,11 @@
-//! Axes: how they are divided, the range that they show, and the labels of their ticks.
+//! Axes: their division, the range that they show, and the labels of their ticks.
 
 use crate::canvas::format_size;
 
 /// About this many ticks on an axis.
 const TICKS: f64 = 6.0;
 
-/// How an axis is divided.
+/// The division of an axis.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scale {
     /// Evenly; from 0 if all values are positive.
@@ -14,22 +14,22 @@ pub enum Scale {
     /// Each doubling takes the same space. Labels are sizes: `64 MiB`, `1 TiB`. A value below 1
     /// counts as 1.
     Bytes,
-    /// Each doubling takes the same space. 1 is on the axis and bars stand on it: half as much is
-    /// as far from it as twice as much. Values that are not above 0 have no place.
+    /// Each doubling takes the same space. The axis includes 1, where bars begin: a half is as far
+    /// from it as a double. Values that are not above 0 are not drawn.
     Doubling,
 }
 
 /// One axis.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Axis {
-    /// What it shows, and the unit unless the labels have it.
+    /// The quantity that it shows, and its unit unless the labels contain the unit.
     pub title: String,
     /// How it is divided.
     pub scale: Scale,
 }
 
 impl Scale {
-    /// Where a value lies, before the range of the axis is known.
+    /// The position of a value, before the range of the axis is known.
     fn place(self, value: f64) -> f64 {
         match self {
             _ if !value.is_finite() => f64::NAN,
@@ -58,7 +58,7 @@ impl Axis {
     }
 }
 
-/// An axis with its range: where values lie on it, from 0 to 1.
+/// An axis with its range. It maps values to positions from 0 to 1.
 pub(crate) struct Range {
     scale: Scale,
     low: f64,
@@ -85,7 +85,8 @@ impl Range {
             Scale::Bytes => ((high - low) / TICKS).ceil(),
             Scale::Doubling => ((high - low) / TICKS).log2().ceil().max(-2.0).exp2(),
         };
-        // Lines end inside the plot on the vertical axis; on one of sizes the data is the range.
+        // The range extends to whole steps, so that lines end inside the plot. On an axis of sizes,
+        // the range is that of the data.
         if scale != Scale::Bytes {
             (low, high) = ((low / step).floor() * step, (high / step).ceil() * step);
         }
@@ -99,7 +100,7 @@ impl Range {
         (self.scale.place(value) - self.low) / (self.high - self.low)
     }
 
-    /// Where bars stand, from 0 to 1.
+    /// The position at which bars begin, from 0 to 1.
     pub(crate) fn base(&self) -> f64 {
         self.at(if self.scale == Scale::Doubling { 1.0 } else { 0.0 }).clamp(0.0, 1.0)
     }
@@ -133,10 +134,10 @@ fn rounded(value: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_string()
 }
 
-/// A number with as many decimals as steps of this size need.
+/// Formats a number with as many decimals as steps of this size need.
 fn decimal(value: f64, step: f64) -> String {
     let decimals = (-step.log10().floor()).clamp(0.0, 9.0) as usize;
-    // Long labels have no room beside a title.
+    // There is no room for long labels beside a title.
     if !(1e-4..1e5).contains(&step) {
         let text = format!("{value:.1e}").replace(".0e", "e");
         return if value == 0.0 { "0".to_string() } else { text };

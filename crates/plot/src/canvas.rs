@@ -1,11 +1,11 @@
-//! Text on a drawing: how wide it is at most, lines that fit, and where each text was put, so that
-//! tests can tell that no two overlap. Also numbers of bytes with their units.
+//! Text on a drawing: its largest width, breaking into lines that fit, and the place of each text,
+//! so that tests can check that no two overlap. Also formats numbers of bytes with units.
 
 use std::fmt::Write as _;
 
 use crate::picture::{Drawn, Paint};
 
-/// Where the place of a text is.
+/// Which point of a text is at its coordinates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Anchor {
     Start,
@@ -13,13 +13,13 @@ pub(crate) enum Anchor {
     End,
 }
 
-/// A text: where its line stands, and how it looks.
+/// The alignment and the appearance of a text.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Style {
     pub(crate) anchor: Anchor,
     pub(crate) size: f64,
     pub(crate) is_bold: bool,
-    /// The class; the style sheet gives its colour.
+    /// The class, to which the style sheet assigns a colour.
     pub(crate) class: &'static str,
 }
 
@@ -35,7 +35,7 @@ pub(crate) const BOLD: Style = Style { is_bold: true, ..TEXT };
 pub(crate) const TITLE: Style = Style { size: 15.0, ..BOLD };
 pub(crate) const FAINT: Style = Style { class: "faint", ..TEXT };
 
-/// The rectangle that a text takes at most.
+/// The largest rectangle that a text may cover.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Place {
     pub(crate) text: String,
@@ -45,7 +45,7 @@ pub(crate) struct Place {
     pub(crate) bottom: f64,
 }
 
-/// What was drawn so far.
+/// A drawing in progress.
 #[derive(Debug, Default)]
 pub(crate) struct Canvas {
     pub(crate) svg: String,
@@ -58,7 +58,7 @@ impl Canvas {
         let _ = writeln!(self.svg, "{markup}");
     }
 
-    /// Where a text would lie whose line stands at `y`.
+    /// The place of a text whose baseline is at `y`.
     pub(crate) fn place(text: &str, x: f64, y: f64, style: Style) -> Place {
         let factor = if style.is_bold { 1.1 } else { 1.0 };
         let width = text_width(text, style.size) * factor;
@@ -102,7 +102,7 @@ impl Canvas {
     }
 }
 
-/// Draws lines over the whole width, below `y`; returns where they end.
+/// Draws text in lines over the whole width, below `y`. Returns where it ends.
 pub(crate) fn lines(canvas: &mut Canvas, text: &str, style: Style, width: f64, y: f64) -> f64 {
     let bold = if style.is_bold { 1.1 } else { 1.0 };
     let lines = wrap(text, (width - 2.0 * MARGIN) / bold, style.size);
@@ -153,8 +153,8 @@ pub(crate) fn legend(
     if is_empty { y } else { top + LINE }
 }
 
-/// The largest width of a text in a sans-serif font of this size: most fonts are narrower than
-/// DejaVu Sans, from which the classes are taken.
+/// The largest width of a text in a sans-serif font of this size: the widths are those of DejaVu
+/// Sans, and most fonts are narrower.
 pub(crate) fn text_width(text: &str, size: f64) -> f64 {
     let of = |c: char| match c {
         'i' | 'j' | 'l' | '\'' | '|' | ' ' | '.' | ',' | ':' | ';' | '!' | 'I' => 0.33,
@@ -167,7 +167,7 @@ pub(crate) fn text_width(text: &str, size: f64) -> f64 {
     text.chars().map(of).sum::<f64>() * size
 }
 
-/// A text that is at most this wide; what is left out in its middle is shown as `…`.
+/// Shortens a text to at most this width. A `…` replaces the middle part that is left out.
 pub(crate) fn shorten(text: &str, width: f64, size: f64) -> String {
     if text_width(text, size) <= width {
         return text.to_string();
@@ -182,7 +182,7 @@ pub(crate) fn shorten(text: &str, width: f64, size: f64) -> String {
     shortened((0..chars.len()).rev().find(fits).unwrap_or(0))
 }
 
-/// Lines that are at most this wide, broken between words; a word that is wider is shortened.
+/// Breaks a text between words into lines of at most this width. A wider word is shortened.
 pub(crate) fn wrap(text: &str, width: f64, size: f64) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
@@ -198,7 +198,7 @@ pub(crate) fn wrap(text: &str, width: f64, size: f64) -> Vec<String> {
     lines
 }
 
-/// Characters that markup gives a meaning, or XML forbids, made harmless.
+/// Escapes characters that have a meaning in markup, and replaces those that XML forbids.
 pub fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

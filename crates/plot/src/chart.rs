@@ -1,9 +1,9 @@
-//! Line and bar charts: axes, ticks, legend, title. Two kinds of chart, one width, no styles. The
-//! library `plotters` is not used: it draws no groups of bars, its SVG has neither names on bars
-//! nor dash patterns, and it brings crates of its own.
+//! Line and bar charts: axes, ticks, legend, title. There are two kinds of chart, one width and no
+//! styles. The library `plotters` is not used: it draws no groups of bars, its SVG has neither
+//! names on bars nor dash patterns, and it depends on further crates.
 //!
-//! No text overlaps another: what is too long is broken into lines, set aslant or shortened, and
-//! labels of an axis that do not fit are left out.
+//! No text overlaps another: a text that is too long is broken into lines, slanted or shortened,
+//! and axis labels that do not fit are left out.
 
 use std::fmt::Write as _;
 
@@ -24,7 +24,7 @@ const DASHES: [&str; 3] = ["", " stroke-dasharray=\"6 3\"", " stroke-dasharray=\
 /// The colour of the background, and that of marks.
 const GROUND: &str = "#fff";
 const MARK: &str = "#c00000";
-/// How wide the mark of a point of a line is.
+/// The width of a mark at a point of a line.
 const MARK_WIDTH: f64 = 18.0;
 /// A line with more points than this is drawn through this many of them, evenly chosen.
 const MOST_POINTS: usize = 240;
@@ -33,7 +33,7 @@ const MOST_CIRCLES: usize = 60;
 
 /// The title of the vertical axis ends here.
 const Y_TITLE: f64 = 26.0;
-/// Degrees by which long names of groups are turned, and how long they may be.
+/// Degrees by which long names of groups are rotated, and the largest length of such a name.
 const SLANT: f64 = 35.0;
 const LONGEST_SLANTED: f64 = 190.0;
 const LINE_HEIGHT: f64 = 14.0;
@@ -43,13 +43,14 @@ const LINE_HEIGHT: f64 = 14.0;
 pub struct Line {
     /// Name in the legend.
     pub name: String,
-    /// In the order in which they are joined. Points that are not numbers are left out.
+    /// The points in the order in which the line joins them. Points that are not numbers are left
+    /// out.
     pub points: Vec<(f64, f64)>,
     /// Points from another source.
     pub marks: Marks,
 }
 
-/// What another source says about some points of a [`Line`], drawn as marks across their place.
+/// Values of another source for some points of a [`Line`], drawn as marks across the line.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Marks {
     /// Name in the legend, taken from the first line with marks.
@@ -78,7 +79,7 @@ pub struct Bars {
     pub name: String,
     /// One per category; a value that is not a number draws no bar.
     pub values: Vec<f64>,
-    /// What another source says about each category, drawn as a mark across the bar; a value that
+    /// The value of another source for each category, drawn as a mark across the bar. A value that
     /// is not a number draws no mark.
     pub marks: Vec<f64>,
 }
@@ -88,7 +89,7 @@ pub struct Bars {
 pub struct BarChart {
     /// Above the chart.
     pub title: String,
-    /// What the categories are.
+    /// The title of the horizontal axis.
     pub x: String,
     /// Vertical.
     pub y: Axis,
@@ -96,7 +97,7 @@ pub struct BarChart {
     pub categories: Vec<String>,
     /// In the order of the legend.
     pub bars: Vec<Bars>,
-    /// What the marks mean; shown in the legend if there are any.
+    /// The meaning of the marks, which the legend shows if there are any.
     pub marks: String,
 }
 
@@ -140,7 +141,7 @@ pub fn svg(charts: &[Chart]) -> String {
     text
 }
 
-/// A chart, and how high it is: [`HEIGHT`], unless labels need more.
+/// Draws a chart, and returns its height: [`HEIGHT`], unless labels need more.
 fn draw(chart: &Chart) -> (Canvas, f64) {
     let mut canvas = Canvas::default();
     match chart {
@@ -185,14 +186,14 @@ fn draw_lines(canvas: &mut Canvas, chart: &LineChart) {
     mark_lines(canvas, chart, (&x, &y), &mut names);
 }
 
-/// Where a point is drawn: nowhere if it is not a number, or has no place on an axis.
+/// The position of a point. `None` if it is not a number or has no place on an axis.
 fn place((x, y): (&Range, &Range), point: &(f64, f64)) -> Option<(f64, f64)> {
     let (right, up) = (x.at(point.0), y.at(point.1));
     let is_placed = right.is_finite() && up.is_finite();
     is_placed.then_some((LEFT + right * PLOT_WIDTH, TOP + PLOT_HEIGHT - up * PLOT_HEIGHT))
 }
 
-/// The labels that fit, from the left.
+/// Draws the labels that fit, from the left.
 fn label_ticks(canvas: &mut Canvas, range: &Range) {
     let style = Style { anchor: Anchor::Middle, ..TEXT };
     let (bottom, mut free) = (TOP + PLOT_HEIGHT, f64::NEG_INFINITY);
@@ -217,7 +218,7 @@ fn mark_lines(
     for (i, Marks { name, points }) in marks().enumerate() {
         for point in points {
             let Some((middle, at)) = place((x, y), point) else { continue };
-            // Beyond the ends of the axis it would touch labels or the legend.
+            // A mark that extended beyond the ends of the axis would touch labels or the legend.
             let left = (middle - MARK_WIDTH / 2.0).clamp(LEFT, LEFT + PLOT_WIDTH - MARK_WIDTH);
             mark(canvas, (left, at, MARK_WIDTH), look(i).0, name, point.1);
         }
@@ -227,8 +228,9 @@ fn mark_lines(
     }
 }
 
-/// A stroke of this width that begins at these coordinates, between edges of a colour: that of its
-/// line, or of the background, without which it would not be seen on a bar of a similar colour.
+/// Draws a stroke of this width that begins at these coordinates. Its edges have the colour of its
+/// line or of the background, because without edges it would not be visible on a bar of a similar
+/// colour.
 fn mark(
     canvas: &mut Canvas,
     (left, at, width): (f64, f64, f64),
@@ -284,8 +286,8 @@ fn draw_bars(canvas: &mut Canvas, chart: &BarChart) {
     }
 }
 
-/// Names of groups, below them: on lines if they are no wider than a group, else slanted. Returns
-/// where the last line is.
+/// Draws the names of groups below them: in lines if they are no wider than a group, otherwise
+/// slanted. Returns where the last line is.
 fn label_categories(canvas: &mut Canvas, categories: &[String]) -> f64 {
     let group = PLOT_WIDTH / categories.len().max(1) as f64;
     let (style, top) = (Style { anchor: Anchor::Middle, ..TEXT }, TOP + PLOT_HEIGHT + 18.0);
@@ -310,10 +312,11 @@ fn label_categories(canvas: &mut Canvas, categories: &[String]) -> f64 {
     lowest
 }
 
-/// Stands for a space between a number and its unit, where no line ends.
+/// Replaces a space between a number and its unit, so that no line ends there.
 const BETWEEN: &str = "\u{1}";
 
-/// A name as words between which a line may end: hyphens end words, units do not begin any.
+/// Splits a name into words between which a line may end: a hyphen ends a word, and a unit does not
+/// begin one.
 fn words(name: &str) -> String {
     let mut words = String::new();
     for word in name.replace('-', "- ").split_whitespace() {
@@ -326,7 +329,7 @@ fn words(name: &str) -> String {
     words
 }
 
-/// Lines of [`words`].
+/// Breaks the result of [`words`] into lines.
 fn joined(words: &str, group: f64) -> Vec<String> {
     let lines = wrap(words, group - 6.0, SIZE);
     lines.into_iter().map(|line| line.replace("- ", "-").replace(BETWEEN, " ")).collect()
@@ -335,7 +338,7 @@ fn joined(words: &str, group: f64) -> Vec<String> {
 /// Draws names that rise to the right, each with its end below the middle of its group. Leaves out
 /// every second name, or more, if they would touch. Returns where the lowest begins.
 fn label_aslant(canvas: &mut Canvas, categories: &[String], group: f64) -> f64 {
-    // The distance of lines at this angle is the distance of groups, times its sine.
+    // The distance of lines at this angle is the distance of groups times the sine of the angle.
     let sine = SLANT.to_radians().sin();
     let step = (LINE_HEIGHT / (group * sine)).ceil().max(1.0) as usize;
     let top = TOP + PLOT_HEIGHT + 14.0;
@@ -358,12 +361,12 @@ fn label_aslant(canvas: &mut Canvas, categories: &[String], group: f64) -> f64 {
 /// The title of the horizontal axis.
 fn below(canvas: &mut Canvas, title: &str, y: f64) {
     let middle = LEFT + PLOT_WIDTH / 2.0;
-    // The legend to the right may reach down to the title.
+    // The legend on the right may extend down to the title.
     let title = shorten(title, PLOT_WIDTH + 40.0, SIZE);
     canvas.text(&title, middle, y, Style { anchor: Anchor::Middle, ..TEXT });
 }
 
-/// Title, title of the vertical axis, horizontal lines with their labels.
+/// Draws the title, the title of the vertical axis, and the horizontal lines with their labels.
 fn frame(canvas: &mut Canvas, title: &str, y: &str, range: &Range) {
     let (right, bottom) = (LEFT + PLOT_WIDTH, TOP + PLOT_HEIGHT);
     let middle = TOP + PLOT_HEIGHT / 2.0;
@@ -398,7 +401,7 @@ fn frame(canvas: &mut Canvas, title: &str, y: &str, range: &Range) {
     ));
 }
 
-/// How the plot shows what a name of the legend stands for.
+/// How the plot shows a series that the legend names.
 enum Sample {
     /// Colour and dash.
     Line(&'static str, &'static str),
@@ -442,7 +445,7 @@ fn look(index: usize) -> (&'static str, &'static str) {
     (COLOURS[index % COLOURS.len()], DASHES[index / COLOURS.len() % DASHES.len()])
 }
 
-/// Bars whose colour is repeated are pale, with the edge that their line would have.
+/// If a colour is repeated, the bars are pale, with the edge that a line of the series would have.
 fn paint_of_bar(index: usize) -> String {
     match look(index) {
         (colour, "") => format!("fill=\"{colour}\""),
@@ -502,7 +505,7 @@ mod tests {
         assert_eq!(paints.len(), count);
     }
 
-    /// The ninth has the colour of the first.
+    /// The ninth series has the colour of the first.
     #[test]
     fn nine_series_differ_in_the_plot_and_look_the_same_in_the_legend() {
         let names: Vec<String> = (1..=9).map(|at| format!("series {at}")).collect();
@@ -560,7 +563,7 @@ mod tests {
         assert!(!text.contains("NaN") && text.matches("<circle").count() == 2, "{text}");
     }
 
-    /// A text between quotes; empty if the line does not have the attribute.
+    /// The quoted value of an attribute. Empty if the line does not have the attribute.
     fn text_of(line: &str, attribute: &str) -> String {
         let value = line.split_once(&format!(" {attribute}=\"")).map(|(_, rest)| rest);
         value.and_then(|rest| rest.split('"').next()).unwrap_or_default().into()
@@ -570,7 +573,7 @@ mod tests {
         text_of(line, attribute).parse().unwrap_or(f64::NAN)
     }
 
-    /// Where a line of a chart's SVG shows a text or a mark.
+    /// The place of the text or mark in a line of a chart's SVG.
     fn place_of(line: &str) -> Option<Place> {
         if line.starts_with("<text ") {
             let end = line.find("</text>").expect("texts end on their line");
@@ -602,7 +605,8 @@ mod tests {
         Some(Place { text, left, right: left + width, top: y - 1.5, bottom: y + 1.5 })
     }
 
-    /// The figures of the papers' pages. Marks may touch each other, not a label or the legend.
+    /// Checks the figures of the papers' pages. Marks may touch each other, but not a label or the
+    /// legend.
     #[test]
     fn labels_of_the_papers_figures_lie_apart() {
         let figures = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/papers/figures");
@@ -640,7 +644,7 @@ mod tests {
         let text = svg(&[Chart::Bar(chart)]);
         let whole = format!("y=\"{TOP:.1}\" width=\"192.0\" height=\"{PLOT_HEIGHT:.1}\"");
         assert!(text.contains(&whole), "the largest value takes the whole height: {text}");
-        // The bar, the background and the legend.
+        // These are the bar, the background and the legend.
         assert_eq!(text.matches("<rect").count(), 3, "what is no number draws no bar");
         let middle = format!("<path d=\"M104.0 {:.1}h192.0\"", TOP + PLOT_HEIGHT / 2.0);
         assert!(text.contains(&middle) && text.contains(">the paper</text>"), "{text}");
@@ -669,8 +673,8 @@ mod tests {
         assert!((200..=MOST_POINTS + 1).contains(&places), "{places}");
     }
 
-    /// Once, long names of lines extended beyond the drawing, and names of groups and large numbers
-    /// into their neighbours.
+    /// Long names of lines once extended beyond the drawing, and names of groups and large numbers
+    /// overlapped their neighbours.
     #[test]
     fn labels_lie_apart() {
         let long = "a name of several words, and_one_that_cannot_be_broken_anywhere_at_all";

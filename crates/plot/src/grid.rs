@@ -1,5 +1,5 @@
-//! Cells in lines, such as blocks of a device: each filled from below by the part that is in use.
-//! Drawn for a width, like `rows.rs`.
+//! Cells in lines, such as blocks of a device: each filled from the bottom in proportion to its
+//! part in use. Drawn for a width, like `rows.rs`.
 
 use crate::canvas::{Canvas, MARGIN, TITLE, escape, heading, legend};
 use crate::picture::{Drawn, Paint, Picture};

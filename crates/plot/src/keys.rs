@@ -1,26 +1,30 @@
-//! Where keys lie on an axis, from what is known about tables: their bounds and their bytes. Pure
-//! numbers; nothing is drawn here.
+//! Computes the places of keys on an axis from the bounds and the bytes of tables. It only computes
+//! numbers, and draws nothing.
 //!
-//! A place is about the fraction of all bytes that lie below a key:
+//! The place of a key is about the fraction of all bytes below the key:
 //!
 //! 1. All bounds of tables, sorted, cut the keys into stretches. A bound is a stretch of its own,
-//!    so that a table of one key has its bytes somewhere.
-//! 2. Runs show where data lies, those with the most tables first, since they show most.
-//! 3. A table spreads its bytes over the stretches between its bounds: over those that earlier runs
-//!    described, in proportion to their bytes there; over the others by the numbers of the keys
-//!    (`Heads`).
-//! 4. If earlier runs described `n` tables in the range of one that extends further, it has at most
-//!    1 / (`n` + 1) of its bytes beyond: else those runs would have something there too.
-//! 5. A stretch is as long as the bytes in it. A place is the sum of the stretches before it.
+//!    so that the bytes of a table with one key have a place.
+//! 2. Runs show how data is distributed. Those with the most tables come first, since they show
+//!    most.
+//! 3. The bytes of a table are spread over the stretches between its bounds: over stretches that
+//!    earlier runs described, in proportion to the bytes of these runs; over the others, by the
+//!    numbers of the keys (`Heads`).
+//! 4. If a table extends beyond the part that earlier runs described, and those runs have `n`
+//!    tables in its range, then at most 1 / (`n` + 1) of its bytes are beyond that part. Otherwise
+//!    the earlier runs would have data there too.
+//! 5. The length of a stretch is proportional to its bytes. A place is the sum of the stretches
+//!    before it.
 //!
-//! Rejected: ranks of bounds, by which tables that share 99% of their keys look shifted; the keys'
-//! numbers alone, by which all of a store lies in one pixel if one key is far away; step 3 without
-//! earlier runs, by which the many wide tables of level 0 fill half of the axis with few far keys.
+//! Rejected alternatives: ranks of bounds, because tables that share 99% of their keys would look
+//! shifted. The keys' numbers alone, because one far key would squeeze the whole store into one
+//! pixel. Step 3 without earlier runs, because the many wide tables of level 0 would give half of
+//! the axis to a few far keys.
 
 use std::cmp::Reverse;
 use std::ops::RangeInclusive;
 
-/// What is known about a table.
+/// The bounds and the size of a table.
 #[derive(Clone, Copy, Debug)]
 pub struct Span<'a> {
     /// Its smallest key.
@@ -31,10 +35,10 @@ pub struct Span<'a> {
     pub bytes: u64,
 }
 
-/// Where keys lie, from 0 to 1. Never falls from one key to the next.
+/// Maps keys to places from 0 to 1. Places never decrease from one key to the next.
 #[derive(Clone, Debug, Default)]
 pub struct KeyAxis {
-    /// All bounds, sorted, once.
+    /// All distinct bounds, sorted.
     bounds: Vec<Box<[u8]>>,
     /// Where each bound begins and ends.
     places: Vec<(f64, f64)>,
@@ -42,16 +46,16 @@ pub struct KeyAxis {
 }
 
 impl KeyAxis {
-    /// The axis of the tables of these runs; those of one run do not overlap. O(n log n) for n
-    /// tables, and for each the number of bounds inside it.
+    /// The axis of the tables of these runs; tables of one run do not overlap. O(n log n) for n
+    /// tables, plus the number of bounds inside each table.
     pub fn of(runs: &[Vec<Span<'_>>]) -> KeyAxis {
         let keys = runs.iter().flatten().flat_map(|span| [span.min, span.max]);
         let mut bounds: Vec<Box<[u8]>> = keys.map(Box::from).collect();
         bounds.sort_unstable();
         bounds.dedup();
         let heads = Heads::of(&bounds);
-        // The bounds of most tables of level 0 differ in their first digit, and most other bounds
-        // lie between them.
+        // The two bounds of most level-0 tables differ in their first digit, and most other bounds
+        // are between them. So these numbers are computed only once.
         let first_digits = bounds.iter().map(|bound| heads.number(bound, heads.skipped));
         let first_digits: Vec<u128> = first_digits.collect();
         let mut stretches = Stretches::new(bounds.len());
@@ -65,7 +69,8 @@ impl KeyAxis {
                 stretches.points[first] += bytes;
                 continue;
             }
-            // How far each bound inside is. Keys with equal numbers are spaced evenly.
+            // The relative distance of each bound inside the table. Keys with equal numbers are
+            // spaced evenly.
             let even = |at: usize| (at - first) as f64 / (last - first) as f64;
             let way = heads.way(span.min, span.max);
             let far = |at: usize| match &way {
@@ -91,7 +96,7 @@ impl KeyAxis {
         Some((self.bounds.first()?, self.bounds.last()?))
     }
 
-    /// Where a key lies: all smaller ones lie before.
+    /// The place of a key. Smaller keys are before it.
     pub fn at(&self, key: &[u8]) -> f64 {
         let next = self.bounds.partition_point(|bound| **bound < *key);
         match (next.checked_sub(1), self.bounds.get(next)) {
@@ -117,8 +122,8 @@ impl KeyAxis {
         (self.at(min), to)
     }
 
-    /// At most `count` real keys with their places: both ends, and between them those that divide
-    /// the axis most evenly.
+    /// At most `count` real keys with their places: both ends, and the keys between them that
+    /// divide the axis most evenly.
     pub fn ticks(&self, count: usize) -> Vec<(f64, &[u8])> {
         let mut ticks: Vec<(f64, &[u8])> = Vec::new();
         let Some(last) = self.bounds.len().checked_sub(1) else { return ticks };
@@ -144,19 +149,19 @@ impl KeyAxis {
         ticks
     }
 
-    /// How many bytes all keys begin with.
+    /// The length of the prefix that all keys share.
     pub fn common_prefix(&self) -> usize {
         self.ends().map_or(0, |(first, last)| common(first, last))
     }
 }
 
-/// What lies in each stretch.
+/// The data in each stretch.
 struct Stretches {
-    /// Bytes of tables with one key, which is this bound.
+    /// Bytes of the tables whose only key is this bound.
     points: Vec<f64>,
-    /// Bytes of all tables after each bound.
+    /// Bytes of all tables in the stretch after each bound.
     bytes: Vec<f64>,
-    /// The same for the first runs that described it, as if they were one run.
+    /// The same, counting only the first runs that described the stretch, as if they were one run.
     told: Vec<Option<f64>>,
     /// How many of the tables that described stretches begin at each bound.
     begun: Vec<u32>,
@@ -173,8 +178,8 @@ impl Stretches {
         }
     }
 
-    /// Adds a table of which these shares lie in the stretches from `first` on, if nothing but
-    /// numbers of keys is known.
+    /// Adds a table. `shares` are its shares in the stretches from `first` on, judging only by the
+    /// numbers of the keys.
     fn spread(&mut self, first: usize, shares: &[f64], bytes: f64) {
         let range = first..first + shares.len();
         let told: f64 = self.told[range.clone()].iter().flatten().sum();
@@ -219,7 +224,7 @@ fn sum_up(points: &[f64], gaps: &[f64]) -> Vec<(f64, f64)> {
         places.push((end, through));
         end = place(gap);
     }
-    // However the sum was rounded, the last bound ends the axis.
+    // The last bound must end the axis, despite rounding.
     if let Some(last) = places.last_mut() {
         last.1 = 1.0;
         last.0 = if points[points.len() - 1] > 0.0 { last.0 } else { 1.0 };
@@ -227,18 +232,18 @@ fn sum_up(points: &[f64], gaps: &[f64]) -> Vec<(f64, f64)> {
     places
 }
 
-/// Keys as numbers: the digits of a key are its bytes, and which bytes occur at a position is taken
-/// from the bounds of tables. In base 256, `user0999` would be far from `user1000`, and most of
-/// the axis empty.
+/// Reads keys as numbers. The digits of a key are its bytes, and the bounds of tables show which
+/// bytes occur at a position. In base 256, `user0999` would be far from `user1000`, and most of the
+/// axis would be empty.
 #[derive(Clone, Debug, Default)]
 struct Heads {
     /// All bounds agree before this position.
     skipped: usize,
-    /// For each position from there on.
+    /// One for each position from there on.
     digits: Vec<Digit>,
 }
 
-/// Which bytes occur at one position.
+/// The bytes that occur at one position.
 #[derive(Clone, Debug)]
 struct Digit {
     /// The digit of each byte. A byte that does not occur has the digit of the next one that does,
@@ -279,10 +284,11 @@ impl Heads {
     }
 
     /// The number of the part of a key from this position on. It has as many digits as fit, which
-    /// depends on the position alone: two keys compare as their bytes do, or have the same number.
+    /// depends only on the position. So the numbers of two keys compare as their bytes do, or are
+    /// equal.
     fn number(&self, key: &[u8], from: usize) -> u128 {
         let (mut number, mut scale) = (0_u128, 1_u128);
-        // The digits after the end of the key, or after a byte that no bound has.
+        // The value of the digits after the end of the key, or after a byte that no bound has.
         let mut rest = None;
         for (at, digit) in self.digits.iter().enumerate().skip(from - self.skipped.min(from)) {
             scale = match scale.checked_mul(digit.base) {
@@ -309,7 +315,7 @@ impl Heads {
     }
 }
 
-/// Between two keys, as numbers.
+/// The distance between two keys, as numbers.
 struct Way<'a> {
     heads: &'a Heads,
     /// Where the keys begin to differ.
@@ -319,7 +325,7 @@ struct Way<'a> {
 }
 
 impl Way<'_> {
-    /// Which part of this distance lies before a key between them.
+    /// Which part of this distance is before a key between the two.
     fn share(&self, key: &[u8]) -> f64 {
         self.share_of(self.heads.number(key, self.from))
     }
@@ -329,18 +335,18 @@ impl Way<'_> {
     }
 }
 
-/// Positions after the common prefix that are distinguished.
+/// The most positions after the common prefix that are considered.
 const MOST_DIGITS: usize = 1024;
 
 impl Digit {
-    /// From the bytes that were seen, and whether a bound ends here. The neighbours of those bytes
-    /// occur too, since a few bounds show only a few of ten digits.
+    /// Makes a digit from the bytes that occur in bounds, and from whether a bound ends here. Bytes
+    /// of the same class count as occurring too, since a few bounds show only a few of ten digits.
     fn of(seen: &[bool; 256], is_end: bool) -> Digit {
         let mut occurs = *seen;
         let any = |bytes: RangeInclusive<u8>| bytes.into_iter().any(|byte| seen[byte as usize]);
         let mut classes = vec![b'0'..=b'9'];
         for (first, sixth, last) in [(b'a', b'f', b'z'), (b'A', b'F', b'Z')] {
-            // Hexadecimal numbers have only these letters.
+            // If there are digits but only the first six letters, the numbers are hexadecimal.
             let is_hex = any(b'0'..=b'9') && !any(sixth + 1..=last);
             classes.push(first..=if is_hex { sixth } else { last });
         }
@@ -392,7 +398,7 @@ mod tests {
         assert!((a - b).abs() <= by, "{a} {b}");
     }
 
-    /// Draws from a seed.
+    /// Draws the next number of a seed.
     fn draw(seed: &mut u64) -> u64 {
         *seed ^= *seed << 13;
         *seed ^= *seed >> 7;
@@ -400,7 +406,7 @@ mod tests {
         *seed
     }
 
-    /// By rank, each of these would take a fifth of what they share.
+    /// By rank, each of these tables would get a fifth of their common width.
     #[test]
     fn tables_that_share_99_percent_of_their_keys_share_99_percent_of_their_width() {
         let user = |i: u64| format!("user{i:08}");
@@ -419,7 +425,8 @@ mod tests {
         }
     }
 
-    /// Runs of single tables do not bend the axis: their data lies like that of the others.
+    /// Runs of single tables do not distort the axis: their data is distributed like that of the
+    /// others.
     #[test]
     fn even_keys_lie_at_their_rank() {
         let key = |i: u64| format!("k{i:06}");
@@ -432,7 +439,7 @@ mod tests {
         }
     }
 
-    /// A place is the fraction of all bytes, wherever the deepest run was rewritten last.
+    /// A place is the fraction of all bytes, whichever part of the deepest run was rewritten last.
     #[test]
     fn bytes_of_all_runs_count() {
         let tables = [
@@ -457,7 +464,7 @@ mod tests {
         near(axis(&tables).at(&[7, 1, 127, 128]), 0.5, 0.01);
     }
 
-    /// A few far keys do not take half of the axis, whichever tables hold them.
+    /// A few far keys do not fill half of the axis, whichever tables contain them.
     #[test]
     fn skewed_keys_stay_readable() {
         let mut tables: Vec<Table> =
@@ -508,7 +515,7 @@ mod tests {
                 let axis = axis(&tables);
                 let mut keys: Vec<Vec<u8>> = (0..500).map(|_| key(most + 2)).collect();
                 keys.extend(tables.iter().flat_map(|table| [table.0.clone(), table.1.clone()]));
-                // Bytes that occur in no bound, too.
+                // Includes bytes that occur in no bound.
                 keys.extend(keys.clone().iter().map(|key| [&key[..], b"~\0q"].concat()));
                 keys.extend((0..=255).map(|byte| vec![byte]));
                 keys.sort();

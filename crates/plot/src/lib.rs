@@ -1,6 +1,6 @@
 //! Pictures as SVG, written by hand: charts of lines and bars, rows of bars on an axis of
 //! keys, cells of a device. The same data gives the same text on every machine. Not a plotting
-//! library: it has the kinds of pictures that this project shows.
+//! library: it has only the kinds of pictures that this project needs.
 
 pub mod grid;
 pub mod keys;

@@ -1,6 +1,7 @@
-//! Pages and files with drawings. A page holds a wide drawing and a narrow one; a style sheet shows
-//! one. A file holds one drawing whose text is legible at 390 pixels and at twice that width: in an
-//! image of another page, both drawings would get the same height.
+//! Pages and files with drawings. A page contains a wide drawing and a narrow one, and its style
+//! sheet shows one of them. A file contains one drawing whose text is legible at 390 pixels and at
+//! twice that width: when another page embeds the file as an image, two drawings would get the same
+//! height.
 
 use crate::canvas::escape;
 use crate::picture::Picture;
@@ -10,7 +11,7 @@ const WIDE: f64 = 960.0;
 const NARROW: f64 = 360.0;
 const FILE: f64 = 480.0;
 
-/// Colours of elements without a colour of their own, in light and in dark mode.
+/// Colours of elements that have none of their own, in light and in dark mode.
 pub const STYLE: &str = "\
 .ground{fill:#fff}.text{fill:#222}.faint{fill:#595959}.grid{stroke:#ddd;fill:none}\
 .empty{fill:#e9e9e9}\
@@ -33,7 +34,8 @@ pub fn inline(picture: &dyn Picture) -> String {
     format!("<div class=\"wide\">{wide}</div>\n<div class=\"narrow\">{narrow}</div>\n")
 }
 
-/// What a page adds to [`STYLE`]: drawings as wide as the window, and text beside them.
+/// The style that a page adds to [`STYLE`]: drawings are as wide as the window, with text around
+/// them.
 pub const PAGE_STYLE: &str = "\
 body{font-family:sans-serif;margin:0 auto;padding:8px;max-width:1100px;line-height:1.4;\
 background:#fff;color:#222;overflow-wrap:break-word}svg{width:100%;height:auto;display:block}\

@@ -1,4 +1,4 @@
-//! What can be drawn for any width of a window, and what a drawing is.
+//! The trait of pictures that can be drawn for any window width, and the type of a drawing.
 
 /// A colour and its meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,7 +9,7 @@ pub struct Paint {
     pub name: &'static str,
 }
 
-/// A drawing, and how large it is.
+/// A drawing and its size.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Drawn {
     /// An `svg` element, whose colours are defined by `page::STYLE`.
@@ -20,7 +20,7 @@ pub struct Drawn {
     pub height: f64,
 }
 
-/// What can be drawn for any width.
+/// A picture that can be drawn for any width.
 pub trait Picture {
     /// The title.
     fn title(&self) -> &str;

@@ -1,5 +1,5 @@
-//! Rows of bars on a common axis: a tree with its runs of tables. Drawn for a width, so that a page
-//! can hold a wide drawing and a narrow one with text of the same size.
+//! Rows of bars on a common axis: a tree with its runs of tables. Drawn for a given width, so that
+//! a page can contain a wide drawing and a narrow one with text of the same size.
 //!
 //! ```text
 //! title                                  title
@@ -17,7 +17,7 @@ use crate::canvas::{
 };
 use crate::picture::{Drawn, Paint, Picture};
 
-/// A drawing narrower than this has the labels of its rows above the bars.
+/// In a drawing narrower than this, the labels of rows are above the bars.
 const NARROW: f64 = 600.0;
 const LABELS: f64 = 190.0;
 const BAR: f64 = 13.0;
@@ -33,11 +33,11 @@ pub struct Rows {
     pub title: String,
     /// Texts below the title, each on lines of its own.
     pub notes: Vec<String>,
-    /// In the order of the legend, which shows those that are used. For bars that are drawn as one,
-    /// the last of their paints is used.
+    /// In the order of the legend, which shows those that are used. Bars that are joined are drawn
+    /// with the last of their paints.
     pub paints: Vec<Paint>,
-    /// Labels of the axis: place from 0 to 1, in ascending order, and text. Those that have no room
-    /// are left out, the ends last.
+    /// Labels of the axis: place from 0 to 1, in ascending order, and text. Labels without room are
+    /// left out, the ends last.
     pub ticks: Vec<(f64, String)>,
     /// From top to bottom.
     pub sections: Vec<Section>,
@@ -48,7 +48,7 @@ pub struct Rows {
 pub struct Section {
     /// Above the rows.
     pub heading: String,
-    /// Whether the axis is that of [`Rows::ticks`].
+    /// Whether the rows share the axis of [`Rows::ticks`].
     pub is_on_axis: bool,
     /// From top to bottom.
     pub rows: Vec<Row>,
@@ -59,9 +59,9 @@ pub struct Section {
 /// Bars side by side.
 #[derive(Clone, Debug, Default)]
 pub struct Row {
-    /// What the row is.
+    /// The name of the row.
     pub name: String,
-    /// How large it is.
+    /// Its size, as text.
     pub size: String,
     /// From left to right; they do not overlap.
     pub bars: Vec<Bar>,
@@ -103,7 +103,7 @@ struct Drawing<'a> {
     /// Where bars begin and end.
     left: f64,
     right: f64,
-    /// What was drawn ends here.
+    /// The vertical position at which the drawing ends so far.
     y: f64,
     /// The ticks that fit.
     ticks: Vec<(f64, String, Anchor)>,
@@ -172,10 +172,10 @@ impl<'a> Drawing<'a> {
         let top = self.y + 1.0;
         for bar in merged(&row.bars, LEAST_BAR / (self.right - self.left)) {
             let (from, to) = (self.x(bar.from), self.x(bar.to));
-            // One at the right end is as visible as others.
+            // A bar at the right end must be as visible as others.
             let from = from.min(self.right - LEAST_BAR).max(self.left);
             let width = (to - from).max(LEAST_BAR);
-            // A line around a bar would hide it if it is not much wider.
+            // A line around a narrow bar would hide the bar.
             let class = if width > 4.0 { " class=\"bar\"" } else { "" };
             let fill = self.rows.paints.get(bar.paint).map_or("#888", |paint| paint.fill);
             self.canvas.add(format_args!(
@@ -184,7 +184,8 @@ impl<'a> Drawing<'a> {
                 escape(&bar.tip)
             ));
         }
-        // If there are so many lines that they would blacken the row, some are left out.
+        // Lines that are too close to the previous one are left out, because many lines would
+        // blacken the row.
         let mut free = f64::NEG_INFINITY;
         for line in &row.lines {
             let x = self.x(*line);
@@ -201,7 +202,8 @@ impl<'a> Drawing<'a> {
         self.left + place.clamp(0.0, 1.0) * (self.right - self.left)
     }
 
-    /// Both ends first, each at most half as long as the axis, then those that fit in between.
+    /// Chooses both ends first, each at most half as long as the axis, then the ticks that fit in
+    /// between.
     fn choose_ticks(&mut self) {
         let room = self.right - self.left;
         let [ticks @ .., last] = &self.rows.ticks[..] else { return };
@@ -242,10 +244,10 @@ impl<'a> Drawing<'a> {
         self.y += if self.ticks.is_empty() { 0.0 } else { LINE };
     }
 
-    /// Lines at the ticks, behind the rows that were drawn below this height.
+    /// Draws lines at the ticks, behind the rows that were drawn below `top`.
     fn grid(&mut self, top: f64, at: usize) {
         let mut lines = String::new();
-        // Names and sizes are at the ends of a narrow drawing.
+        // In a narrow drawing, names and sizes are at the ends.
         let is_shown = |anchor: Anchor| !self.is_narrow || anchor == Anchor::Middle;
         for (place, ..) in self.ticks.iter().filter(|(_, _, anchor)| is_shown(*anchor)) {
             let (x, bottom) = (self.x(*place), self.y);
@@ -384,7 +386,8 @@ mod tests {
         assert!(svg.contains("x=\"426.5\"") && svg.contains("width=\"1.5\""), "{svg}");
     }
 
-    /// Thousands of tables make no drawing of megabytes; a rare one is not lost among them.
+    /// Thousands of tables do not make a drawing of megabytes, and a rare table stays visible among
+    /// them.
     #[test]
     fn very_many_bars_are_drawn_together() {
         let bars = (0..100_000).map(|i| {

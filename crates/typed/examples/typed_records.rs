@@ -1,6 +1,6 @@
-//! Records with types of your own: keys and values through serde. Keys sort by their fields in
-//! turn. So the first fields are a prefix, and a range of typed keys is a range of keys in the
-//! store.
+//! Records with types of your own: keys and values through serde. Keys sort by their first field,
+//! then by the second, and so on. So the first fields are a prefix, and a range of typed keys is a
+//! range of keys in the store.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use runstone::{Batch, Result, Store, WriteOptions};
 use runstone_typed::{KeyPrefix, TypedKeyspace};
 use serde::{Deserialize, Serialize};
 
-/// By shop, then by day, then by number.
+/// Sorts by shop, then by day, then by number.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct OrderKey {
     shop: String,
@@ -17,14 +17,14 @@ struct OrderKey {
     number: u32,
 }
 
-/// Allows scans by the first two fields; for keys that are tuples this is built in.
+/// Allows scans by the first two fields; for tuples this is built in.
 impl KeyPrefix<OrderKey> for (String, i32) {}
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Order {
     items: Vec<String>,
     cents: u64,
-    /// Was added later: records that were written before read as `None`.
+    /// This field was added later. It is `None` in records that were written before.
     #[serde(default)]
     paid_by: Option<String>,
 }
@@ -58,7 +58,7 @@ pub(crate) fn main() -> Result<()> {
     let first = orders.range(key("Rome", i32::MIN, 0)..)?.next().expect("one of Rome")?;
     assert_eq!(first.0.day, -1);
 
-    // An entry that is not of the type is an error, which names the key.
+    // An entry that does not have the type is an error, which names the key.
     orders.keyspace().put([1, 2, 3], "not an order")?;
     let error = orders.iter()?.find_map(Result::err).expect("one is refused");
     assert!(error.is_invalid());

@@ -1,4 +1,4 @@
-//! Batches, snapshots and transactions, through which typed keyspaces write and read as well.
+//! Batches, snapshots and transactions, through which typed keyspaces can write and read.
 
 use runstone::{
     Batch, Keyspace, ReadOptions, Result, Scan, Snapshot, Transaction, TransactionScan, Value,
@@ -39,7 +39,7 @@ impl Writes for Transaction {
     }
 }
 
-/// Sees a store at one moment: a [`Snapshot`], or a [`Transaction`] with its own writes.
+/// A view of a store at one moment: a [`Snapshot`], or a [`Transaction`] with its own writes.
 pub trait Reads: sealed::Sealed {
     /// An iterator over bytes.
     type Scan<'r>: DoubleEndedIterator<Item = Result<(Vec<u8>, Value)>>

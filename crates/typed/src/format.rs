@@ -4,7 +4,7 @@ use runstone::{Error, Result};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// How values of type `V` are stored. Errors are texts; the keyspace adds the key.
+/// How values of type `V` are stored. Errors are texts, to which the keyspace adds the key.
 ///
 /// ```
 /// use runstone_typed::ValueFormat;
@@ -53,7 +53,7 @@ pub(crate) fn encode<V, F: ValueFormat<V>>(value: &V) -> Result<Vec<u8>> {
     })
 }
 
-/// `key` and `keyspace` are for the error.
+/// `key` and `keyspace` are for error messages.
 pub(crate) fn decode<V, F: ValueFormat<V>>(bytes: &[u8], key: &[u8], keyspace: &str) -> Result<V> {
     F::decode(bytes).map_err(|what| {
         let (key, value) = (key.escape_ascii(), std::any::type_name::<V>());

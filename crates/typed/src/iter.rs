@@ -10,8 +10,8 @@ use serde::de::DeserializeOwned;
 use crate::format::{self, Json, ValueFormat};
 use crate::{Types, key};
 
-/// Iterates over entries in the order of their keys, from both ends. An entry that is not of the
-/// types is an error, after which it continues.
+/// Iterates over entries in the order of their keys, from both ends. An entry that does not have
+/// these types is an error, after which the iterator continues.
 pub struct TypedScan<K, V, F = Json, S = Scan> {
     scan: S,
     keyspace: Keyspace,
@@ -72,7 +72,8 @@ impl<K, V, F, S: fmt::Debug> fmt::Debug for TypedScan<K, V, F, S> {
     }
 }
 
-/// A [`Cursor`] over typed entries: it seeks, and decodes only what it is asked for.
+/// A [`Cursor`] over typed entries: it seeks, and decodes only the keys and values that the caller
+/// reads.
 pub struct TypedCursor<K, V, F = Json> {
     cursor: Cursor,
     keyspace: Keyspace,
@@ -93,19 +94,19 @@ where
         self.cursor.valid()
     }
 
-    /// The current key; `None` if the cursor is on no entry.
+    /// The current key; `None` if the cursor is not on an entry.
     ///
     /// # Errors
-    /// If it is not a `K`.
+    /// If the key is not a `K`.
     pub fn key(&self) -> Result<Option<K>> {
         let key = || key::decode_of(self.keyspace.name(), self.cursor.key());
         self.valid().then(key).transpose()
     }
 
-    /// The current value; `None` if the cursor is on no entry.
+    /// The current value; `None` if the cursor is not on an entry.
     ///
     /// # Errors
-    /// If it is not a `V`.
+    /// If the value is not a `V`.
     pub fn value(&self) -> Result<Option<V>> {
         let (key, value) = (self.cursor.key(), self.cursor.value());
         let value = || format::decode::<V, F>(value, key, self.keyspace.name());
@@ -138,7 +139,7 @@ where
         self.cursor.next()
     }
 
-    /// Moves to the key before.
+    /// Moves to the previous key.
     pub fn prev(&mut self) -> Result<()> {
         self.cursor.prev()
     }

@@ -32,7 +32,7 @@ where
     K: Serialize + DeserializeOwned,
     F: ValueFormat<V>,
 {
-    /// Puts types on a keyspace.
+    /// Adds types to a keyspace.
     pub fn new(keyspace: Keyspace) -> Self {
         TypedKeyspace { keyspace, types: PhantomData }
     }
@@ -42,7 +42,7 @@ where
         &self.keyspace
     }
 
-    /// Stores a value with the durability that the store was opened with.
+    /// Stores a value with the default durability of the store.
     pub fn put(&self, key: &K, value: &V) -> Result<()> {
         self.put_with(key, value, WriteOptions::default())
     }
@@ -126,7 +126,7 @@ where
         self.delete_between(self.bounds(&range)?)
     }
 
-    /// Removes all keys that begin with `prefix`, in the same way.
+    /// Removes all keys that begin with `prefix`, with one small record.
     pub fn delete_prefix(&self, prefix: &impl KeyPrefix<K>) -> Result<()> {
         self.delete_between(bounds_of_prefix::<K>(prefix)?)
     }
@@ -190,7 +190,7 @@ where
     }
 
     fn bounds(&self, range: &impl RangeBounds<K>) -> Result<Bounds> {
-        // No key lies between a key and the same key with a zero byte appended.
+        // There is no key between a key and the same key with a zero byte appended.
         let behind = |key: &K| key::encode_of(key).map(|bytes| [&bytes[..], &[0]].concat());
         let start = match range.start_bound() {
             Bound::Included(key) => key::encode_of(key)?,

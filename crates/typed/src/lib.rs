@@ -1,6 +1,6 @@
 //! Typed keys and values for Runstone, through serde.
 //!
-//! A [`TypedKeyspace`] puts types on a [`runstone::Keyspace`], which stores bytes. Encoded keys
+//! A [`TypedKeyspace`] adds types to a [`runstone::Keyspace`], which stores bytes. Encoded keys
 //! sort as the typed keys do ([`key`]), so ranges, prefixes and scans mean the same for both. A
 //! value is stored as JSON, or in a [`ValueFormat`] of your own.
 //!
@@ -31,12 +31,12 @@
 //! # }
 //! ```
 //!
-//! All errors are those of `runstone`; a key or value that is not of the type is
-//! [`runstone::Error::InvalidArgument`], and its text has the bytes.
+//! All errors are those of `runstone`. A key or value that does not have the type causes
+//! [`runstone::Error::InvalidArgument`], whose text contains the bytes.
 
 #![forbid(unsafe_code)]
 
-/// The code of the how-to is run with the tests.
+/// Runs the code of the how-to as tests.
 #[cfg(doctest)]
 mod how_to {
     #[doc = include_str!("../../../docs/how-to/typed-keys.md")]
@@ -56,5 +56,5 @@ pub use iter::{TypedCursor, TypedScan};
 pub use keyspace::TypedKeyspace;
 pub use prefix::KeyPrefix;
 
-/// Names types without holding values of them.
+/// Names types without storing values of them.
 type Types<T> = std::marker::PhantomData<fn() -> T>;

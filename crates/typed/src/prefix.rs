@@ -1,10 +1,10 @@
-//! Which values are the first parts of which keys.
+//! Declares which types are the first parts of keys.
 
 use serde::Serialize;
 
-/// The first parts of keys of type `K`: of a tuple, a shorter tuple of the same types.
+/// The first parts of keys of type `K`. For a tuple, this is a shorter tuple of the same types.
 ///
-/// For a struct, say which types its first fields have; the order is that of their declaration:
+/// For a struct, declare the types of its first fields, in the order of the struct's declaration:
 ///
 /// ```
 /// #[derive(serde::Serialize, serde::Deserialize)]

@@ -1,4 +1,4 @@
-//! Runs the programs of `examples/`; the engine's test of the same name says how and why.
+//! Runs the programs of `examples/`; the engine's test of the same name explains how and why.
 
 #[path = "../examples/typed_records.rs"]
 mod typed_records;

@@ -11,7 +11,7 @@ use runstone_typed::key;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// A float with the order that its bytes have.
+/// A float that compares as its bytes do.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Float(f64);
 
@@ -52,7 +52,7 @@ struct Everything {
     unit: (),
 }
 
-/// Few different letters, among them those that are escaped, so that strings share beginnings.
+/// Strings of few different letters, including escaped ones, so that strings share prefixes.
 fn text() -> impl Strategy<Value = String> {
     prop_oneof!["[\u{0}\u{1}\u{2}a\u{ff}]{0,4}", ".{0,5}"]
 }
@@ -132,7 +132,7 @@ proptest! {
     fn everything_orders(a in everything(), b in everything()) {
         check(&a.shape, &b.shape);
         check(&a, &b);
-        // Equal in their first parts, so that the later ones decide.
+        // The first parts are equal, so the later ones decide.
         let same = Everything { text: b.text.clone(), float: b.float, ..a.clone() };
         check(&a, &same);
         check(&BTreeSet::from([a.clone(), b.clone()]), &BTreeSet::from([same]));
@@ -179,7 +179,7 @@ fn the_bytes_are_those_that_the_documentation_draws() {
     assert!(bytes(key::encode(&())).is_empty());
 }
 
-/// Types of the standard library that serde writes differently in human-readable formats.
+/// Tests types of the standard library that serde writes differently in human-readable formats.
 #[test]
 fn addresses_and_times_are_compact() {
     let addresses = ["1.2.3.4", "10.0.0.1", "::1"].map(|text| text.parse().expect("an address"));
@@ -191,7 +191,7 @@ fn addresses_and_times_are_compact() {
     assert_eq!(key::encode(&addresses[0]).expect("encodes").len(), 5);
 }
 
-/// A variant number above 254 takes five bytes, and still comes after those below.
+/// A variant number above 254 takes five bytes, and still sorts after smaller numbers.
 #[test]
 fn many_variants_order() {
     struct Numbered(u32);
@@ -228,8 +228,8 @@ fn what_has_no_order_is_refused() {
     assert!(error.to_string().contains("untagged"), "{error}");
 }
 
-/// A key of a recursive type could be nested as deeply as it is long, and reading it would take all
-/// of the stack.
+/// A key of a recursive type could be nested as deeply as it is long, and reading it would use up
+/// the stack.
 #[test]
 fn deep_keys_are_refused() {
     let error = key::decode::<Shape>(&[4; 60_000]).expect_err("too deep");
@@ -249,8 +249,8 @@ enum Deep {
     Named { within: Option<Box<Deep>> },
 }
 
-/// What can be written can be read, to the deepest level. It could not be read if the deepest value
-/// was an empty list or an empty variant.
+/// Every key that can be written can be read, down to the deepest level. A key whose deepest value
+/// was an empty list or an empty variant once could not.
 #[test]
 fn all_that_encodes_decodes() {
     type Wrap = fn(Deep) -> Deep;

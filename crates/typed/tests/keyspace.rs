@@ -72,7 +72,7 @@ fn ranges_and_prefixes() {
     });
 }
 
-/// Nothing is above a prefix whose bytes are all 255.
+/// No key is above the keys of a prefix whose bytes are all 255.
 #[test]
 fn a_prefix_at_the_end() {
     on_scores(|store, _| {
@@ -137,7 +137,7 @@ fn batches_snapshots_and_transactions() {
     });
 }
 
-/// A keyspace that others wrote to shows its good entries, and names the others.
+/// A keyspace with entries of other types returns its good entries, and names the bad ones.
 #[test]
 fn entries_of_other_types_are_named() {
     on_scores(|_, scores| {
@@ -201,7 +201,8 @@ fn a_value_that_json_cannot_hold_is_refused() {
     });
 }
 
-/// A key that leaves a field out depending on its value, which serde does not tell the encoder.
+/// A key that leaves out a field depending on its value, which serde does not report to the
+/// encoder.
 #[derive(Debug, Serialize, Deserialize)]
 struct Omits(#[serde(skip_serializing_if = "Option::is_none")] Option<u8>, String);
 
@@ -214,7 +215,7 @@ enum Nested {
 #[derive(Debug, Serialize, Deserialize)]
 struct Full(Option<u8>, String);
 
-/// Once, a tuple struct or a tuple variant that left out a field got the bytes of another key:
+/// A tuple struct or a tuple variant that left out a field once got the bytes of another key:
 /// `Omits(Some(1), "")` and `Omits(None, "\0")` were one key, and one value replaced the other.
 #[test]
 fn a_key_whose_tuple_leaves_out_a_field_is_refused() {
@@ -268,14 +269,14 @@ impl From<Plain> for (u8, u8, u8) {
     }
 }
 
-/// A tuple struct inside a tuple struct, at the same place of the key.
+/// A tuple struct inside a tuple struct, both at the same offset of the key.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Outer(Option<Inner>, u8);
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Inner(u8, String);
 
-/// Once, the tuples that were written were counted against others that were read.
+/// Written tuples were once compared with different tuples that were read.
 #[test]
 fn a_key_may_be_read_as_another_type_than_it_is_written_as() {
     let dir = tempfile::tempdir().expect("a directory");

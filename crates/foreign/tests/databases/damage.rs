@@ -1,5 +1,5 @@
-//! Damage: every byte of small samples is changed, and every file is cut short at every byte. What
-//! is read then is an error, or the right entries, or what an earlier end of a log holds.
+//! Damage: every byte of small samples is changed, and every file is cut short at every byte. A
+//! read then returns an error, or the right entries, or the entries up to an earlier end of a log.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +12,8 @@ use crate::writer::{DELETE, Entry, Form, PUT, batch, operation};
 
 type Found = BTreeMap<String, String>;
 
-/// Small, since every byte of it is tried. Each prefix of its three batches is a state.
+/// A small database, since every byte of it is tried. Returns the state after each number of its
+/// three batches.
 fn small(path: &Path, form: &Form) -> Vec<Found> {
     let below: [Entry<'_>; 4] =
         [("ka", 1, PUT, "1"), ("kb", 2, PUT, "2"), ("kc", 3, PUT, "3"), ("kd", 4, PUT, "4")];
@@ -75,7 +76,7 @@ fn changed_bytes_are_found_or_harmless() {
                     damaged[at] ^= change;
                     fs::write(&file, &damaged).expect("writes");
                     if let Ok(found) = read_all(place.path(), form.dialect) {
-                        // Padding of footers, and the name in IDENTITY, say nothing.
+                        // Padding of footers and the name in IDENTITY have no meaning.
                         assert_eq!(&found, whole, "{} byte {at} ^ {change}", file.display());
                     }
                 }
@@ -98,7 +99,8 @@ fn files_that_are_cut_short_are_found() {
                 let name = file.display();
                 match is_log(&file) {
                     true => assert!(states.contains(&found), "{name} of {length}: {found:?}"),
-                    // The end of a manifest may be missing after a crash: earlier tables count.
+                    // After a crash, the end of a manifest may be missing. Then earlier tables
+                    // count.
                     false if name.to_string().contains("MANIFEST") => {}
                     false => assert_eq!(&found, &states[3], "{name} of {length}"),
                 }
@@ -108,7 +110,7 @@ fn files_that_are_cut_short_are_found() {
     }
 }
 
-/// Without checksums: whatever the bytes are, reading ends without a panic.
+/// Without checksums, reading ends without a panic, whatever the bytes are.
 #[test]
 fn without_checksums_nothing_panics() {
     for compression in [0, 1, 2, 4, 7] {

@@ -1,5 +1,5 @@
-//! Databases that a small writer makes in the public formats: how they are read, what is refused,
-//! and what damage does. Databases of the stores themselves are in `testing/foreign`.
+//! Tests with databases that a small writer makes in the public formats: reading, refusals, and
+//! damage. Databases made by the stores themselves are in `testing/foreign`.
 
 mod damage;
 mod reading;

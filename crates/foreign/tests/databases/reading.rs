@@ -1,4 +1,4 @@
-//! What is read: the newest version of each key, from logs and every form of table.
+//! Tests that the newest version of each key is read, from logs and every form of table.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! What is refused, and the advice that comes with it.
+//! Tests which databases are refused, and with what advice.
 
 use std::fs;
 use std::path::Path;
@@ -71,7 +71,7 @@ fn entries_of_other_kinds_are_refused_by_name() {
         sample(place.path(), &[Form::rocksdb(5, 1, 0)], &[(1, &entries)], &[]);
         let error = read(place.path(), Dialect::RocksDb, 0).expect_err("is refused");
         assert!(error.contains(wanted) && error.contains("key b"), "{error}");
-        // Nothing depends on a value below a newer one.
+        // A value below a newer one has no effect.
         let newer = batch(90, &[operation(PUT, None, "b", Some("w"))]);
         sample(place.path(), &[Form::rocksdb(5, 1, 0)], &[(1, &entries)], &[newer]);
         assert_eq!(read(place.path(), Dialect::RocksDb, 0).map(|found| found.len()), Ok(2));

@@ -1,5 +1,5 @@
-//! Writes small databases in the formats of LevelDB and RocksDB, for tests. Only as much of the
-//! formats as readers must know, and not the choices that a store would make.
+//! Writes small databases in the formats of LevelDB and RocksDB, for tests. It writes only the
+//! parts of the formats that readers must know, and does not make the choices of a real store.
 
 use std::fs;
 use std::path::Path;
@@ -36,7 +36,7 @@ fn masked(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
 }
 
-/// Records as a log; with a number, as a log that may be overwritten.
+/// Records as a log. If there is a number, as a log that may be overwritten.
 pub fn log(records: &[Vec<u8>], number: Option<u32>) -> Vec<u8> {
     let mut bytes: Vec<u8> = Vec::new();
     let header = if number.is_some() { 11 } else { 7 };

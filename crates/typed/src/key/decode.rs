@@ -14,8 +14,8 @@ pub(super) fn decode<K: DeserializeOwned>(bytes: &[u8]) -> Result<K, KeyError> {
     outcome.map_err(|error| KeyError { at, ..error })
 }
 
-/// The tuple structs and tuple variants in these bytes, as they are declared, in the order in which
-/// they begin. It ends where the bytes are no such key.
+/// The tuple structs and tuple variants in these bytes, with the numbers of fields that the type
+/// declares, in the order in which they begin. The list ends where the bytes do not fit the type.
 pub(super) fn declared<K: DeserializeOwned>(bytes: &[u8]) -> Vec<Tuple> {
     let mut decoder = Decoder::new(bytes);
     let _ = K::deserialize(&mut decoder);
@@ -24,7 +24,7 @@ pub(super) fn declared<K: DeserializeOwned>(bytes: &[u8]) -> Vec<Tuple> {
 
 struct Decoder<'b> {
     rest: &'b [u8],
-    /// How many bytes there were.
+    /// The length of the whole key.
     len: usize,
     depth: u32,
     /// See [`declared`].
@@ -40,7 +40,7 @@ impl<'b> Decoder<'b> {
         self.tuples.push(Tuple { at: self.len - self.rest.len(), name, count });
     }
 
-    /// Decodes a part that lies inside the part that was taken.
+    /// Decodes a part one level deeper.
     fn inside<T>(
         &mut self,
         decode: impl FnOnce(&mut Decoder<'b>) -> Result<T, KeyError>,
@@ -117,7 +117,7 @@ macro_rules! floats {
     )*};
 }
 
-/// Types that the bytes of a key do not describe.
+/// Types that cannot be decoded, because the bytes of a key do not describe them.
 macro_rules! refused {
     ($($name:ident, $what:literal;)*) => {$(
         fn $name<V: Visitor<'de>>(self, _: V) -> Result<V::Value, KeyError> {
@@ -282,7 +282,7 @@ impl<'de> de::SeqAccess<'de> for Elements<'_, '_> {
 struct Parts<'d, 'b> {
     decoder: &'d mut Decoder<'b>,
     left: usize,
-    /// Whether the parts lie inside a variant, as the encoder counts.
+    /// Whether the parts are inside a variant, and so one level deeper, as in the encoder.
     are_inside: bool,
 }
 

@@ -10,8 +10,8 @@ use super::{END, KeyError, MARK, Tuple, WIDE_VARIANT, descend};
 pub(super) struct Encoder {
     pub(super) bytes: Vec<u8>,
     /// The tuple structs and tuple variants that were written, with their names for messages, in
-    /// the order in which they begin. A field that is left out is not counted, and serde does not
-    /// tell more.
+    /// the order in which they begin. A field that is left out is not counted, because serde does
+    /// not report it.
     pub(super) tuples: Vec<(Tuple, &'static str)>,
     depth: u32,
 }
@@ -28,7 +28,7 @@ impl Encoder {
         Ok(())
     }
 
-    /// Encodes a value that lies inside what was pushed.
+    /// Encodes a value one level deeper.
     fn inside<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), KeyError> {
         descend(&mut self.depth)?;
         value.serialize(&mut *self)?;
@@ -223,8 +223,9 @@ impl ser::SerializeSeq for &mut Encoder {
     }
 }
 
-/// Parts are written one after another, without names. Parts of variants count as inside them. A
-/// plain tuple or struct can hold itself only by way of one of the other types.
+/// Parts are written one after another, without names. Parts of variants are one level deeper.
+/// Parts of plain tuples and structs are not: these can contain themselves only through one of the
+/// other types.
 macro_rules! parts {
     ($($of:ident $name:ident $write:ident;)*) => {$(
         impl ser::$of for &mut Encoder {
@@ -256,7 +257,7 @@ macro_rules! fields {
                 self.$write(value)
             }
 
-            // Nobody could tell from the bytes that the field is missing.
+            // The bytes would not show that the field is missing.
             fn skip_field(&mut self, name: &'static str) -> Result<(), KeyError> {
                 Err(KeyError::new(format!("its field {name} is left out at times")))
             }

@@ -1,5 +1,5 @@
-//! Keys as bytes that sort in the order of the values. Only what serde shows of a value is written:
-//! the bytes hold no types and no names.
+//! Keys as bytes that sort in the order of the values. Only the data that serde passes is written:
+//! the bytes contain no types and no names.
 //!
 //! ```text
 //! unsigned, char, bool   big-endian, in the width of the type
@@ -16,8 +16,8 @@
 //! by part, and the bytes of the first parts are a prefix of exactly those keys that begin with
 //! these parts.
 //!
-//! This holds for types whose values serde always writes in one form. A `HashSet` is a sequence in
-//! the order of its hasher, so equal sets may be different keys: use a `BTreeSet`.
+//! This is true for types whose values serde always writes in one form. A `HashSet` is a sequence
+//! in the order of its hasher, so equal sets may be different keys: use a `BTreeSet`.
 
 mod decode;
 mod encode;
@@ -30,10 +30,9 @@ use serde::de::DeserializeOwned;
 
 /// Ends a string or a sequence.
 const END: u8 = 0;
-/// Stands before an element of a sequence, before a value that is present, and before an escaped
-/// byte.
+/// Precedes an element of a sequence, a value that is present, and an escaped byte.
 const MARK: u8 = 1;
-/// Stands before the number of a variant that does not fit in a byte.
+/// Precedes the number of a variant that does not fit in a byte.
 const WIDE_VARIANT: u8 = u8::MAX;
 
 /// The bytes of a key.
@@ -60,14 +59,15 @@ pub(crate) fn encode_of<K: Serialize + DeserializeOwned>(key: &K) -> Result<Vec<
     encode_checked::<K, K>(key)
 }
 
-/// Encodes a prefix of keys of a keyspace of `K` in the same way.
+/// Encodes a prefix of keys of a keyspace of `K`. No field may be left out.
 pub(crate) fn encode_prefix_of<K: DeserializeOwned, P: Serialize>(prefix: &P) -> Result<Vec<u8>> {
     encode_checked::<K, P>(prefix)
 }
 
-/// Compares the numbers of fields with those that the type declares to a decoder. Up to the first
-/// tuple with a field left out, the bytes are those of a whole key, so the decoder gets there. A
-/// type may be written as one type and read as another: only tuples of equal names are compared.
+/// Compares the numbers of encoded fields with those that the type declares to a decoder. Up to the
+/// first tuple with a field left out, the bytes are those of a complete key, so the decoder reaches
+/// that tuple. A type may be written as one type and read as another, so only tuples with equal
+/// names are compared.
 fn encode_checked<K: DeserializeOwned, P: Serialize>(key: &P) -> Result<Vec<u8>> {
     let encoded = encode::encode(key).map_err(refused::<P>)?;
     if encoded.tuples.is_empty() {
@@ -92,9 +92,9 @@ fn encode_checked<K: DeserializeOwned, P: Serialize>(key: &P) -> Result<Vec<u8>>
 /// A tuple struct or a tuple variant in a key.
 #[derive(Clone, Copy, Debug)]
 struct Tuple {
-    /// How many bytes of the key are before its fields.
+    /// How many bytes of the key precede its fields.
     at: usize,
-    /// The name of the struct; `None` for a variant, whose name a decoder is not told.
+    /// The name of the struct; `None` for a variant, because a decoder does not receive its name.
     name: Option<&'static str>,
     /// The number of its fields.
     count: usize,
@@ -126,7 +126,7 @@ pub fn decode<K: DeserializeOwned>(bytes: &[u8]) -> Result<K> {
     })
 }
 
-/// Decodes a key of a keyspace in the same way. The error names the keyspace.
+/// As [`decode()`], for a key of a keyspace. The error names the keyspace.
 pub(crate) fn decode_of<K: DeserializeOwned>(keyspace: &str, bytes: &[u8]) -> Result<K> {
     decode(bytes).map_err(|error| match error {
         Error::InvalidArgument { what, hint } => {
