@@ -1,4 +1,4 @@
-//! The name by which programs look for the library.
+//! Sets the name under which programs look for the library.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

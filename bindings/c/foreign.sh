@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Tests and wrappers of others, over Runstone in LevelDB's place: LevelDB's own test of its C
-# interface (from the crate leveldb-sys, which brings LevelDB's source), and the tests of levigo,
+# Runs tests of other projects with Runstone in place of LevelDB: LevelDB's own test of its C
+# interface (from the crate leveldb-sys, which contains LevelDB's source), and the tests of levigo,
 # LevelDB for Go, and of cometbft-db, which is built on levigo. They come from their registries, and
-# only the name of an include is changed in them. Prints what passed, with LevelDB's library too
-# where the system has it. Needs what test.sh needs, and Go for the last two. Usage:
+# only the name of an include is changed in them. Prints the passed tests, also with LevelDB's
+# library if the system has it. Needs the same as test.sh, and Go for the last two. Usage:
 # bindings/c/foreign.sh
 set -euo pipefail
 cd "$(dirname "$0")"

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Builds and tests both libraries of C: needs Rust, a C and a C++ compiler; Go, valgrind and the
-# address sanitizer are used if they are installed. Usage: bindings/c/test.sh
+# Builds and tests both C libraries. Needs Rust, a C and a C++ compiler. Uses Go, valgrind and the
+# address sanitizer if they are installed. Usage: bindings/c/test.sh
 set -eu
 cd "$(dirname "$0")"
 work="$(mktemp -d)"
@@ -14,7 +14,7 @@ cargo test --release --quiet --manifest-path ../Cargo.toml \
 export PKG_CONFIG_PATH="$work/usr/lib/pkgconfig" LD_LIBRARY_PATH="$work/usr/lib"
 strict="-Wall -Wextra -Werror -O1 -g -pthread"
 
-# Each library exports its own names and no others: all of LevelDB's 66, and the two of its version.
+# Each library exports its own names and no others: all 66 of LevelDB, and the two of its version.
 names() { nm -D --defined-only "$work/usr/lib/$1" | awk '$2 == "T" { print $3 }' | sort; }
 test -z "$(names librunstone.so | grep -v '^runstone_')"
 test -z "$(names libleveldb.so | grep -v '^leveldb_')"
@@ -49,7 +49,7 @@ programs
 printf '#include <runstone.h>\n#include <leveldb/c.h>\nint main() { return 0; }\n' > "$work/both.cc"
 compile "$work/both.cc" runstone
 
-# The code of the how-to.
+# Compiles the code of the how-to.
 {
     printf '#include <stdio.h>\n#include <runstone.h>\nint main(void) {\n'
     awk '/^```c$/ { code = 1; next } /^```$/ { code = 0 } code' ../../docs/how-to/use-from-c.md
@@ -87,9 +87,9 @@ run() {
 }
 run store everything misuse pairs forks events backups changes callbacks program choices orders
 
-# Leaks and wrong accesses. Only valgrind sees reads of what was never written. Only the sanitizer
-# sees accesses beyond the end of a variable. Only it runs misuse: that program forks, and in the
-# child, valgrind counts as lost what threads of the parent held.
+# Checks for leaks and wrong accesses. Only valgrind finds reads of uninitialised memory. Only the
+# sanitizer finds accesses beyond the end of a variable. Only the sanitizer runs misuse: that
+# program forks, and in the child, valgrind reports memory of the parent's threads as leaked.
 if command -v valgrind > /dev/null; then
     for program in everything events backups changes callbacks program orders; do
         valgrind --quiet --leak-check=full --show-leak-kinds=definite \
@@ -102,13 +102,13 @@ fi
 echo 'int main(void) { return 0; }' > "$work/empty.c"
 if cc -fsanitize=address "$work/empty.c" -o "$work/empty" 2> /dev/null && "$work/empty"; then
     programs -fsanitize=address
-    # The program "forks" is left out: if a thread holds a lock of the sanitizer's own allocator
-    # during a fork, that lock stays locked in the child.
+    # The program "forks" is left out: if a thread holds a lock of the sanitizer's allocator during
+    # a fork, that lock stays locked in the child.
     run sanitizer everything misuse pairs events backups changes callbacks program choices orders
 else
     echo "cc has no -fsanitize=address: the sanitizer looks for nothing"
 fi
-# A program that was linked against Debian's library, which has another name.
+# Tests a program that was linked against Debian's library, which has another name.
 mkdir "$work/debian"
 sed 's/.*/void &(void) {}/' leveldb/names.txt > "$work/names.c"
 cc -shared -fPIC -Wl,-soname,libleveldb.so.1d "$work/names.c" -o "$work/debian/libleveldb.so"

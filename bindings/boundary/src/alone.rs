@@ -28,10 +28,10 @@ impl<T> Alone<T> {
         self.object.try_lock().ok_or_else(|| self.busy())
     }
 
-    /// The object, once nobody uses it any more.
+    /// The object, once no thread uses it any more.
     ///
     /// # Errors
-    /// In a fork, if a thread that does not exist there was using it: that use never ends.
+    /// In a fork, if a thread that does not exist there was using it, since that use never ends.
     #[inline]
     pub fn wait(&self) -> Result<MutexGuard<'_, T>> {
         match self.object.try_lock() {

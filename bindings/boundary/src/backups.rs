@@ -1,11 +1,11 @@
-//! Backups: what all bindings say of them.
+//! Functions and messages about backups for all bindings.
 
 use runstone::{Backups, Damage, Error, Result};
 
-/// The number of the newest backup. A program has to choose an older one by its number.
+/// The number of the newest backup. To use an older one, a program gives its number.
 ///
 /// # Errors
-/// If there is none, or its description is damaged; or a storage error.
+/// If there is none, if its description is damaged, or if the storage fails.
 pub fn newest(backups: &Backups) -> Result<u64> {
     let newest = backups.list()?.last().map(|info| info.number);
     let damaged = backups.damaged()?.pop().filter(|(number, _)| newest < Some(*number));
@@ -20,7 +20,7 @@ pub fn newest(backups: &Backups) -> Result<u64> {
     newest.ok_or_else(|| Error::invalid("the directory has no backup", "create one first"))
 }
 
-/// The message for this many pieces of damage of a backup or an archive.
+/// The message about `count` pieces of damage in a backup or an archive.
 pub fn damage_message(count: usize, first: &Damage) -> String {
     let what = match count {
         1 => String::new(),

@@ -22,15 +22,15 @@ type Names = Arc<BTreeMap<u32, Arc<str>>>;
 #[derive(Debug)]
 pub struct ChangeReader {
     changes: Changes,
-    /// Names of dropped keyspaces stay: their changes may come later.
+    /// Names of dropped keyspaces stay, because their changes may follow later.
     names: Names,
-    /// A change that was read and could not be handed over. It comes again.
+    /// A change that was read but could not be handed over. The next call returns it again.
     kept: Option<OneChange>,
     /// The position before that change.
     before: Position,
 }
 
-/// What kind of change it is. The numbers are part of the bindings.
+/// The kind of a change. The numbers are part of the bindings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum ChangeKind {
@@ -42,11 +42,12 @@ pub enum ChangeKind {
     Keyspace = 2,
     /// A keyspace was dropped.
     Dropped = 3,
-    /// All keyspaces, after a crash: it may have come between a change of one and its record.
+    /// All keyspaces, after a crash: the crash may have happened between a change of a keyspace and
+    /// its record.
     Keyspaces = 4,
     /// The time of day.
     Time = 5,
-    /// The log does not have the next changes: the state of the keys written meanwhile follows.
+    /// The log lacks the next changes. The state of the keys written meanwhile follows.
     Gap = 6,
     /// Part of that state: the values of keys as of its end.
     State = 7,
@@ -59,11 +60,11 @@ pub enum ChangeKind {
 pub struct Reading {
     /// Where to begin.
     pub from: ChangesFrom,
-    /// Options for reading the state, as of a follower, with its merge operators. It is read if the
-    /// log does not reach back to the position. Without them that is an error. The state of
-    /// everything is read without them too, with default options.
+    /// Options for reading the state, like those of a follower, with its merge operators. The state
+    /// is read if the log does not reach back to the position; without these options, that is an
+    /// error. The state of everything is read even without them, with default options.
     pub state: Option<Options>,
-    /// Whether to return changes that are not durable yet, too.
+    /// Whether to return changes that are not durable yet as well.
     pub unsynced: bool,
 }
 
@@ -78,19 +79,19 @@ impl From<ChangesFrom> for Reading {
 pub struct OneChange {
     /// The position after it.
     pub position: Position,
-    /// What kind it is.
+    /// Its kind.
     pub kind: ChangeKind,
     /// The names of keyspaces, with their options if they were made or changed.
     pub keyspaces: Vec<(String, Option<String>)>,
     /// For a time: milliseconds since 1970.
     pub time_ms: Option<u64>,
-    /// For a gap: the state is of keys written after the first number, up to the second.
+    /// For a gap: the state contains the keys written after the first number, up to the second.
     pub gap: Option<(u64, u64)>,
     source: Source,
     names: Names,
 }
 
-/// Where writes come from.
+/// The source of writes.
 #[derive(Clone, Debug)]
 enum Source {
     Nothing,
@@ -98,7 +99,7 @@ enum Source {
     Load(Load),
 }
 
-/// What a write does. The numbers are part of the bindings.
+/// The kind of a write. The numbers are part of the bindings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum WriteKind {
@@ -115,7 +116,7 @@ pub enum WriteKind {
 /// A write of a change.
 #[derive(Clone, Debug)]
 pub struct OneWrite {
-    /// What it does.
+    /// Its kind.
     pub kind: WriteKind,
     /// The name of the keyspace.
     pub keyspace: Arc<str>,
@@ -126,7 +127,8 @@ pub struct OneWrite {
     pub value: Option<Vec<u8>>,
     /// When the value expires, in milliseconds since 1970.
     pub expires_ms: Option<u64>,
-    /// Whether nobody asked for this put: a get stored what it had made of many operands.
+    /// Whether no program requested this put: a get stored the value that it had made of many
+    /// operands.
     pub is_folded: bool,
 }
 
@@ -134,7 +136,7 @@ impl ChangeReader {
     /// Reads the committed changes of the store in a directory.
     ///
     /// # Errors
-    /// If `state` is given with a beginning that needs none; also those of [`Changes::open`] and
+    /// If `state` is given but the beginning needs none. Also those of [`Changes::open`] and
     /// [`Changes::resume`].
     pub fn open(path: impl AsRef<Path>, reading: Reading) -> Result<ChangeReader> {
         let changes = match (reading.from, reading.state) {
@@ -164,8 +166,9 @@ impl ChangeReader {
         Ok(self.kept.take())
     }
 
-    /// What `give` makes of the next change; `None` if there is none within `wait`. If `give`
-    /// fails, the same change comes again at the next call, and the position stays before it.
+    /// Passes the next change to `give` and returns its result; `None` if there is no change within
+    /// `wait`. If `give` fails, the next call returns the same change again, and the position stays
+    /// before it.
     ///
     /// # Errors
     /// Those of [`Changes::next`] and those of `give`.
@@ -254,7 +257,7 @@ fn name_of(names: &Names, id: u32) -> Arc<str> {
 }
 
 impl OneChange {
-    /// Begins to read its writes.
+    /// Begins to read the writes of the change.
     ///
     /// # Errors
     /// If the thread that reads a load cannot be started.
@@ -268,7 +271,7 @@ impl OneChange {
     }
 }
 
-/// Reads the writes of a change, a piece of them at a time.
+/// Reads the writes of a change, one piece at a time.
 #[derive(Debug)]
 pub struct WriteReader {
     source: Pieces,
@@ -279,13 +282,14 @@ pub struct WriteReader {
 enum Pieces {
     One(Option<Batch>),
     Many(Receiver<Result<Option<Batch>>>),
-    /// Reading failed. It is told at each call: a load of which a part is missing must not look
+    /// Reading failed. Each call reports this, because a load with a missing part must not look
     /// complete.
     Failed(Failure),
 }
 
-/// Reads a load in a thread, because the load hands out its entries and cannot be asked for them.
-/// The thread is at most one piece ahead, and ends with the receiver. `None` marks the end.
+/// Reads a load in a thread, because a load passes its entries to a function and cannot return them
+/// one by one. The thread is at most one piece ahead, and ends with the receiver. `None` marks the
+/// end.
 fn pieces_of(load: Load) -> Result<Receiver<Result<Option<Batch>>>> {
     let (sender, receiver) = sync_channel(0);
     let read = move || {
@@ -295,7 +299,7 @@ fn pieces_of(load: Load) -> Result<Receiver<Result<Option<Batch>>>> {
             if is_over { Err(Error::Closed) } else { Ok(()) }
         });
         if !is_over {
-            // Nobody may wait for it any more.
+            // The receiver may be gone already.
             let _ = sender.send(outcome.map(|()| None).map_err(Failure::from));
         }
     };
@@ -372,7 +376,7 @@ mod tests {
         ChangeReader::open(dir, from.into()).expect("a store")
     }
 
-    /// A load whose reading failed once seemed complete at the next call.
+    /// If reading a load failed, the load once seemed complete at the next call.
     #[test]
     fn a_load_that_cannot_be_read_never_ends() {
         let dir = tempfile::tempdir().expect("a directory");
@@ -458,7 +462,7 @@ mod tests {
         assert!(keys.eq([b"k"]), "{taken:?}");
     }
 
-    /// If the log is gone, the state of the keys written meanwhile comes in its place.
+    /// If the log is gone, the state of the keys written meanwhile replaces it.
     #[test]
     fn behind_the_log_comes_the_state() {
         let dir = tempfile::tempdir().expect("a directory");
@@ -506,7 +510,7 @@ mod tests {
         assert_eq!(kinds, expected);
     }
 
-    /// A consumer that has nothing gets everything, although the log begins after a flush.
+    /// A consumer without data gets everything, although the log begins after a flush.
     #[test]
     fn everything_begins_with_the_state() {
         let dir = tempfile::tempdir().expect("a directory");
@@ -534,7 +538,7 @@ mod tests {
         }
     }
 
-    /// A load of more than a piece comes in pieces, and its thread ends with the reader.
+    /// A load larger than a piece is read in pieces, and its thread ends with the reader.
     #[test]
     fn a_load_comes_in_pieces() {
         let dir = tempfile::tempdir().expect("a directory");

@@ -1,4 +1,4 @@
-//! Cursors of a store or a transaction alike.
+//! One type for cursors of stores and of transactions.
 
 use runstone::Cursor;
 

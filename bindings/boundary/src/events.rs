@@ -1,5 +1,5 @@
-//! The events of a store, as other languages take them: a kind that programs act on, a text for
-//! people, and fields. The kinds and the names of the fields never change; new ones may come.
+//! The events of a store for other languages: a kind for programs, a text for people, and fields.
+//! The kinds and the names of the fields never change; new ones may be added.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use runstone::Event;
 
 use crate::failure::Failure;
 
-/// What a field of an event holds.
+/// The value of a field of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Field {
     /// A number; durations are microseconds.
@@ -81,7 +81,7 @@ macro_rules! told {
 }
 
 impl Told {
-    /// What another language learns of an event; `None` if this release has no name for it.
+    /// The event in the form for other languages; `None` if this release has no name for it.
     pub fn of(event: &Event) -> Option<Told> {
         work(event).or_else(|| trouble(event))
     }
@@ -141,7 +141,7 @@ fn work(event: &Event) -> Option<Told> {
             keyspace: keyspace, tables: *tables, entries: *entries, bytes: *bytes, took_us: *took
         ),
         Event::Pressure { keyspace, level, cause } => {
-            // Rounded up, so that only relief is 0.
+            // Rounds up, so that 0 means only that the pressure has ended.
             let percent = level.parts().div_ceil(10);
             told!(
                 "pressure", false, format!("writers are at {percent}% of a stop by {cause}");
@@ -206,7 +206,7 @@ fn trouble(event: &Event) -> Option<Told> {
     })
 }
 
-/// Appends a text of JSON.
+/// Appends a JSON string.
 fn quote(json: &mut String, text: &str) {
     json.push('"');
     for one in text.chars() {

@@ -1,20 +1,20 @@
-//! Failures in the form that other languages take: a code that programs act on, and a message that
-//! says what, where and what to do.
+//! Failures in the form for other languages: a code for programs, and a message that states what
+//! failed, where, and what to do.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use runstone::{Error, ErrorKind};
 
-/// What kind of failure it is. The numbers are part of each binding's interface: they never change.
+/// The kind of a failure. The numbers are part of each binding's interface: they never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Code {
     /// An argument or option is out of range, or null.
     InvalidArgument = 1,
-    /// The path holds no store.
+    /// The path contains no store.
     NotAStore = 2,
-    /// The directory holds files of something else.
+    /// The directory contains files of something else.
     ForeignFiles = 3,
     /// A newer release wrote the store.
     NewerFormat = 4,
@@ -26,13 +26,13 @@ pub enum Code {
     ReadOnly = 7,
     /// The disk is full. Writes work again once there is space.
     NoSpace = 8,
-    /// A background job failed; the store takes no writes until it is opened again.
+    /// A background job failed. The store accepts no writes until it is opened again.
     Stopped = 9,
     /// No keyspace has that name.
     UnknownKeyspace = 10,
     /// A merge operator refused an operand or a value.
     MergeFailed = 11,
-    /// Somebody else wrote what a transaction read or wrote. Begin again.
+    /// Another writer wrote a key that a transaction read or wrote. Begin again.
     Conflict = 12,
     /// Another transaction held a lock for too long.
     LockTimeout = 13,
@@ -40,7 +40,7 @@ pub enum Code {
     Deadlock = 14,
     /// The handle, or its store, is closed.
     Closed = 15,
-    /// Stored bytes are not what was written.
+    /// Stored bytes differ from those that were written.
     Corruption = 16,
     /// The file system refused an operation.
     Storage = 17,
@@ -50,9 +50,9 @@ pub enum Code {
     Busy = 19,
     /// A fault of the store itself. Please report it.
     Internal = 20,
-    /// The writer of a store keeps no files for this reader any more. Open the store again.
+    /// The writer of a store no longer keeps files for this reader. Open the store again.
     LeaseRevoked = 21,
-    /// The store has lost what was read of its history. Begin again with its state.
+    /// The store has lost a part of its history that was read before. Begin again with its state.
     HistoryForked = 22,
     /// The log does not reach back so far. Begin again with the state of the store.
     HistoryGone = 23,
@@ -61,7 +61,7 @@ pub enum Code {
 /// A failure: its code, and a message for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// What programs act on.
+    /// The code, for programs.
     pub code: Code,
     /// What happened, where, and what to do.
     pub message: String,
@@ -127,9 +127,10 @@ fn code_of(kind: ErrorKind) -> Code {
     }
 }
 
-/// Runs what a foreign function does. A panic becomes a failure: it must not cross the boundary.
+/// Runs the body of a foreign function. A panic becomes a failure, because it must not cross the
+/// boundary.
 pub fn guard<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
-    // The closure shares only handles with the outside. What a handle leads to is either unchanged
+    // The closure shares only handles with the outside. The object of a handle is either unchanged
     // or behind a lock.
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         Err(Failure::new(Code::Internal, format!("a fault in runstone: {}", text_of(&*panic))))

@@ -1,22 +1,23 @@
-//! Handles: what another language holds in place of an object of ours.
+//! Handles: numbers that other languages keep in place of our objects.
 //!
-//! A handle is a number, not an address. No number is given out twice, so a handle that was closed,
-//! a number that never was one, and a handle of another kind are all refused, and nothing is read
-//! through them. An object that one thread closes while another uses it is dropped when that use
-//! ends.
+//! A handle is a number, not an address. No number is used twice. So a handle that was closed, a
+//! number that never was a handle, and a handle of another kind are all refused, and nothing is
+//! read through them. An object that one thread closes while another uses it is dropped when that
+//! use ends.
 //!
 //! ```text
 //! handle := kind u8 | earlier uses of the slot, 28 bits | slot, 28 bits
 //! ```
 //!
-//! 1. An object is kept in the slot that was given back last, or in a new one. The slot holds it
-//!    together with its whole handle.
-//! 2. A look-up finds the slot by its number, and compares the handle.
-//! 3. A close takes the object out if it is still that of the handle. The thread that succeeds
-//!    gives the slot back. A slot whose uses are spent is retired instead: it stays empty for ever,
-//!    and costs its 24 bytes for 268 million closed handles.
+//! 1. An object is stored in the slot that was freed last, or in a new one, together with its whole
+//!    handle.
+//! 2. A look-up finds the slot by its number and compares the handle.
+//! 3. A close removes the object if it still belongs to the handle. The thread that succeeds frees
+//!    the slot. A slot whose uses are spent is retired instead: it stays empty for ever, and costs
+//!    its 24 bytes for 268 million closed handles.
 //!
-//! No step waits for another thread: a fork has none, and may open objects of its own.
+//! No step waits for another thread, because a fork has no other threads but may open objects of
+//! its own.
 
 use std::num::NonZeroU64;
 use std::ops::Deref;
@@ -40,8 +41,8 @@ const MOST: u32 = 1 << BITS;
 /// All open objects of one type, in a `static`.
 pub struct Handles<T: Send + Sync + 'static> {
     slots: boxcar::Vec<Slot<T>>,
-    /// The first free slot, 1 and up, or 0; above it how often that changed, so that a slot that
-    /// was taken and given back in between can be distinguished from one that stayed.
+    /// Low half: the first free slot, counted from 1, or 0 if there is none. High half: how often
+    /// this changed, which shows whether a slot was taken and freed in between.
     free: AtomicU64,
     uses: u32,
     kind: u8,
@@ -51,7 +52,7 @@ pub struct Handles<T: Send + Sync + 'static> {
 
 struct Slot<T> {
     entry: ArcSwapOption<Entry<T>>,
-    /// Earlier uses. Only whoever has taken the slot changes it.
+    /// The number of earlier uses. Only the thread that has taken the slot changes it.
     used: AtomicU32,
     /// The next free slot after this one, as in [`Handles::free`].
     next: AtomicU32,
@@ -59,15 +60,15 @@ struct Slot<T> {
 
 struct Entry<T> {
     handle: u64,
-    /// Whose object it is.
+    /// The process that made the object.
     process: Process,
-    /// Or why there is none any more.
+    /// The object, or why it no longer exists.
     object: Result<T>,
 }
 
 impl<T: Send + Sync + 'static> Handles<T> {
     /// A table without objects. `kind` distinguishes them from others: at least 1, and unique for
-    /// each type. `name` is what a message calls one, such as "store".
+    /// each type. `name` is the name of such an object in messages, such as "store".
     pub const fn new(kind: u8, name: &'static str) -> Handles<T> {
         assert!(kind != 0, "a handle is never 0");
         Handles {
@@ -80,15 +81,16 @@ impl<T: Send + Sync + 'static> Handles<T> {
         }
     }
 
-    /// Objects that forks may use as well, because they are nothing but memory. What other tables
-    /// hold is refused in a fork: its locks may be held by threads that do not exist there.
+    /// A table whose objects forks may use as well, because they consist only of memory. The
+    /// objects of other tables are refused in a fork, since their locks may be held by threads that
+    /// do not exist there.
     pub const fn inherited(kind: u8, name: &'static str) -> Handles<T> {
         let mut table = Handles::new(kind, name);
         table.is_inherited = true;
         table
     }
 
-    /// Takes an object, and gives its handle.
+    /// Stores an object, and returns its handle.
     ///
     /// # Errors
     /// If there are too many: 268 million open ones.
@@ -110,8 +112,8 @@ impl<T: Send + Sync + 'static> Handles<T> {
         Ok(given)
     }
 
-    /// Puts another object behind a handle, or a reason why there is none any more. Whoever uses
-    /// the old one keeps using it.
+    /// Replaces the object of a handle by another one, or by a reason why it no longer exists.
+    /// Current users of the old object keep it.
     ///
     /// # Errors
     /// If the handle was closed, or never was one of this kind, and in a fork.
@@ -123,12 +125,13 @@ impl<T: Send + Sync + 'static> Handles<T> {
         self.check(found)?;
         let entry = Arc::new(Entry { handle, process: found.process, object });
         let was = slot.entry.compare_and_swap(&*before, Some(entry));
-        // Otherwise it was closed meanwhile: callers of this function keep each other out.
+        // Otherwise the handle was closed meanwhile. Callers of this function exclude each other.
         let is_replaced = was.as_ref().is_some_and(|was| Arc::ptr_eq(was, found));
         if is_replaced { Ok(()) } else { Err(self.refuse(handle)) }
     }
 
-    /// Whether a handle is that of an object, or of the reason why there is none any more.
+    /// Whether a handle is open, that is, it has an object or the reason why the object no longer
+    /// exists.
     pub fn is_open(&self, handle: u64) -> bool {
         let entry = self.slot(handle).and_then(|slot| slot.entry.load_full());
         entry.is_some_and(|entry| entry.handle == handle)
@@ -149,8 +152,9 @@ impl<T: Send + Sync + 'static> Handles<T> {
         }
     }
 
-    /// What `work` makes of the object of a handle: [`Handles::get`] for what is called once per
-    /// key, without counting who uses the object.
+    /// Passes the object of a handle to `work` and returns its result. This replaces
+    /// [`Handles::get`] in functions that are called once per key: it counts no users of the
+    /// object.
     ///
     /// # Errors
     /// Those of [`Handles::get`], and those of `work`.
@@ -170,8 +174,8 @@ impl<T: Send + Sync + 'static> Handles<T> {
         }
     }
 
-    /// Closes a handle: from now on it is refused. Its object is dropped when nobody uses it any
-    /// more; in a fork it is only forgotten, because ending it would take locks and remove files.
+    /// Closes a handle, which is refused from now on. Its object is dropped when its last use ends.
+    /// In a fork it is only forgotten, because dropping it would take locks and remove files.
     ///
     /// # Errors
     /// If the handle is 0, was closed, or never was one of this kind.
@@ -190,7 +194,7 @@ impl<T: Send + Sync + 'static> Handles<T> {
                 break;
             }
         }
-        // Only one thread gets here for each use of the slot.
+        // Only one thread arrives here for each use of the slot.
         let used = slot.used.load(Relaxed) + 1;
         if used < self.uses {
             slot.used.store(used, Relaxed);
@@ -221,12 +225,13 @@ impl<T: Send + Sync + 'static> Handles<T> {
         }
     }
 
-    /// Takes the slot that was given back last.
+    /// Takes the slot that was freed last.
     fn take_free(&self) -> Option<u32> {
         let mut free = self.free.load(Acquire);
         loop {
             let number = (free as u32).checked_sub(1)?;
-            // What is read here is old if another thread took the slot; then `free` has changed.
+            // The value read here is out of date if another thread took the slot, but then `free`
+            // has changed.
             let next = self.slots.get(number as usize)?.next.load(Relaxed);
             match self.free.compare_exchange_weak(free, after(free, next), AcqRel, Acquire) {
                 Ok(_) => return Some(number),
@@ -266,7 +271,7 @@ impl<T> Slot<T> {
     }
 }
 
-/// An object that somebody uses.
+/// An object in use.
 struct InUse<T>(Arc<Entry<T>>);
 
 impl<T> Deref for InUse<T> {
@@ -311,7 +316,7 @@ mod tests {
         assert_eq!(code(TEXTS.with(handle, |_| Ok(()))), Code::Closed);
         assert_eq!(code(TEXTS.get(handle)), Code::Closed);
         assert_eq!(code(TEXTS.close(handle)), Code::Closed);
-        // The slot is used again; the old handle does not show the new object.
+        // The slot is used again, but the old handle does not lead to the new object.
         let handles: Vec<u64> =
             (0..100).map(|_| TEXTS.keep("other".into()).expect("room").get()).collect();
         assert_eq!(code(TEXTS.get(handle)), Code::Closed);
@@ -329,7 +334,7 @@ mod tests {
         NUMBERS.close(number).expect("open");
     }
 
-    /// A follower that is refreshed shows its keyspaces anew behind the handles that a program has.
+    /// After a refresh of a follower, the handles that a program has lead to the new keyspaces.
     #[test]
     fn a_handle_takes_another_object() {
         let handle = TEXTS.keep("old".into()).expect("room").get();
@@ -346,7 +351,7 @@ mod tests {
         assert_eq!(code(TEXTS.get(handle)), Code::Closed);
     }
 
-    /// A close that meets a refresh closes all the same, and the slot is given back once.
+    /// A close during a refresh still closes, and the slot is freed once.
     #[test]
     fn a_close_wins_over_those_who_replace() {
         static BOTH: Handles<u64> = Handles::new(6, "both");
@@ -381,9 +386,9 @@ mod tests {
         assert_eq!(Arc::strong_count(&text), 1);
     }
 
-    /// A program opened and closed cursors by the million, and closed one of the first again by
-    /// mistake. Its number had come round after 31 uses of the slot, so it closed the cursor of
-    /// another thread. Now a number is given out once.
+    /// A program opened and closed cursors by the million, and by mistake closed one of the first
+    /// again. Its number had been reused after 31 uses of the slot, so this closed the cursor of
+    /// another thread. Now a number is never reused.
     #[test]
     fn a_closed_handle_is_never_that_of_another() {
         static ROUNDS: Handles<u64> = Handles::new(3, "round");
@@ -421,8 +426,8 @@ mod tests {
         assert_eq!(size_of::<Slot<Arc<str>>>(), 16, "and a mark of eight bytes beside it");
     }
 
-    /// Threads that keep, look up and close at once get handles of their own, and as many slots as
-    /// there were objects at a time.
+    /// Threads that store, look up and close objects at once get separate handles, and only as many
+    /// slots as objects existed at one time.
     #[test]
     fn threads_never_share_a_slot() {
         const THREADS: u64 = 8;

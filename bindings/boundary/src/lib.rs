@@ -1,15 +1,15 @@
 //! What every binding needs where another language calls into the store:
 //!
-//! * [`handles`]: numbers that stand for objects and can tell that an object was closed.
+//! * [`handles`]: numbers that represent objects and show whether an object was closed.
 //!   [`pointers`]: the same as C pointers. [`alone`]: objects that one thread at a time may use.
-//! * [`stores`]: open stores, and what a refresh of one that follows another process changes.
-//! * [`failure`]: what goes wrong, as a code and a message; a panic ends here.
+//! * [`stores`]: open stores, and the refresh of a store that follows another process.
+//! * [`failure`]: failures as a code and a message. Panics end here.
 //! * [`options`]: options of a store as TOML. [`events`]: events of a store as kinds and fields.
-//! * [`transactions`]: transactions that several objects hold, and their cursors. [`cursors`]:
+//! * [`transactions`]: transactions that several objects share, and their cursors. [`cursors`]:
 //!   cursors over a store or over a transaction.
 //! * [`backups`]: backups and archives. [`changes`]: changes in order, with names of keyspaces.
-//!   [`mirrors`]: stores that follow another one.
-//! * [`properties`]: what LevelDB's programs ask of a store.
+//!   [`mirrors`]: stores that follow another store.
+//! * [`properties`]: properties that programs written for LevelDB read from a store.
 
 #![forbid(unsafe_code)]
 

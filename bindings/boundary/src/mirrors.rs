@@ -1,5 +1,5 @@
-//! Mirrors behind handles. A close waits for the round that is running, and that round may wait for
-//! a callback of the mirror. So a callback is refused before it waits for anything.
+//! Mirrors behind handles. A close waits for the running round, and that round may wait for a
+//! callback of the mirror. So a close from a callback is refused before it waits for anything.
 
 use parking_lot::{Mutex, MutexGuard};
 use runstone::{Mirror, Store, unstable};
@@ -7,12 +7,12 @@ use runstone::{Mirror, Store, unstable};
 use crate::alone::Alone;
 use crate::failure::{Code, Failure, Result};
 
-/// A mirror that one thread at a time may use, and that any may close.
+/// A mirror that one thread at a time may use, and that any thread may close.
 #[derive(Debug)]
 pub struct OpenMirror {
     /// `None` once it is closed.
     mirror: Alone<Option<Mirror>>,
-    /// The mirror as a store, for those who must not wait for a round. `None` once it is closed.
+    /// The mirror as a store, for callers that must not wait for a round. `None` once it is closed.
     store: Mutex<Option<Store>>,
 }
 
@@ -23,10 +23,10 @@ impl OpenMirror {
         OpenMirror { mirror: Alone::new(Some(mirror)), store }
     }
 
-    /// Does something with the mirror.
+    /// Runs `work` on the mirror.
     ///
     /// # Errors
-    /// If another thread is using it, or it is closed; those of `work`.
+    /// If another thread is using it, or if it is closed. Also those of `work`.
     pub fn now<T>(&self, work: impl FnOnce(&mut Mirror) -> runstone::Result<T>) -> Result<T> {
         with(self.mirror.lock()?, work)
     }
@@ -34,13 +34,13 @@ impl OpenMirror {
     /// The same, once no other thread is using it.
     ///
     /// # Errors
-    /// If it is closed, and in a callback of the mirror; those of `work`.
+    /// If it is closed, or in a callback of the mirror. Also those of `work`.
     pub fn later<T>(&self, work: impl FnOnce(&mut Mirror) -> runstone::Result<T>) -> Result<T> {
         self.check_caller()?;
         with(self.mirror.wait()?, work)
     }
 
-    /// Refuses a callback of the mirror. A close that it would refuse changes nothing.
+    /// Refuses calls from a callback of the mirror. A refused close changes nothing.
     ///
     /// # Errors
     /// Those of [`unstable::check_caller`].
@@ -52,7 +52,7 @@ impl OpenMirror {
     /// Closes the mirror once no round is running. A second call does nothing.
     ///
     /// # Errors
-    /// In a callback of the mirror; those of [`Mirror::close`].
+    /// If called in a callback of the mirror. Also those of [`Mirror::close`].
     pub fn close(&self) -> Result<()> {
         self.check_caller()?;
         let ended = self.mirror.wait()?.take();

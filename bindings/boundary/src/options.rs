@@ -68,7 +68,7 @@ struct ResourcesText {
     background_bytes_per_second: Option<Bytes>,
 }
 
-/// Replaces the names of Rust's types in the parser's messages.
+/// This text replaces the names of Rust's types in the parser's messages.
 const NUMBER: &str = "expected a whole number from 0 up";
 
 fn read<T: for<'de> Deserialize<'de>>(text: &str) -> Result<T> {
@@ -82,7 +82,7 @@ fn read<T: for<'de> Deserialize<'de>>(text: &str) -> Result<T> {
 /// The most background threads that a store or resources may have.
 const MAX_THREADS: usize = 256;
 
-/// The engine has another name for the option.
+/// Checks the number of threads here, because the engine has another name for the option.
 fn check_threads(count: Option<usize>) -> Result<()> {
     let bound = match count {
         None | Some(1..=MAX_THREADS) => return Ok(()),
@@ -93,11 +93,11 @@ fn check_threads(count: Option<usize>) -> Result<()> {
     Err(Failure::invalid(format!("option background_threads is {count}, but must be {bound}")))
 }
 
-/// Makes resources as TOML says. An empty text gives the defaults.
+/// Makes resources from TOML. An empty text gives the defaults.
 ///
 /// # Errors
-/// If the text is not TOML, or has unknown names or values that cannot work, or if there are no
-/// more threads.
+/// If the text is not TOML, if it has unknown names or invalid values, or if no more threads can be
+/// started.
 pub fn of_resources(text: &str) -> Result<Resources> {
     let text: ResourcesText = read(text)?;
     check_threads(text.background_threads)?;
@@ -120,7 +120,7 @@ pub fn of_resources(text: &str) -> Result<Resources> {
 /// Refuses options of a store that its resources set instead.
 ///
 /// # Errors
-/// If the text names one.
+/// If the text names such an option.
 pub fn check_sharing(text: &str) -> Result<()> {
     let text: Text = read(text)?;
     let named = [
@@ -139,7 +139,7 @@ pub fn check_sharing(text: &str) -> Result<()> {
 /// Reads the options of a store from TOML. An empty text gives the defaults.
 ///
 /// # Errors
-/// If the text is not TOML, or has unknown names or values that cannot work.
+/// If the text is not TOML, or has unknown names or invalid values.
 pub fn of_store(text: &str) -> Result<Options> {
     let text: Text = read(text)?;
     check_threads(text.background_threads)?;
@@ -184,7 +184,7 @@ pub fn of_store(text: &str) -> Result<Options> {
 /// those of a preset.
 ///
 /// # Errors
-/// If the text is not TOML, or has unknown names or values that cannot work.
+/// If the text is not TOML, or has unknown names or invalid values.
 pub fn of_keyspace(text: &str) -> Result<KeyspaceOptions> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]

@@ -1,4 +1,4 @@
-//! Handles as pointers of C. Such a pointer leads to nothing in memory: its address is the handle.
+//! Handles as C pointers. Such a pointer does not point to memory: its address is the handle.
 
 use std::ops::Deref;
 use std::ptr;
@@ -6,7 +6,7 @@ use std::ptr;
 use crate::failure::Result;
 use crate::handles::Handles;
 
-/// A type of C whose pointers are handles. [`crate::handle`] implements it.
+/// A C type whose pointers are handles. [`crate::handle`] implements it.
 pub trait Kept: Sized {
     /// The type of the object of a handle.
     type Object: Send + Sync + 'static;
@@ -20,7 +20,7 @@ pub trait Kept: Sized {
         Self::table().get(handle.addr() as u64)
     }
 
-    /// What `work` makes of the object of a handle.
+    /// Passes the object of a handle to `work` and returns its result.
     #[inline]
     fn with<R>(handle: *const Self, work: impl FnOnce(&Self::Object) -> Result<R>) -> Result<R> {
         Self::table().with(handle.addr() as u64, work)
@@ -32,13 +32,13 @@ pub trait Kept: Sized {
         (!handle.is_null()).then(|| Self::get(handle)).transpose()
     }
 
-    /// Takes an object, and gives its handle.
+    /// Stores an object, and returns its handle.
     fn keep(object: Self::Object) -> Result<*mut Self> {
         let handle = Self::table().keep(object)?;
         Ok(ptr::without_provenance_mut(handle.get() as usize))
     }
 
-    /// Closes a handle. A null one is not an error, as for `free`.
+    /// Closes a handle. A null handle is not an error, as for `free`.
     fn close(handle: *const Self) -> Result<()> {
         match handle.is_null() {
             true => Ok(()),
@@ -47,9 +47,8 @@ pub trait Kept: Sized {
     }
 }
 
-/// Defines which objects are behind a type of handles: the number of their kind, the name by which
-/// messages call them, and their type. With `inherited` before the type, forks may use them as
-/// well.
+/// Defines the objects of a type of handles: the number of their kind, their name in messages, and
+/// their type. With `inherited` before the type, forks may use the objects as well.
 #[macro_export]
 macro_rules! handle {
     ($kind:literal $name:literal $c:ty: $object:ty) => {

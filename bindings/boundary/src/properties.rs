@@ -30,8 +30,8 @@ pub fn property(store: &Store, name: &str) -> Option<String> {
     }
 }
 
-/// The number of tables of a level. Programs ask for one level after another until there is none,
-/// and LevelDB has seven, empty ones included.
+/// The number of tables of a level. Programs read one level after another until there is none, and
+/// LevelDB has seven levels, including empty ones.
 fn tables_at(shape: &Shape, level: &str) -> Option<String> {
     let is_number = level.bytes().all(|digit| digit.is_ascii_digit());
     let level: usize = level.parse().ok().filter(|_| is_number)?;

@@ -1,15 +1,16 @@
-//! Open stores, among them those that follow another process.
+//! Open stores, including those that follow another process.
 //!
-//! A store that follows another process shows one moment of what that process writes. A refresh
+//! A store that follows another process shows the data of that process as of one moment. A refresh
 //! moves the store and its keyspaces to a later moment:
 //!
-//! 1. What was committed since is read, while other calls go on with the earlier moment.
-//! 2. The object behind the handle of the store is replaced, and then that behind the handle of
-//!    each of its keyspaces. A reader that began earlier ends with the earlier moment.
+//! 1. The later commits are read, while other calls continue with the earlier moment.
+//! 2. The object of the store's handle is replaced, and then the object of the handle of each
+//!    keyspace. A reader that began earlier ends with the earlier moment.
 //! 3. Snapshots and cursors keep their moments. So do transactions, but they refuse the keyspaces
-//!    of a later moment: they are for writes, and here there are none.
+//!    of a later moment: transactions are for writes, which a store that is only read does not
+//!    have.
 //!
-//! Readers of other stores pay nothing for that: a keyspace that follows is a plain keyspace.
+//! This costs readers of other stores nothing, since a following keyspace is a plain keyspace.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -27,7 +28,7 @@ use runstone::{
 use crate::failure::{Code, Failure, Result};
 use crate::handles::{Handle, Handles};
 
-/// Why a store that is open for writing is not refreshed.
+/// The reason why a store that is open for writing is not refreshed.
 const SHOWS_THE_NEWEST: &str = "always shows the newest";
 
 /// An open store.
@@ -41,16 +42,16 @@ pub struct OpenStore {
 /// A store that another process may write to.
 struct Following {
     follower: Follower,
-    /// Held by a refresh until what it read is shown. Otherwise another refresh, which finds
-    /// nothing new, would return before that.
+    /// A refresh holds this lock until the data that it read is visible. Otherwise another refresh,
+    /// which finds nothing new, would return earlier.
     refreshing: Mutex<()>,
-    /// When what the store shows was read. The follower's own age waits for a refresh.
+    /// When the visible data was read. The follower's own age would wait for a refresh.
     as_of: Mutex<Instant>,
     shown: Shown,
 }
 
-/// The handles of keyspaces that a refresh has to replace, with their names. Whoever holds the lock
-/// keeps the store from showing another moment.
+/// The handles of keyspaces that a refresh has to replace, with their names. While a thread holds
+/// the lock, the store does not move to another moment.
 type Shown = Mutex<Names>;
 
 /// Names by handles.
@@ -77,7 +78,8 @@ impl Deref for OpenStore {
 }
 
 impl OpenStore {
-    /// Opens a store. If it is to be read and another process has it open, it follows that process.
+    /// Opens a store. If it is opened for reading and another process has it open, it follows that
+    /// process.
     ///
     /// # Errors
     /// Those of [`Store::open`] and [`Store::follow`].
@@ -89,8 +91,8 @@ impl OpenStore {
         }
     }
 
-    /// Opens a store that shares resources. If it is to be read and another process has it open, it
-    /// follows that process.
+    /// Opens a store that shares resources. If it is opened for reading and another process has it
+    /// open, it follows that process.
     ///
     /// # Errors
     /// Those of [`Resources::open`] and [`Resources::follow`].
@@ -139,18 +141,18 @@ impl OpenStore {
         Ok(OpenStore { store, following: Some(Arc::new(following)), is_read_only: true })
     }
 
-    /// Does something while no refresh shows another moment.
+    /// Runs `work` while no refresh can move the store to another moment.
     pub fn at_one_moment<T>(&self, work: impl FnOnce() -> T) -> T {
         let _names = self.following.as_ref().map(|following| following.shown.lock());
         work()
     }
 
-    /// Reads what the other process has committed since. If there is anything, `show` gets the
-    /// store as it is now, and shows it; no other refresh does so meanwhile. Returns whether there
-    /// was anything.
+    /// Reads the commits of the other process since the last refresh. If there are any, calls
+    /// `show`, which makes the present store visible; no other refresh does so meanwhile. Returns
+    /// whether there were any.
     ///
     /// # Errors
-    /// If the store is open for writing. The errors of [`Follower::refresh`] and of `show`.
+    /// If the store is open for writing. Also those of [`Follower::refresh`] and of `show`.
     pub fn refresh(&self, show: impl FnOnce(OpenStore) -> Result<()>) -> Result<bool> {
         self.refresh_names(|store, _| show(store))
     }
@@ -160,7 +162,7 @@ impl OpenStore {
         show: impl FnOnce(OpenStore, &mut Names) -> Result<()>,
     ) -> Result<bool> {
         self.check_reading(SHOWS_THE_NEWEST)?;
-        // Nobody can write to a store that is open for reading without following.
+        // If a store is open for reading and does not follow, no process can write to it.
         let Some(following) = &self.following else { return Ok(false) };
         let _alone = following.refreshing.lock();
         let began = Instant::now();
@@ -174,7 +176,7 @@ impl OpenStore {
         Ok(is_newer)
     }
 
-    /// How old the view may be: the time since the last refresh began. Zero where nobody can write
+    /// How old the view may be: the time since the last refresh began. Zero if no process can write
     /// to the store.
     ///
     /// # Errors
@@ -186,15 +188,16 @@ impl OpenStore {
     }
 
     /// The latest measurements that the process that writes to a store has published. `None` if
-    /// there are none: nobody writes to the store, or the writer has begun less than a second ago.
+    /// there are none, because no process writes to the store or the writer began less than a
+    /// second ago.
     ///
     /// # Errors
-    /// If the store is open for writing; those of [`Follower::live`].
+    /// If the store is open for writing. Also those of [`Follower::live`].
     pub fn live(&self) -> Result<Option<LiveState>> {
         self.check_reading("tells by its own metrics what it measures")?;
         match &self.following {
             Some(following) => Ok(following.follower.live()?),
-            // Nobody can write to it.
+            // No process can write to it.
             None => Ok(None),
         }
     }
@@ -221,7 +224,7 @@ impl OpenStore {
     }
 }
 
-/// A snapshot, with its store as it was then if the store may show another moment by now.
+/// A snapshot. If its store may have moved to another moment by now, also the store as it was then.
 #[derive(Clone, Debug)]
 pub struct Moment {
     /// The snapshot.
@@ -239,7 +242,7 @@ impl Moment {
     /// A keyspace through which the snapshot can be read.
     ///
     /// # Errors
-    /// If there was none of that name.
+    /// If there was no keyspace of that name.
     pub fn keyspace<'k>(&self, keyspace: &'k Keyspace) -> runstone::Result<Cow<'k, Keyspace>> {
         Ok(match &self.view {
             None => Cow::Borrowed(keyspace),
@@ -260,7 +263,7 @@ pub fn keep_keyspace(
     let open = stores.get(store)?;
     let Some(following) = &open.following else { return keyspaces.keep(find(&open)?) };
     let mut names = following.shown.lock();
-    // Looked up again, because from here on no refresh changes it.
+    // The store is looked up again, because from here on no refresh changes it.
     let now = stores.get(store)?;
     let keyspace = find(&now)?;
     let name = keyspace.name().to_string();
@@ -273,8 +276,8 @@ pub fn keep_keyspace(
     Ok(handle)
 }
 
-/// Shows what was committed since, behind the handles of a store and of its keyspaces. Returns
-/// whether there was anything. A keyspace that was dropped is refused from then on.
+/// Makes later commits visible through the handles of a store and of its keyspaces. Returns whether
+/// there were any. A dropped keyspace is refused from then on.
 ///
 /// # Errors
 /// Those of [`OpenStore::refresh`].
@@ -293,18 +296,18 @@ pub fn refresh(
     })
 }
 
-/// Closes a store and its handle. Those of its keyspaces are refused from then on. A callback of
-/// the store is refused, and changes nothing: the store and its handle stay open.
+/// Closes a store and its handle. The handles of its keyspaces are refused from then on. A call
+/// from a callback of the store is refused and changes nothing: the store and its handle stay open.
 ///
 /// # Errors
-/// If the handle is not open; those of [`Store::close`].
+/// If the handle is not open. Also those of [`Store::close`].
 pub fn close(
     (stores, store): (&Handles<OpenStore>, u64),
     keyspaces: &Handles<Keyspace>,
 ) -> Result<()> {
     let open = OpenStore::clone(&*stores.get(store)?);
     unstable::check_caller(&open)?;
-    // From here on its handle leads to nothing, whether or not the close succeeds.
+    // From here on the handle is closed, whether or not closing the store succeeds.
     stores.close(store)?;
     if let Some(following) = &open.following {
         let names = std::mem::take(&mut following.shown.lock().by_handle);

@@ -1,8 +1,9 @@
-//! Transactions behind handles, and cursors over what they see.
+//! Transactions behind handles, and cursors over the entries that they see.
 //!
-//! A cursor of the engine borrows its transaction, which no other language can promise. The cursor
-//! here holds the transaction together with others, and reads a page of entries at a time. A write
-//! of the transaction makes the page old, so the cursor shows what was written on the way as well.
+//! A cursor of the engine borrows its transaction, which is impossible in another language. The
+//! cursor here shares the transaction with other objects, and reads a page of entries at a time. A
+//! write of the transaction invalidates the page, so the cursor also shows writes made since it
+//! began.
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use crate::failure::{Code, Failure, Result};
 /// How many entries a cursor reads at a time.
 const PAGE: usize = 64;
 
-/// A transaction that several objects hold. One thread at a time may use it.
+/// A transaction that several objects share. One thread at a time may use it.
 #[derive(Clone, Debug)]
 pub struct SharedTransaction(Arc<Alone<State>>);
 
@@ -25,7 +26,7 @@ pub struct SharedTransaction(Arc<Alone<State>>);
 struct State {
     /// `None` once it has ended.
     transaction: Option<Transaction>,
-    /// How often it has written.
+    /// The number of its writes.
     writes: u64,
 }
 
@@ -41,7 +42,7 @@ impl SharedTransaction {
         work(self.0.lock()?.transaction.as_ref().ok_or_else(ended)?)
     }
 
-    /// Runs an operation that changes what readers of the transaction see.
+    /// Runs an operation that changes the data visible to readers of the transaction.
     pub fn write<T>(
         &self,
         work: impl FnOnce(&mut Transaction) -> runstone::Result<T>,
@@ -51,7 +52,7 @@ impl SharedTransaction {
         Ok(work(state.transaction.as_mut().ok_or_else(ended)?)?)
     }
 
-    /// Commits the transaction. After an error it has ended, and none of its writes happen.
+    /// Commits the transaction. After an error it has ended, and none of its writes take effect.
     pub fn commit(&self, options: WriteOptions) -> Result<()> {
         let transaction = self.0.lock()?.transaction.take().ok_or_else(ended)?;
         Ok(transaction.commit(options)?)
@@ -74,17 +75,17 @@ pub enum Move<'a> {
     First,
     /// To the last entry.
     Last,
-    /// To the next entry, or to none.
+    /// To the next entry, or to none after the last.
     Next,
-    /// To the previous entry, or to none.
+    /// To the previous entry, or to none before the first.
     Previous,
-    /// To the first key that is not less.
+    /// To the first key that is not less than this one.
     Seek(&'a [u8]),
-    /// To the last key that is not greater.
+    /// To the last key that is not greater than this one.
     SeekForPrevious(&'a [u8]),
 }
 
-/// A cursor over what a transaction sees.
+/// A cursor over the entries that a transaction sees.
 #[derive(Debug)]
 pub struct PagedCursor {
     transaction: SharedTransaction,
@@ -93,16 +94,16 @@ pub struct PagedCursor {
     /// Entries in the direction of the last move.
     page: Vec<(Vec<u8>, Value)>,
     is_upward: bool,
-    /// The current one; the cursor is on none if this is beyond the page.
+    /// The index of the current entry. If it is beyond the page, the cursor is not on an entry.
     at: usize,
-    /// Whether the page ends because of an error. A move beyond its end meets the error again.
+    /// Whether the page ends because of an error. A move beyond its end causes the error again.
     is_cut: bool,
-    /// How often the transaction had written when the page was read.
+    /// The number of writes of the transaction when the page was read.
     writes: u64,
 }
 
 impl PagedCursor {
-    /// A cursor on no entry.
+    /// Makes a cursor that is not on an entry yet.
     ///
     /// # Errors
     /// If the transaction has ended, or the options do not apply to transactions.
@@ -129,7 +130,7 @@ impl PagedCursor {
         self.page.get(self.at).map(|(key, value)| (&key[..], &value[..]))
     }
 
-    /// Moves the cursor. After an error it is on no entry.
+    /// Moves the cursor. After an error it is not on an entry.
     pub fn go(&mut self, to: Move<'_>) -> Result<()> {
         let transaction = self.transaction.clone();
         let state = transaction.0.lock()?;
@@ -140,7 +141,7 @@ impl PagedCursor {
                 return Ok(());
             }
             let is_fresh = self.writes == state.writes && is_upward == self.is_upward;
-            // What follows a page is not known if it is full or ends before an error.
+            // The entries after a page are unknown if the page is full or ends before an error.
             let is_whole = self.page.len() < PAGE && !self.is_cut;
             if is_fresh && (self.at + 1 < self.page.len() || is_whole) {
                 self.at += 1;
@@ -161,7 +162,7 @@ impl PagedCursor {
     }
 }
 
-/// Moves a new cursor as if it had stood on `key`.
+/// Moves a new cursor as if it had been on `key`.
 fn position(cursor: &mut TransactionCursor<'_>, to: Move<'_>, key: &[u8]) -> runstone::Result<()> {
     match to {
         Move::First => cursor.seek_to_first(),
@@ -209,7 +210,7 @@ mod tests {
         let mut shown = Vec::new();
         while let Some(at) = number(&cursor) {
             shown.push(at);
-            // Keys before it, after it, and the key itself.
+            // Deletes keys before and after the current key, and the key itself.
             transaction.write(|inner| inner.delete(keyspace, key(at))).expect("is open");
             if at % 20 == 0 {
                 transaction.write(|inner| inner.put(keyspace, key(at + 1), "")).expect("is open");
@@ -223,8 +224,8 @@ mod tests {
     }
 
     /// If the operands of any of the next 64 keys could not be merged, the first move already
-    /// returned the error, and the cursor still showed an entry. Now the entries before such a key
-    /// are shown, and the error comes at its place.
+    /// returned the error, and the cursor still showed an entry. Now the cursor shows the entries
+    /// before such a key, and returns the error at the key.
     #[test]
     fn an_error_comes_at_its_place() {
         let dir = tempfile::tempdir().expect("a directory");

@@ -1,5 +1,5 @@
-//! What the boundary costs: puts and gets in Rust and through the C functions, alternating, on one
-//! store. `cargo run --release -p runstone-c --example cost`
+//! Measures the cost of the boundary: puts and gets in Rust and through the C functions,
+//! alternating, on one store. `cargo run --release -p runstone-c --example cost`
 
 use std::ffi::c_void;
 use std::hint::black_box;
@@ -15,7 +15,7 @@ use runstone_c::status::runstone_status::RUNSTONE_OK;
 use runstone_c::store::{runstone_close, runstone_default_keyspace, runstone_open};
 
 const KEYS: u64 = 10_000;
-/// Both sides take their turn within a fifth of a millisecond, so that other load on the machine
+/// Both sides have their turns within a fifth of a millisecond, so other load on the machine
 /// affects both alike.
 const KEYS_OF_A_TURN: u64 = 200;
 const TURNS: u64 = 4_000;
@@ -59,7 +59,7 @@ fn in_c(turn: u64, keyspace: *mut runstone_keyspace, value: &[u8]) -> [f64; 2] {
         // SAFETY: the bytes and the place are alive.
         let status = unsafe { runstone_get(keyspace, ptr::null(), at(key), 16, &mut found) };
         assert!(status == RUNSTONE_OK && !found.data.is_null());
-        // SAFETY: it was just given.
+        // SAFETY: the library has just returned these bytes.
         unsafe { runstone_bytes_free(black_box(&mut found)) };
     });
     [put, get]
@@ -79,7 +79,7 @@ fn main() {
     for turn in 0..TURNS {
         let by_rust = || in_rust(turn, &runstone_keyspace::get(keyspace).expect("open"), &value);
         let by_c = || in_c(turn, keyspace, &value);
-        // The sides go first in alternate turns, because the second one finds more versions of each
+        // The sides alternate in going first, because the second one finds more versions of each
         // key.
         let (rust, c) = match turn % 2 {
             0 => (by_rust(), by_c()),

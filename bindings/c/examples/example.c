@@ -1,4 +1,5 @@
-/* A tour: cc example.c -lrunstone, then ./a.out DIRECTORY. The directory becomes a store. */
+/* A tour. Compile it with cc example.c -lrunstone and run ./a.out DIRECTORY. The directory becomes
+ * a store. */
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-// Callbacks in C++ for runstone.h: an exception becomes an error of the read that needs them.
-// An exception must not leave a callback of runstone.h itself.
+// Callbacks in C++ for runstone.h, which may throw: an exception becomes an error of the read that
+// needs the callback. An exception must not leave a callback of runstone.h itself.
 
 #ifndef RUNSTONE_HPP
 #define RUNSTONE_HPP
@@ -16,11 +16,11 @@
 
 namespace runstone {
 
-/// Makes a value from an older one, if there is one, and operands, oldest first.
+/// Makes a value from an older one, if there is one, and from operands, oldest first.
 using Merger = std::function<std::string(std::string_view key, std::optional<std::string_view> base,
                                          const std::vector<std::string_view> &operands)>;
 
-/// Keeps, removes or changes an entry: a change is what it puts in `changed`.
+/// Keeps, removes or changes an entry: it stores the new value in `changed`.
 using Filter = std::function<runstone_decision(std::uint32_t level, std::string_view key,
                                                std::string_view value, std::string &changed)>;
 
@@ -97,7 +97,7 @@ inline runstone_status add_compaction_filter(runstone_options *options, const ch
                                                   detail::end<Filter>);
 }
 
-/// Sets the listener that receives events. What it throws is dropped.
+/// Sets the listener that receives events. Its exceptions are dropped.
 inline runstone_status set_listener(runstone_options *options, Listener listener) {
     return runstone_options_set_listener(options, detail::listen, new Listener(std::move(listener)),
                                          detail::end<Listener>);

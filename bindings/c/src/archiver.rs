@@ -1,4 +1,4 @@
-//! Archivers: every change of a store, beside its backups.
+//! Archivers, which store every change of a store beside its backups.
 
 use std::ffi::c_char;
 use std::time::Duration;
@@ -14,9 +14,9 @@ use crate::status::{answer, runstone_status};
 
 handle!(11 "archiver" runstone_archiver: Alone<Archiver>);
 
-/// A place in the history of a store, after a write. After a power loss the same number can mean
-/// another write; the history tells them apart. As text, for the command, it is the number, `@`,
-/// and the history in 16 hexadecimal digits.
+/// A place in the history of a store, after a write. After a power loss, the same number can mean
+/// another write; the history distinguishes the two. As text for the command line, a position is
+/// the number, `@`, and the history in 16 hexadecimal digits.
 #[allow(non_camel_case_types)]
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -36,13 +36,13 @@ pub struct runstone_archiving {
     pub changes: u64,
     /// Bytes that were appended.
     pub bytes: u64,
-    /// The number of the backup with which the archive began, at first or again; 0 if it went on.
+    /// If the archive began, or began again, the number of its first backup. 0 if it continued.
     pub backup: u64,
-    /// If the archive began again: it has nothing after this number.
+    /// If the archive began again: it lacks all changes after this number,
     pub lacks_after: u64,
-    /// Up to this one. 0 if it lacks nothing.
+    /// up to this one. 0 if it lacks nothing.
     pub lacks_through: u64,
-    /// Whether there was no more. A round ends after about 16 MiB even if there is more.
+    /// Whether no changes are left. A round ends after about 16 MiB even if some are.
     pub is_drained: bool,
 }
 
@@ -52,9 +52,9 @@ impl From<Position> for runstone_position {
     }
 }
 
-/// Goes on with the archive of the store in a directory, or begins it with a backup. The store may
-/// be open in this process or in another one, or closed. It keeps its log for the archiver, within
-/// its limits. A second archiver of one directory is refused with RUNSTONE_IN_USE. Close it with
+/// Continues the archive of the store in a directory, or begins it with a backup. The store may be
+/// open in this process or in another one, or closed. It keeps its log for the archiver, within its
+/// limits. A second archiver of one directory is refused with RUNSTONE_IN_USE. Close it with
 /// runstone_archiver_close().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_archiver_create(
@@ -71,8 +71,8 @@ pub unsafe extern "C" fn runstone_archiver_create(
     })
 }
 
-/// Appends what was committed since, and waits for a change for at most `wait_ms` first. It is
-/// durable when this returns. After an error the archive is whole, and the next call goes on.
+/// Waits for a change for at most `wait_ms`, then appends the changes committed since. They are
+/// durable when this returns. After an error the archive is intact, and the next call continues it.
 /// `done` may be null. Call it every second, or in a loop with a wait.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_archiver_advance(
@@ -99,7 +99,7 @@ pub unsafe extern "C" fn runstone_archiver_advance(
     })
 }
 
-/// The position up to which the archive has everything.
+/// The position up to which the archive is complete.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_archiver_position(
     archiver: *const runstone_archiver,
@@ -113,7 +113,7 @@ pub unsafe extern "C" fn runstone_archiver_position(
     })
 }
 
-/// Closes an archiver; a round that is running ends first. The archive stays, and another archiver
+/// Closes an archiver. A running round ends first. The archive stays, and another archiver
 /// continues it. Null is not an error.
 #[unsafe(no_mangle)]
 pub extern "C" fn runstone_archiver_close(archiver: *mut runstone_archiver) -> runstone_status {

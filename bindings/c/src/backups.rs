@@ -21,19 +21,19 @@ handle!(10 "backups object" runstone_backups: Backups);
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct runstone_backup {
-    /// Its number, from 1 up. Later backups have larger ones.
+    /// Its number, from 1 up. Later backups have larger numbers.
     pub number: u64,
     /// When it was made, in milliseconds since 1970, by the clock of the machine.
     pub time_ms: u64,
     /// The number of the last write in it.
     pub last_seq: u64,
-    /// Tables.
+    /// The number of its tables.
     pub tables: u64,
-    /// Segments of values.
+    /// The number of its value segments.
     pub value_segments: u64,
     /// Bytes that a restore writes.
     pub bytes: u64,
-    /// Bytes that it added to the directory when it was made.
+    /// Bytes by which it enlarged the directory when it was made.
     pub added_bytes: u64,
 }
 
@@ -51,14 +51,14 @@ impl From<&BackupInfo> for runstone_backup {
     }
 }
 
-/// A part of an archive that has every change.
+/// A part of an archive without a gap.
 #[allow(non_camel_case_types)]
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct runstone_archive {
-    /// It has all changes after this number.
+    /// It has all changes after this number,
     pub from_seq: u64,
-    /// Up to this one.
+    /// up to this one.
     pub through_seq: u64,
     /// The history of its end, as in a runstone_position.
     pub history: u64,
@@ -103,11 +103,12 @@ pub struct runstone_restored {
 pub enum runstone_moment {
     /// The end of the archive. The value is ignored.
     RUNSTONE_AT_END = 0,
-    /// After everything that had been committed by then, in milliseconds since 1970. The archive
-    /// knows the time of a change to about a second.
+    /// After all changes that had been committed by this time, in milliseconds since 1970. The
+    /// archive knows the time of a change to about a second.
     RUNSTONE_AT_TIME = 1,
-    /// After the last batch whose number is at most this: exact. After a power loss or a restore a
-    /// store uses numbers again: runstone_backups_restore_to_position() says in which history.
+    /// After the last batch whose number is at most this one. This is exact. After a power loss or
+    /// a restore, a store uses numbers again: runstone_backups_restore_to_position() chooses the
+    /// history.
     RUNSTONE_AT_NUMBER = 2,
 }
 
@@ -122,7 +123,7 @@ fn moment(kind: i32, value: u64) -> Result<Moment> {
     }
 }
 
-/// The number of a backup that the caller named; 0 is the newest.
+/// The number of the backup that the caller chose; 0 is the newest.
 fn number_of(backups: &Backups, number: u64) -> Result<u64> {
     match number {
         0 => Ok(runstone_boundary::backups::newest(backups)?),
@@ -131,8 +132,8 @@ fn number_of(backups: &Backups, number: u64) -> Result<u64> {
 }
 
 /// Opens a directory of backups of one store. If `may_create`, it may be new or empty. A directory
-/// that holds a store or anything else is refused. It may, and should, lie on another disk than the
-/// store's.
+/// that contains a store or anything else is refused. It may, and should, be on another disk than
+/// the store.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_backups_open(
     path: *const c_char,
@@ -149,7 +150,8 @@ pub unsafe extern "C" fn runstone_backups_open(
     })
 }
 
-/// Closes a directory of backups. Its files stay, and an archiver continues. Null is not an error.
+/// Closes a directory of backups. Its files stay, and a running archiver continues. Null is not an
+/// error.
 #[unsafe(no_mangle)]
 pub extern "C" fn runstone_backups_close(backups: *mut runstone_backups) -> runstone_status {
     answer(|| runstone_backups::close(backups))
@@ -157,8 +159,8 @@ pub extern "C" fn runstone_backups_close(backups: *mut runstone_backups) -> runs
 
 /// Adds a backup of the store in a directory, as it is now. The store may be open in this process
 /// or in another one, or closed; its writers do not wait. Only files that the directory lacks are
-/// copied. Two at a time in one directory are refused with RUNSTONE_IN_USE. `made`, which may be
-/// null, gets the backup.
+/// copied. A second backup in the same directory at the same time is refused with RUNSTONE_IN_USE.
+/// `made`, which may be null, gets the backup.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_backups_create(
     backups: *const runstone_backups,
@@ -178,8 +180,8 @@ pub unsafe extern "C" fn runstone_backups_create(
 }
 
 /// Lists the backups, the oldest first: at most `capacity` of them, from the one at `first` on.
-/// `count` gets how many there are. A backup whose description is damaged is not among them:
-/// runstone_backups_damaged() has those.
+/// `count` gets the number of all backups. Backups with a damaged description are not included: see
+/// runstone_backups_damaged().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_backups_list(
     backups: *const runstone_backups,
@@ -223,8 +225,9 @@ pub unsafe extern "C" fn runstone_backups_archives(
     })
 }
 
-/// The backups whose description is damaged, which cannot be restored, as a JSON list of objects
-/// with `number` and `what`. While there is one, prune removes no files for lack of a backup.
+/// The backups with a damaged description, which cannot be restored, as a JSON list of objects with
+/// `number` and `what`. While there is one, prune does not remove files that no readable backup
+/// needs.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_backups_damaged(
     backups: *const runstone_backups,
@@ -257,7 +260,7 @@ pub unsafe extern "C" fn runstone_backups_verify(
     })
 }
 
-/// Reads the archive and checks it, as runstone_backups_verify() does with a backup.
+/// Reads every byte of the archive and checks it, as runstone_backups_verify() does for a backup.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_backups_verify_archives(
     backups: *const runstone_backups,
@@ -299,9 +302,9 @@ pub unsafe extern "C" fn runstone_backups_restore(
 }
 
 /// Makes a store as of a moment of the archive in a directory that is new or empty. `moment` is a
-/// runstone_moment, and says what `value` is. A moment that neither a backup nor the archive has is
-/// refused with RUNSTONE_INVALID_ARGUMENT, and so is a time that the clock showed twice: the
-/// message has the numbers. `restored` may be null.
+/// runstone_moment, which defines the meaning of `value`. A moment that neither a backup nor the
+/// archive has is refused with RUNSTONE_INVALID_ARGUMENT. So is a time that the clock showed twice;
+/// the message then lists the numbers. `restored` may be null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_backups_restore_to(
     backups: *const runstone_backups,
@@ -314,8 +317,7 @@ pub unsafe extern "C" fn runstone_backups_restore_to(
     answer(|| unsafe { restore_to(backups, self::moment(moment, value)?, path, restored) })
 }
 
-/// As runstone_backups_restore_to() with the number of the position, in the history of the
-/// position.
+/// As runstone_backups_restore_to(), but with the number and the history of a position.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_backups_restore_to_position(
     backups: *const runstone_backups,
@@ -349,8 +351,9 @@ unsafe fn restore_to(
     Ok(())
 }
 
-/// Removes all backups but the newest `keep`, at least 1, and what only they needed, the beginning
-/// of the archive included. `removed`, which may be null, gets how many.
+/// Removes all backups except the newest `keep`, at least 1, and the files that only they needed,
+/// including the beginning of the archive. `removed`, which may be null, gets the number of removed
+/// backups.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_backups_prune(
     backups: *const runstone_backups,

@@ -40,7 +40,7 @@ pub extern "C" fn runstone_batch_clear(batch: *mut runstone_batch) -> runstone_s
     })
 }
 
-/// How many writes a batch holds.
+/// The number of writes in a batch.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_batch_count(
     batch: *const runstone_batch,

@@ -25,8 +25,8 @@ pub struct runstone_bytes {
     pub owner: *mut c_void,
 }
 
-/// Values of up to this size own their bytes, and a box of the bytes is handed over without a copy.
-/// Larger values borrow from a block, and are handed over in a box that holds the value.
+/// Values of up to this size own their bytes, and are returned as a box of the bytes, without a
+/// copy. Larger values borrow from a block, and are returned in a box that contains the value.
 const OWNED_BYTES: usize = 4 << 10;
 
 impl runstone_bytes {
@@ -34,7 +34,7 @@ impl runstone_bytes {
     pub(crate) const NONE: runstone_bytes =
         runstone_bytes { data: ptr::null(), size: 0, owner: ptr::null_mut() };
 
-    /// Hands a value over, without a copy of its bytes.
+    /// Converts a value, without a copy of its bytes.
     #[inline]
     pub(crate) fn of(value: Value) -> runstone_bytes {
         let size = value.len();
@@ -45,13 +45,13 @@ impl runstone_bytes {
         runstone_bytes { data: bytes.cast(), size, owner: bytes.cast() }
     }
 
-    /// The first `size` bytes of a value, which is kept as it is.
+    /// The first `size` bytes of a value, which is not copied.
     fn borrowing(value: Value, size: usize) -> runstone_bytes {
         let value = Box::new(value);
         runstone_bytes { data: value.as_ptr().cast(), size, owner: Box::into_raw(value).cast() }
     }
 
-    /// Hands a string over. A zero byte follows it, and the size does not count that byte.
+    /// Converts a string. A zero byte follows it, which the size does not include.
     pub(crate) fn of_text(text: String) -> runstone_bytes {
         let size = text.len();
         let mut bytes = text.into_bytes();
@@ -60,7 +60,7 @@ impl runstone_bytes {
     }
 }
 
-/// Releases bytes, and sets them to null. Null bytes are not an error, nor is a null pointer.
+/// Releases bytes, and sets them to null. Neither null bytes nor a null pointer are an error.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_bytes_free(bytes: *mut runstone_bytes) {
     // SAFETY: the caller passes null or a place of its own.
@@ -71,8 +71,8 @@ pub unsafe extern "C" fn runstone_bytes_free(bytes: *mut runstone_bytes) {
     }
     if owner.cast_const() == data {
         let bytes = ptr::slice_from_raw_parts_mut(owner.cast::<u8>(), size);
-        // SAFETY: `of` made it from such a box, and it was taken out of the only place that held
-        // it.
+        // SAFETY: `of` made the pointer from such a box, and it was just removed from the only
+        // place that had it.
         drop(unsafe { Box::from_raw(bytes) });
     } else {
         // SAFETY: as above.
@@ -100,8 +100,8 @@ pub(crate) unsafe fn optional<'a>(
     }
 }
 
-/// Says why a pointer and a size are not valid bytes. It is a function of its own, because every
-/// call makes the check.
+/// The error for a pointer and a size that are not valid bytes. It is a separate function to keep
+/// the frequent check small.
 #[cold]
 fn no_bytes(name: &str, is_null: bool, size: usize) -> Failure {
     Failure::invalid(match is_null {
@@ -153,7 +153,7 @@ fn null(name: &str) -> Failure {
     Failure::invalid(format!("{name} is null"))
 }
 
-/// The caller's place for a result. Its content may be uninitialised: it is only written.
+/// The caller's place for a result. Its content may be uninitialised, since it is only written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place<T>(*mut T);
 
@@ -176,8 +176,8 @@ impl<T> Place<T> {
 }
 
 impl Place<runstone_bytes> {
-    /// A place for bytes, which gets none at once: a caller may release what is there even if the
-    /// function fails.
+    /// A place for bytes, which is set to no bytes at once, so that the caller may release it even
+    /// if the function fails.
     ///
     /// # Safety
     /// As for [`Place::new`].
@@ -194,7 +194,7 @@ impl Place<runstone_bytes> {
 }
 
 impl<T: Kept> Place<*mut T> {
-    /// Takes an object, and stores its handle.
+    /// Keeps an object, and stores its handle in the place.
     pub(crate) fn keep(&self, object: T::Object) -> Result<()> {
         self.set(T::keep(object)?);
         Ok(())
@@ -213,7 +213,7 @@ pub(crate) unsafe fn places<T>(
     if first.is_null() && count > 0 || count > isize::MAX as usize / size_of::<T>().max(1) {
         return Err(Failure::invalid(format!("{name} is no array of {count} items")));
     }
-    // The places that are set lie inside the caller's array.
+    // All these places are inside the caller's array.
     Ok((0..count).map(move |at| Place(first.wrapping_add(at))))
 }
 

@@ -1,7 +1,7 @@
 //! The caller's functions that the store calls: merge operators, compaction filters, listeners.
 //!
-//! A callback in C can fail only by what it returns. A C++ exception must not leave it;
-//! `runstone.hpp` catches those.
+//! A callback in C can fail only through its return value. A C++ exception must not leave it;
+//! `runstone.hpp` catches exceptions.
 
 use std::ffi::{CString, c_char, c_void};
 use std::fmt;
@@ -29,7 +29,7 @@ impl runstone_slice {
     }
 }
 
-/// Where a callback puts its result. It is valid until the callback returns.
+/// The place for the result of a callback. It is valid until the callback returns.
 #[allow(non_camel_case_types)]
 #[derive(Debug)]
 pub struct runstone_output {
@@ -44,17 +44,17 @@ pub unsafe extern "C" fn runstone_output_set(
     data: *const c_void,
     size: usize,
 ) {
-    // SAFETY: a callback hands back what it was given.
+    // SAFETY: a callback passes the pointer that it received.
     let Some(output) = (unsafe { output.as_mut() }) else { return };
     // SAFETY: the callback promises valid bytes.
     let bytes = unsafe { crate::bytes::required("data", data, size) };
     output.bytes = bytes.map(<[u8]>::to_vec);
 }
 
-/// Makes a value from an older one (null data: there is none) and `count` operands, oldest first,
-/// and sets it as `output`. If it cannot, it sets a message and returns false: reads of the key
-/// then fail, and the operands stay. It must give the same result at any time and on any machine.
-/// Several threads may call it.
+/// Makes a value from an older one (null data means that there is none) and `count` operands,
+/// oldest first, and sets it as `output`. If that is impossible, it sets a message and returns
+/// false. Then reads of the key fail, and the operands stay. It must give the same result at any
+/// time and on any machine. Several threads may call it.
 #[allow(non_camel_case_types)]
 pub type runstone_merger = Option<
     unsafe extern "C" fn(
@@ -67,7 +67,7 @@ pub type runstone_merger = Option<
     ) -> bool,
 >;
 
-/// What happens to an entry that a compaction reads.
+/// The decision about an entry that a compaction reads.
 #[allow(non_camel_case_types)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
@@ -76,7 +76,7 @@ pub enum runstone_decision {
     RUNSTONE_KEEP = 0,
     /// It is removed, as if its key had been deleted.
     RUNSTONE_REMOVE = 1,
-    /// Its value becomes what was set as `output`.
+    /// Its value becomes the bytes that were set as `output`.
     RUNSTONE_CHANGE = 2,
 }
 
@@ -94,13 +94,13 @@ pub type runstone_filter = Option<
 >;
 
 /// Receives an event of a store. `kind` says what happened: flushed, compacted, loaded,
-/// values_collected, pressure, recovered. Some kinds need somebody's attention: log_end_lost (a
-/// crash left records of the log that are not used), background_error, merge_failed,
-/// budget_above_limit, compaction_filter_missing, kept_log_given_up (on a full disk), damage_found
-/// (by a scrub). Later releases may add kinds. `json` is an object with the kind, a warning flag, a
-/// message for people, and details of the event. Both are valid until the listener returns. Several
-/// threads may call it, in the middle of their work: it should return soon. It may read from its
-/// store; other calls are refused with RUNSTONE_INSIDE_CALLBACK.
+/// values_collected, pressure, recovered. Some kinds need attention: log_end_lost (a crash left
+/// records of the log that are not used), background_error, merge_failed, budget_above_limit,
+/// compaction_filter_missing, kept_log_given_up (on a full disk), damage_found (by a scrub). Later
+/// releases may add kinds. `json` is an object with the kind, a warning flag, a message for people,
+/// and details of the event. Both are valid until the listener returns. Several threads may call it
+/// in the middle of their work, so it should return soon. It may read from its store. Other calls
+/// are refused with RUNSTONE_INSIDE_CALLBACK.
 #[allow(non_camel_case_types)]
 pub type runstone_listener =
     Option<unsafe extern "C" fn(context: *mut c_void, kind: *const c_char, json: *const c_char)>;
@@ -109,13 +109,13 @@ pub type runstone_listener =
 #[allow(non_camel_case_types)]
 pub type runstone_end = Option<unsafe extern "C" fn(context: *mut c_void)>;
 
-/// The caller's pointer, which its callbacks get back.
+/// The caller's pointer, which is passed to its callbacks.
 pub(crate) struct Context {
     pointer: *mut c_void,
     end: runstone_end,
 }
 
-// SAFETY: the header asks for callbacks that several threads may call with it.
+// SAFETY: the header requires callbacks that several threads may call with this pointer.
 unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
@@ -129,8 +129,8 @@ impl Context {
 impl Drop for Context {
     fn drop(&mut self) {
         if let Some(end) = self.end {
-            // SAFETY: the caller's function, with the context that came with it; nobody else uses
-            // that now.
+            // SAFETY: the caller's function, with its own context, which nothing else uses any
+            // more.
             unsafe { end(self.pointer) }
         }
     }
@@ -243,7 +243,7 @@ impl fmt::Debug for EventCallback {
 impl EventListener for EventCallback {
     fn on_event(&self, event: &Event) {
         let Some(told) = Told::of(event) else { return };
-        // JSON has no zero byte, and no kind has one.
+        // Neither JSON nor a kind contains a zero byte.
         let texts = (CString::new(told.kind), CString::new(told.to_json()));
         if let (Ok(kind), Ok(json)) = texts {
             // SAFETY: the caller's function; both strings are valid until it returns.

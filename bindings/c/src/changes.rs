@@ -23,7 +23,7 @@ use crate::status::{answer, runstone_status};
 
 handle!(12 "reader of changes" runstone_changes: Alone<Reader>);
 
-/// A reader, and what it holds of the last change.
+/// A reader, and its data about the last change.
 #[derive(Debug)]
 pub struct Reader {
     reader: ChangeReader,
@@ -31,7 +31,7 @@ pub struct Reader {
     /// Its writes, once the caller asks for them.
     writes: Option<WriteReader>,
     page: vec::IntoIter<OneWrite>,
-    /// The write that the caller looks at, and the name of its keyspace.
+    /// The current write, and the name of its keyspace.
     write: Option<OneWrite>,
     keyspace: (Arc<str>, CString),
 }
@@ -47,13 +47,13 @@ pub enum runstone_changes_from {
     RUNSTONE_FROM_NOW = 1,
     /// Everything after `after`.
     RUNSTONE_FROM_POSITION = 2,
-    /// The state of all keys, and then everything after it: for a caller that has nothing yet. The
-    /// state comes as a gap after 0. Its position has the number 0 and the history 0: the changes
-    /// after that position are everything again.
+    /// The state of all keys, and then everything after it: for a caller that has no data yet. The
+    /// state appears as a gap after 0. Its position has the number 0 and the history 0: reading
+    /// from that position returns everything again.
     RUNSTONE_FROM_EVERYTHING = 3,
 }
 
-/// Where changes begin, and how they are read. All zero means: everything that the log has.
+/// Where changes begin, and how they are read. All zero means everything that the log has.
 #[allow(non_camel_case_types)]
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -63,18 +63,18 @@ pub struct runstone_changes_options {
     /// With RUNSTONE_FROM_POSITION, the changes begin after this position. Give the position of the
     /// last change whose effects the caller has.
     pub after: runstone_position,
-    /// If the log no longer reaches back to that position, hands out the current state of the keys
+    /// If the log no longer reaches back to that position, returns the current state of the keys
     /// written since (RUNSTONE_CHANGE_GAP), and then the log. If not set, such a reader fails with
     /// RUNSTONE_HISTORY_GONE.
     pub state: bool,
     /// Options with the merge operators that reading this state needs; null if the store has none.
     pub state_options: *const runstone_options,
-    /// Also hands out changes that are not durable yet. If a power loss takes them, the reader
+    /// Also returns changes that are not durable yet. If they are lost in a power loss, the reader
     /// fails with RUNSTONE_HISTORY_FORKED.
     pub unsynced: bool,
 }
 
-/// What kind of change it is.
+/// The kind of a change.
 #[allow(non_camel_case_types)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
@@ -91,13 +91,13 @@ pub enum runstone_change_kind {
     RUNSTONE_CHANGE_DROPPED = 4,
     /// Lists all keyspaces: after a crash, or after a gap.
     RUNSTONE_CHANGE_KEYSPACES = 5,
-    /// The time of day, by the clock of the writer, which may go back. All changes before it had
-    /// been committed by then.
+    /// The time of day, by the clock of the writer, which may go back. All earlier changes had been
+    /// committed by then.
     RUNSTONE_CHANGE_TIME = 6,
     /// The log lacks the next changes. RUNSTONE_CHANGE_STATE follows until RUNSTONE_CHANGE_GAP_END.
-    /// If it is a gap after 0, this is the state of all keys: forget what came before.
-    /// Overwritten values are not handed out, nor are deletes that a compaction dropped together
-    /// with the values they hid. So the caller may keep a key that the store no longer has.
+    /// If it is a gap after 0, this is the state of all keys: discard all earlier data. Overwritten
+    /// values are not returned, nor are deletes that a compaction dropped together with the values
+    /// they hid. So the caller may keep a key that the store no longer has.
     RUNSTONE_CHANGE_GAP = 7,
     /// The state of keys at the end of the gap: range deletes, then a put or a delete of each key.
     RUNSTONE_CHANGE_STATE = 8,
@@ -112,7 +112,7 @@ use runstone_change_kind::*;
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct runstone_change {
-    /// What kind it is.
+    /// Its kind.
     pub kind: runstone_change_kind,
     /// The position after it. Write it in one batch with the effects of the change, and each change
     /// takes effect exactly once. Inside a gap it is the position before the gap.
@@ -125,7 +125,7 @@ pub struct runstone_change {
     pub gap_through: u64,
 }
 
-/// What a write does.
+/// The kind of a write.
 #[allow(non_camel_case_types)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
@@ -149,7 +149,7 @@ use runstone_write_kind::*;
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct runstone_change_write {
-    /// What it does.
+    /// Its kind.
     pub kind: runstone_write_kind,
     /// The name of the keyspace.
     pub keyspace: *const c_char,
@@ -164,8 +164,8 @@ pub struct runstone_change_write {
     pub value_size: usize,
     /// When the value expires, in milliseconds since 1970; 0 if it does not.
     pub expires_ms: u64,
-    /// Whether nobody asked for this put: a get stored the value that it had made of many operands
-    /// of the key. The put does not change what the key reads as.
+    /// Whether no program requested this put: a get stored the value that it had made of many
+    /// operands of the key. The put does not change the value that a read of the key returns.
     pub is_folded: bool,
 }
 
@@ -184,9 +184,9 @@ impl runstone_change_write {
 
 /// Reads the changes of the store in a directory, whether or not a process has it open. `options`
 /// may be null. The store keeps its log for the reader, within limits: a reader that falls behind
-/// them fails with RUNSTONE_LEASE_REVOKED. If the log was gone before, it fails with
+/// them fails with RUNSTONE_LEASE_REVOKED. If the log was already gone, it fails with
 /// RUNSTONE_HISTORY_GONE (`keep_log_bytes` keeps more). RUNSTONE_HISTORY_FORKED means that a power
-/// loss took changes that the caller has. Close it with runstone_changes_close().
+/// loss removed changes that the caller has. Close it with runstone_changes_close().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_changes_open(
     store_path: *const c_char,
@@ -233,8 +233,8 @@ fn reading_of(options: &runstone_changes_options) -> Result<Reading> {
 }
 
 /// Moves to the next change, and waits for it for at most `wait_ms`. Its kind is
-/// RUNSTONE_CHANGE_NONE if there is none; call again later. After an error, the change handed out
-/// before stays valid.
+/// RUNSTONE_CHANGE_NONE if there is none; call again later. After an error, the previous change
+/// stays valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_changes_next(
     changes: *mut runstone_changes,
@@ -261,16 +261,17 @@ pub unsafe extern "C" fn runstone_changes_next_write(
         // SAFETY: the caller promises a valid place.
         let place = unsafe { Place::new("write", write) }?;
         runstone_changes::with(changes, |changes| {
-            // The bytes belong to the reader. They stay where they are until it moves. A move needs
-            // the lock, so none can be under way now.
+            // The bytes belong to the reader. They stay in place until it moves. A move needs the
+            // lock, so none can be in progress now.
             place.set(changes.lock()?.next_write()?);
             Ok(())
         })
     })
 }
 
-/// The keyspaces that the change is about, as a JSON list of objects with `name` and `options`:
-/// TOML if they were made or changed, otherwise null. Empty for writes: each names its keyspace.
+/// The keyspaces of the change, as a JSON list of objects with `name` and `options`: TOML if they
+/// were made or changed, otherwise null. The list is empty for writes, because each write names its
+/// keyspace.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_changes_keyspaces(
     changes: *const runstone_changes,
@@ -289,8 +290,8 @@ pub unsafe extern "C" fn runstone_changes_keyspaces(
     })
 }
 
-/// The position after the last change that was handed out, and so after all of its writes: keep it
-/// once all of them have taken effect.
+/// The position after the last returned change, and so after all of its writes: store it once all
+/// of them have taken effect.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_changes_position(
     changes: *const runstone_changes,
@@ -304,7 +305,8 @@ pub unsafe extern "C" fn runstone_changes_position(
     })
 }
 
-/// Closes a reader of changes; the store keeps no log for it any more. Null is not an error.
+/// Closes a reader of changes. The store no longer keeps its log for the reader. Null is not an
+/// error.
 #[unsafe(no_mangle)]
 pub extern "C" fn runstone_changes_close(changes: *mut runstone_changes) -> runstone_status {
     answer(|| runstone_changes::close(changes))
@@ -318,7 +320,7 @@ impl Reader {
     }
 
     fn next(&mut self, wait: Duration) -> Result<runstone_change> {
-        // After an error the change before stays, with the writes that were not read.
+        // After an error the previous change stays, with its unread writes.
         self.change = self.reader.next(wait)?;
         // The thread that reads a load ends with its reader.
         (self.writes, self.write) = (None, None);

@@ -18,7 +18,7 @@ use crate::status::{answer, runstone_status};
 
 handle!(5 "cursor" runstone_cursor: Alone<AnyCursor>);
 
-/// How a cursor reads. All zero means: everything, as of now.
+/// How a cursor reads. All zero means everything, as of now.
 #[allow(non_camel_case_types)]
 #[derive(Debug)]
 #[repr(C)]
@@ -40,7 +40,8 @@ pub struct runstone_read_options {
     pub prefix_size: usize,
     /// Does not read values that are separated from their keys, and shows them as empty.
     pub keys_only: bool,
-    /// Does not put what it reads into the cache. This is for a scan that reads everything once.
+    /// Does not add the data that it reads to the cache. This is for a scan that reads everything
+    /// once.
     pub skip_cache: bool,
 }
 
@@ -115,7 +116,7 @@ pub unsafe extern "C" fn runstone_cursor_create(
     })
 }
 
-/// Closes a cursor. It is not an error if it is null.
+/// Closes a cursor. Null is not an error.
 #[unsafe(no_mangle)]
 pub extern "C" fn runstone_cursor_close(cursor: *mut runstone_cursor) -> runstone_status {
     answer(|| runstone_cursor::close(cursor))
@@ -178,8 +179,8 @@ pub unsafe extern "C" fn runstone_cursor_seek_for_previous(
     })
 }
 
-/// Returns the entry that a cursor is on. Returns false if it is on no entry, and for a closed
-/// cursor. The results of the moves tell the end from an error.
+/// Gets the entry that a cursor is on. Returns false if the cursor is not on an entry, or closed.
+/// The results of the moves distinguish the end from an error.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_cursor_entry(
     cursor: *const runstone_cursor,
@@ -193,8 +194,8 @@ pub unsafe extern "C" fn runstone_cursor_entry(
             let cursor = cursor.lock()?;
             let Some((key, value)) = cursor.entry() else { return Ok(()) };
             is_on_one = true;
-            // The bytes belong to the cursor. They stay where they are until it moves. A move needs
-            // the lock, so none can be under way now.
+            // The bytes belong to the cursor. They stay in place until it moves. A move needs the
+            // lock, so none can be in progress now.
             place.set(runstone_entry {
                 key: key.as_ptr().cast(),
                 key_size: key.len(),

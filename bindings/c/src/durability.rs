@@ -1,14 +1,14 @@
-//! What a write survives.
+//! The durability of a write.
 
 use runstone::{Durability, WriteOptions};
 use runstone_boundary::Failure;
 
-/// What a write survives once it has returned.
+/// What a write survives after it has returned.
 #[allow(non_camel_case_types)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub enum runstone_durability {
-    /// What the store's options say; by default, a crash of the process.
+    /// As the store's options specify; by default, a crash of the process.
     RUNSTONE_AS_OPENED = 0,
     /// A crash of the process.
     RUNSTONE_BUFFERED = 1,
@@ -16,7 +16,7 @@ pub enum runstone_durability {
     RUNSTONE_SYNC = 2,
 }
 
-/// Write options from the number that C gave. It may be any number, because an enum of C is an int.
+/// Write options from a number of C. It may be any number, because an enum of C is an int.
 pub(crate) fn write_options(durability: i32) -> crate::Result<WriteOptions> {
     Ok(WriteOptions::default().durability(match durability {
         0 => None,

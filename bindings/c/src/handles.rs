@@ -1,5 +1,5 @@
-//! Handles: what C holds in place of objects. Their types are here. The module of each type says
-//! which object is behind it.
+//! The types of handles, which C programs keep in place of objects. The module of each type
+//! declares the object behind it.
 
 /// An open store. Any number of threads may use it.
 #[allow(non_camel_case_types)]
@@ -15,7 +15,7 @@ pub struct runstone_keyspace(());
 pub struct runstone_batch(());
 
 /// A view of all keyspaces that later writes do not change. Any number of threads may use it. While
-/// the snapshot is open, the store keeps what it shows.
+/// the snapshot is open, the store keeps the data that it shows.
 #[allow(non_camel_case_types)]
 pub struct runstone_snapshot(());
 
@@ -36,7 +36,8 @@ pub struct runstone_sorted_writer(());
 #[allow(non_camel_case_types)]
 pub struct runstone_options(());
 
-/// What many stores share: memory, threads, open files. Any number of threads may use them.
+/// Resources that many stores share: memory, threads, open files. Any number of threads may use
+/// them.
 #[allow(non_camel_case_types)]
 pub struct runstone_resources(());
 
@@ -44,12 +45,12 @@ pub struct runstone_resources(());
 #[allow(non_camel_case_types)]
 pub struct runstone_backups(());
 
-/// Appends what is committed to a store to the archive beside its backups. One thread at a time may
-/// use it.
+/// Appends the changes committed to a store to the archive beside its backups. One thread at a time
+/// may use it.
 #[allow(non_camel_case_types)]
 pub struct runstone_archiver(());
 
-/// Reads what is committed to a store, in order. One thread at a time may use it.
+/// Reads the changes committed to a store, in order. One thread at a time may use it.
 #[allow(non_camel_case_types)]
 pub struct runstone_changes(());
 

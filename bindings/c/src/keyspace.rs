@@ -17,10 +17,10 @@ use crate::status::{answer, runstone_status};
 
 handle!(2 "keyspace" runstone_keyspace: Keyspace);
 
-/// The size that runstone_get_into() gives for a value that does not exist.
+/// The size that runstone_get_into() returns for an absent value.
 pub const RUNSTONE_ABSENT: usize = usize::MAX;
 
-/// Hands the value of a key to `give`, if there is one.
+/// Passes the value of a key to `give`, if there is one.
 #[inline]
 fn look_up(
     keyspace: *const runstone_keyspace,
@@ -88,8 +88,8 @@ pub unsafe extern "C" fn runstone_put_with_ttl(
     })
 }
 
-/// Looks up a key, as of a snapshot unless that is null. The bytes of an absent key are null.
-/// Release other bytes with runstone_bytes_free().
+/// Looks up a key, as of a snapshot unless that is null. The value of an absent key is null.
+/// Release any other value with runstone_bytes_free().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_get(
     keyspace: *const runstone_keyspace,
@@ -122,7 +122,7 @@ pub unsafe extern "C" fn runstone_get_into(
         // SAFETY: the caller promises valid bytes and places.
         let (key, place) =
             unsafe { (required("key", key, key_size)?, Place::new("value_size", value_size)?) };
-        // SAFETY: as above; only its size is looked at.
+        // SAFETY: as above; only the size is checked.
         unsafe { optional("buffer", buffer, buffer_size) }?;
         place.set(RUNSTONE_ABSENT);
         look_up(keyspace, snapshot, key, |value| {
@@ -237,8 +237,8 @@ pub unsafe extern "C" fn runstone_delete_range(
     })
 }
 
-/// Stores a value if the key has none. Otherwise `existing` gets the value that the key has; it is
-/// null if the key had none.
+/// Stores a value if the key has none. Otherwise `existing` gets the present value of the key. It
+/// is null if the key had none.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_put_if_absent(
     keyspace: *const runstone_keyspace,
@@ -261,7 +261,7 @@ pub unsafe extern "C" fn runstone_put_if_absent(
 }
 
 /// Gives a key the value `value` (null: deletes it) if it has the value `expected` (null: none).
-/// `is_swapped` tells whether the key had that value.
+/// `is_swapped` gets whether the key had the expected value.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_compare_and_swap(
     keyspace: *const runstone_keyspace,
@@ -290,8 +290,8 @@ pub unsafe extern "C" fn runstone_compare_and_swap(
     })
 }
 
-/// About how many entries and bytes a range holds, including deleted and replaced entries. Null
-/// pointers leave the range open.
+/// The approximate numbers of entries and bytes in a range, including deleted and replaced entries.
+/// Null pointers leave the range open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_estimate(
     keyspace: *const runstone_keyspace,

@@ -1,19 +1,21 @@
-//! `librunstone.so`: the store for C, and for languages that call C. The documentation of the
-//! functions is that of `include/runstone.h`, which is made from this crate.
+//! `librunstone.so`: the store for C, and for languages that call C. The header
+//! `include/runstone.h` is generated from this crate, including the documentation of the functions.
 //!
-//! * [`status`]: what a function returns. [`bytes`]: bytes and strings that cross the boundary.
-//!   [`durability`]: what a write survives. [`handles`]: what C holds in place of objects.
-//! * [`options`], [`store`], [`keyspace`]: opening, and functions that need no object of their own.
+//! * [`status`]: results of functions. [`bytes`]: bytes and strings that cross the boundary.
+//!   [`durability`]: the durability of a write. [`handles`]: the types that C programs keep in
+//!   place of objects.
+//! * [`options`], [`store`], [`keyspace`]: opening, and functions that need no other object.
 //! * [`batch`], [`snapshot`], [`cursor`], [`transaction`], [`sorted`]: the other objects.
-//! * [`backups`], [`archiver`]: backups, and every moment between them. [`repair`]: a new store out
-//!   of what a damaged one holds. [`changes`], [`mirror`]: what is committed, for other systems or
-//!   for a second store.
+//! * [`backups`], [`archiver`]: backups, and every moment between them. [`repair`]: a new store
+//!   from the data of a damaged one. [`changes`], [`mirror`]: committed changes, for other systems
+//!   or for a second store.
 //! * [`callbacks`]: the caller's merge operators, compaction filters and listeners.
 //!
-//! A pointer to an object is a handle, a number of [`runstone_boundary::handles`]: it points to no
-//! memory. So a closed object is refused, and so is a pointer that never was one.
+//! A pointer to an object is a handle, a number of [`runstone_boundary::handles`]: it does not
+//! point to memory. So a closed object is refused, and so is a pointer that was never a handle.
 
-// The header states what a function promises to C; `bytes` states the promises for arguments.
+// The header states the requirements of each function; `bytes` states the requirements for
+// arguments.
 #![allow(clippy::missing_safety_doc)]
 
 pub mod archiver;

@@ -37,10 +37,10 @@ impl From<Mirroring> for runstone_mirroring {
 
 /// Continues the mirror of a store, or makes it in a new or empty directory. A mirror is a store
 /// that equals the other one at some moment in the past. The other store may be open in this
-/// process or in another one, or closed. `options`, which may be null, are those of the mirror: it
-/// needs the merge operators and the filters of the other store. A mirror that was away for too
-/// long is refused with RUNSTONE_HISTORY_GONE, and needs a new directory. To read it meanwhile,
-/// follow it. Close it with runstone_mirror_close().
+/// process or in another one, or closed. `options`, which may be null, are the options of the
+/// mirror: it needs the merge operators and the filters of the other store. A mirror that did not
+/// advance for too long is refused with RUNSTONE_HISTORY_GONE, and needs a new directory. To read
+/// the mirror while it is open, follow it. Close it with runstone_mirror_close().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_mirror_open(
     source_path: *const c_char,
@@ -63,8 +63,8 @@ pub unsafe extern "C" fn runstone_mirror_open(
     })
 }
 
-/// Applies the changes committed since; first waits for one for at most `wait_ms`. After an error
-/// the mirror is at its position, and the next call continues there. `done` may be null.
+/// Waits for a change for at most `wait_ms`, then applies the changes committed since. After an
+/// error the mirror is at its position, and the next call continues there. `done` may be null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_mirror_advance(
     mirror: *mut runstone_mirror,
@@ -82,7 +82,7 @@ pub unsafe extern "C" fn runstone_mirror_advance(
     })
 }
 
-/// The position of the other store at which the mirror is.
+/// The position in the other store that the mirror has reached.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_mirror_position(
     mirror: *const runstone_mirror,
@@ -96,13 +96,13 @@ pub unsafe extern "C" fn runstone_mirror_position(
     })
 }
 
-/// Closes a mirror, as runstone_close() does with a store; a running round ends first. The
-/// directory is a store, and runstone_mirror_open() continues with it. A callback of the mirror is
-/// refused with RUNSTONE_INSIDE_CALLBACK. Null is not an error.
+/// Closes a mirror, as runstone_close() closes a store. A running round ends first. The directory
+/// is a store, and runstone_mirror_open() can continue the mirror. A call from a callback of the
+/// mirror is refused with RUNSTONE_INSIDE_CALLBACK. Null is not an error.
 #[unsafe(no_mangle)]
 pub extern "C" fn runstone_mirror_close(mirror: *mut runstone_mirror) -> runstone_status {
     answer(|| {
-        // In a fork it is only forgotten.
+        // In a fork, the mirror is only forgotten.
         let open = runstone_mirror::get(mirror).ok();
         open.as_ref().map_or(Ok(()), |open| open.check_caller())?;
         runstone_mirror::close(mirror)?;

@@ -46,7 +46,7 @@ impl OpenOptions {
         self.options.clone()
     }
 
-    /// Follows a store with them.
+    /// Follows a store with these options.
     pub(crate) fn follow(&self, path: &str) -> runstone::Result<OpenStore> {
         match &self.resources {
             Some(resources) => OpenStore::follow_sharing(resources, path, self.options.clone()),
@@ -65,8 +65,8 @@ impl OpenOptions {
     }
 }
 
-/// Makes what many stores of the process share: one memory budget, threads, open files, and a rate
-/// at which the background writes. `toml` has `memory_budget_bytes`, `background_threads`,
+/// Makes resources that many stores of the process share: one memory budget, threads, open files,
+/// and a write rate for background work. `toml` has `memory_budget_bytes`, `background_threads`,
 /// `max_open_files` and `background_bytes_per_second`; null or empty gives the defaults of a store.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_resources_create(
@@ -81,16 +81,16 @@ pub unsafe extern "C" fn runstone_resources_create(
     })
 }
 
-/// Closes resources. They last until no store and no options use them any more. Null is not an
+/// Closes resources. They exist until no store and no options use them any more. Null is not an
 /// error.
 #[unsafe(no_mangle)]
 pub extern "C" fn runstone_resources_close(resources: *mut runstone_resources) -> runstone_status {
     answer(|| runstone_resources::close(resources))
 }
 
-/// Lets stores that are opened or followed with these options draw on `resources`, which set the
-/// memory budget, the threads and the open files. Options are refused if their TOML names one of
-/// the three.
+/// Makes stores that are opened or followed with these options share `resources`, which set the
+/// memory budget, the threads and the open files. Options whose TOML names one of the three are
+/// refused.
 #[unsafe(no_mangle)]
 pub extern "C" fn runstone_options_set_resources(
     options: *mut runstone_options,
@@ -102,7 +102,7 @@ pub extern "C" fn runstone_options_set_resources(
         let mut options = options.lock()?;
         check_sharing(&options.toml)?;
         let before = options.resources.replace(resources);
-        // The threads of the resources may end here.
+        // This may end the threads of the resources.
         drop(options);
         drop(before);
         Ok(())
@@ -134,8 +134,8 @@ pub extern "C" fn runstone_options_close(options: *mut runstone_options) -> runs
 }
 
 /// Registers a merge operator, which keyspaces name in `merge_operator`. An operator that behaves
-/// differently needs another name, because stores keep the name. `end` may be null; it is called
-/// with `context` when nobody needs the operator any more, even if this function fails.
+/// differently needs another name, because stores keep the name. `end` may be null. It is called
+/// with `context` when nothing needs the operator any more, even if this function fails.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_options_add_merge_operator(
     options: *mut runstone_options,
@@ -156,8 +156,8 @@ pub unsafe extern "C" fn runstone_options_add_merge_operator(
     })
 }
 
-/// Registers a compaction filter, which keyspaces name in `compaction_filter`. It is called by
-/// several threads. `end` is as for a merge operator.
+/// Registers a compaction filter, which keyspaces name in `compaction_filter`. Several threads may
+/// call it. `end` is as for a merge operator.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_options_add_compaction_filter(
     options: *mut runstone_options,
@@ -178,8 +178,8 @@ pub unsafe extern "C" fn runstone_options_add_compaction_filter(
     })
 }
 
-/// Sets the listener that receives events, in place of an earlier one. A null listener means that
-/// nobody receives them. `end` is as for a merge operator.
+/// Sets the listener that receives events, in place of an earlier one. With a null listener, events
+/// are dropped. `end` is as for a merge operator.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_options_set_listener(
     options: *mut runstone_options,

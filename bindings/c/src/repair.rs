@@ -1,4 +1,4 @@
-//! Repairs: a new store out of what a damaged one holds.
+//! Repairs, which make a new store from the data of a damaged one.
 
 use std::ffi::c_char;
 
@@ -18,9 +18,9 @@ use crate::status::{answer, runstone_status};
 pub struct runstone_repaired {
     /// Whether the store was found healthy. Then nothing was done, and there is no new store.
     pub is_healthy: bool,
-    /// Tables read, those with damage included.
+    /// Tables read, including damaged ones.
     pub tables: u64,
-    /// Tables among them that the new store has as they are. A link shares the file with the
+    /// How many of these tables the new store has unchanged. A link shares the file with the
     /// damaged store.
     pub carried_tables: u64,
     /// Records of the log that were used.
@@ -29,29 +29,29 @@ pub struct runstone_repaired {
     pub entries: u64,
     /// Bytes of its tables.
     pub bytes: u64,
-    /// The largest number of a write that the repair found. Later writes are lost.
+    /// The largest sequence number that the repair found. Later writes are lost.
     pub last_seq: u64,
     /// How many files, or parts of them, are damaged or missing.
     pub lost: u64,
-    /// How many ranges of keys may be wrong. 0: every key of the new store is right, and none is
-    /// missing.
+    /// How many ranges of keys may be wrong. 0 means that every key of the new store is right and
+    /// none is missing.
     pub doubts: u64,
 }
 
-/// Makes a new store in `to` out of what the damaged one in `from` holds. `from` is only read; `to`
-/// is new or empty. Every key of the new store is right, or the report doubts it. A healthy store
-/// is left alone.
+/// Makes a new store in `to` from the data of the damaged one in `from`. `from` is only read; `to`
+/// must be new or empty. Every key of the new store is right, or the report lists it as a doubt. A
+/// healthy store is left alone.
 ///
-/// `options` are those with which the application opens the store, because of the merge operators
-/// that they have; null if it has none. If `lost_log`, writes that an earlier open kept aside in
-/// `lost-NNNNNN.wal` come back, for keys that were not written since.
+/// `options` are those with which the application opens the store, because of their merge
+/// operators; null if it uses none. With `lost_log`, the repair also restores writes that an
+/// earlier open put aside in `lost-NNNNNN.wal`, for keys that were not written since.
 ///
 /// `repaired` and `report` may be null. `report` gets a JSON object: `basis` (`manifest`,
 /// `part-of-manifest` or `tables`), `keyspaces`, `lost` (`file` and `what`), `notes`, and `doubts`.
 /// Each doubt has a `keyspace` (null: all), `from_hex` and `to_hex` (its first and last key as
-/// hexadecimal digits; a null `to_hex`: no last one), `numbers` (null, or the first and last number
-/// of the writes), a `reason` (`may-be-old`, `may-be-back`, `value-lost`, `operands-may-repeat` or
-/// `from-lost-log`) and a text `what`.
+/// hexadecimal digits; a null `to_hex` means that there is no last key), `numbers` (null, or the
+/// first and last number of the writes), a `reason` (`may-be-old`, `may-be-back`, `value-lost`,
+/// `operands-may-repeat` or `from-lost-log`) and a text `what`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_repair(
     from: *const c_char,

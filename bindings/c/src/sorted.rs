@@ -97,7 +97,7 @@ pub unsafe extern "C" fn runstone_sorted_writer_finish(
     })
 }
 
-/// Closes a writer; a file that is not finished is removed. Null is not an error.
+/// Closes a writer. An unfinished file is removed. Null is not an error.
 #[unsafe(no_mangle)]
 pub extern "C" fn runstone_sorted_writer_close(
     writer: *mut runstone_sorted_writer,

@@ -1,4 +1,4 @@
-//! What a function of C returns: a status, and the message of the last failure in the thread.
+//! The result of a C function: a status, and the message of the last failure in the thread.
 
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char};
@@ -7,7 +7,7 @@ use runstone_boundary::{Code, Failure, guard};
 
 use crate::Result;
 
-/// What a function returns. 0 is success; programs act on the others, and
+/// The result of a function. 0 is success. The other values are for programs, and
 /// runstone_last_message() explains them to people.
 #[allow(non_camel_case_types)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,9 +17,9 @@ pub enum runstone_status {
     RUNSTONE_OK = 0,
     /// An argument or option is out of range, or null.
     RUNSTONE_INVALID_ARGUMENT = 1,
-    /// The path holds no store.
+    /// The path contains no store.
     RUNSTONE_NOT_A_STORE = 2,
-    /// The directory holds files of something else.
+    /// The directory contains files of something else.
     RUNSTONE_FOREIGN_FILES = 3,
     /// A newer release wrote the store.
     RUNSTONE_NEWER_FORMAT = 4,
@@ -31,13 +31,13 @@ pub enum runstone_status {
     RUNSTONE_READ_ONLY = 7,
     /// The disk is full. Writes work again once there is space.
     RUNSTONE_NO_SPACE = 8,
-    /// A background job failed; the store takes no writes until it is opened again.
+    /// A background job failed. The store accepts no writes until it is opened again.
     RUNSTONE_STOPPED = 9,
     /// No keyspace has that name.
     RUNSTONE_UNKNOWN_KEYSPACE = 10,
     /// A merge operator refused an operand or a value.
     RUNSTONE_MERGE_FAILED = 11,
-    /// Somebody else wrote what a transaction read or wrote. Begin again.
+    /// Another writer wrote a key that a transaction read or wrote. Begin again.
     RUNSTONE_CONFLICT = 12,
     /// Another transaction held a lock for too long.
     RUNSTONE_LOCK_TIMEOUT = 13,
@@ -45,7 +45,7 @@ pub enum runstone_status {
     RUNSTONE_DEADLOCK = 14,
     /// The handle, or its store, is closed.
     RUNSTONE_CLOSED = 15,
-    /// Stored bytes are not what was written.
+    /// Stored bytes differ from those that were written.
     RUNSTONE_CORRUPTION = 16,
     /// The file system refused an operation.
     RUNSTONE_STORAGE = 17,
@@ -55,11 +55,11 @@ pub enum runstone_status {
     RUNSTONE_BUSY = 19,
     /// A fault of the store itself. Please report it.
     RUNSTONE_INTERNAL = 20,
-    /// The writer of a store keeps no files for this reader any more. Open the store again.
+    /// The writer of a store no longer keeps files for this reader. Open the store again.
     RUNSTONE_LEASE_REVOKED = 21,
-    /// The store has lost what was read of its history. Begin again with its state.
+    /// The store has lost a part of its history that was read before. Begin again with its state.
     RUNSTONE_HISTORY_FORKED = 22,
-    /// What came after the position is not known any more; the message says why. Begin again with
+    /// The changes after the position are no longer known; the message states why. Begin again with
     /// the state of the store.
     RUNSTONE_HISTORY_GONE = 23,
 }
@@ -112,7 +112,7 @@ pub(crate) fn answer(work: impl FnOnce() -> Result<()>) -> runstone_status {
 #[cold]
 fn remember(failure: Failure) -> runstone_status {
     let text = failure.message.replace('\0', "\\0");
-    // A thread that is ending can no longer store the message.
+    // A thread that is ending cannot store the message any more.
     let _ = LAST.try_with(|last| *last.borrow_mut() = CString::new(text).unwrap_or_default());
     failure.code.into()
 }

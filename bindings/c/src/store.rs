@@ -18,7 +18,7 @@ use crate::status::{answer, runstone_status};
 
 handle!(1 "store" runstone_store: OpenStore);
 
-/// A store as the functions for all bindings take it.
+/// A store in the form that the functions for all bindings take.
 fn named(store: *const runstone_store) -> (&'static Handles<OpenStore>, u64) {
     (runstone_store::table(), store.addr() as u64)
 }
@@ -32,7 +32,7 @@ pub unsafe extern "C" fn runstone_open(
     store: *mut *mut runstone_store,
 ) -> runstone_status {
     answer(|| {
-        // SAFETY: the caller's arguments, as the header says.
+        // SAFETY: the caller keeps the rules of the header.
         let (path, place) = unsafe { (text("path", path)?, Place::new("store", store)?) };
         let opened = match runstone_options::get_some(options)? {
             Some(options) => options.lock()?.open(path)?,
@@ -53,7 +53,7 @@ pub unsafe extern "C" fn runstone_follow(
     store: *mut *mut runstone_store,
 ) -> runstone_status {
     answer(|| {
-        // SAFETY: the caller's arguments, as the header says.
+        // SAFETY: the caller keeps the rules of the header.
         let (path, place) = unsafe { (text("path", path)?, Place::new("store", store)?) };
         let followed = match runstone_options::get_some(options)? {
             Some(options) => options.lock()?.follow(path)?,
@@ -63,11 +63,11 @@ pub unsafe extern "C" fn runstone_follow(
     })
 }
 
-/// Shows what another process has committed to a store that is open for reading. `is_newer`, which
-/// may be null, gets whether there was anything. The store and its keyspaces show it from then on;
-/// snapshots and cursors keep their moment. A transaction that began before refuses these
-/// keyspaces: begin it again. Other threads read meanwhile. A keyspace that was dropped is refused
-/// with RUNSTONE_UNKNOWN_KEYSPACE.
+/// Makes the commits of another process visible in a store that is open for reading. `is_newer`,
+/// which may be null, gets whether there were any. The store and its keyspaces show them from then
+/// on; snapshots and cursors keep their moment. A transaction that began before refuses these
+/// keyspaces: begin it again. Other threads can read meanwhile. A dropped keyspace is refused with
+/// RUNSTONE_UNKNOWN_KEYSPACE.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_refresh(
     store: *mut runstone_store,
@@ -83,8 +83,9 @@ pub unsafe extern "C" fn runstone_refresh(
     })
 }
 
-/// How old the view of a store that is open for reading may be, in milliseconds: what was committed
-/// before then is in it. 0 for a store that no other process can write to.
+/// The largest possible age, in milliseconds, of the view of a store that is open for reading: the
+/// view contains everything committed before then. 0 for a store that no other process can write
+/// to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_age(
     store: *const runstone_store,
@@ -99,7 +100,7 @@ pub unsafe extern "C" fn runstone_age(
     })
 }
 
-/// Who writes to a store that another process follows, and when that process last reported.
+/// The process that writes to a store, and the time of its last report.
 #[allow(non_camel_case_types)]
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -113,10 +114,10 @@ pub struct runstone_live_state {
 }
 
 /// The latest counters, sizes and latencies that the process that writes to a store has reported,
-/// in the text format of Prometheus, as runstone_metrics() gives them there. It reports once a
-/// second while somebody follows the store. `metrics` is null if there is no report: nobody writes
-/// to the store, or the writer has begun less than a second ago. `state` may be null. The store
-/// must be open for reading.
+/// in the text format of Prometheus, as runstone_metrics() returns them in that process. It reports
+/// once a second while another process follows the store. `metrics` is null if there is no report,
+/// because no process writes to the store or the writer began less than a second ago. `state` may
+/// be null. The store must be open for reading.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_live(
     store: *const runstone_store,
@@ -140,11 +141,11 @@ pub unsafe extern "C" fn runstone_live(
     })
 }
 
-/// Closes a store: waits for running jobs, writes what is in memory to tables, and releases the
+/// Closes a store: waits for running jobs, writes the data in memory to tables, and releases the
 /// directory. Its keyspaces, batches, snapshots and transactions fail with RUNSTONE_CLOSED from
 /// then on; a cursor of a keyspace continues to show the moment of its snapshot, and keeps the
-/// memory and files that it needs. Close all of these too. A callback of the store is refused with
-/// RUNSTONE_INSIDE_CALLBACK, and the store stays open. A null store is not an error.
+/// memory and files that it needs. Close all of these too. A call from a callback of the store is
+/// refused with RUNSTONE_INSIDE_CALLBACK, and the store stays open. A null store is not an error.
 #[unsafe(no_mangle)]
 pub extern "C" fn runstone_close(store: *mut runstone_store) -> runstone_status {
     answer(|| match store.is_null() {
@@ -166,13 +167,13 @@ pub extern "C" fn runstone_write(
     })
 }
 
-/// Makes every write that has returned survive a power loss.
+/// Makes all completed writes durable, so that they survive a power loss.
 #[unsafe(no_mangle)]
 pub extern "C" fn runstone_sync(store: *const runstone_store) -> runstone_status {
     answer(|| Ok(runstone_store::get(store)?.sync()?))
 }
 
-/// Writes what is in memory to tables.
+/// Writes the data in memory to tables.
 #[unsafe(no_mangle)]
 pub extern "C" fn runstone_flush(store: *const runstone_store) -> runstone_status {
     answer(|| Ok(runstone_store::get(store)?.flush()?))
@@ -184,7 +185,7 @@ pub extern "C" fn runstone_wait_idle(store: *const runstone_store) -> runstone_s
     answer(|| Ok(runstone_store::get(store)?.wait_idle()?))
 }
 
-/// Compacts everything: afterwards nothing that was deleted or replaced takes space.
+/// Compacts everything. Afterwards, deleted and replaced entries use no space.
 #[unsafe(no_mangle)]
 pub extern "C" fn runstone_compact(store: *const runstone_store) -> runstone_status {
     answer(|| Ok(runstone_store::get(store)?.compact()?))
@@ -203,8 +204,8 @@ pub unsafe extern "C" fn runstone_checkpoint(
     })
 }
 
-/// Reads every byte of every table and value file, and checks it. `report` gets what was read and
-/// all damage, as JSON; damage makes the status RUNSTONE_CORRUPTION.
+/// Reads every byte of every table and value file, and checks it. `report` gets the amounts read
+/// and all damage, as JSON. If there is damage, the status is RUNSTONE_CORRUPTION.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_verify(
     store: *const runstone_store,

@@ -1,4 +1,4 @@
-//! Transactions, and cursors over what they see.
+//! Transactions, and cursors over the entries that they see.
 
 use std::ffi::c_void;
 use std::time::Duration;
@@ -27,9 +27,9 @@ handle!(6 "transaction" runstone_transaction: SharedTransaction);
 #[repr(C)]
 pub struct runstone_transaction_options {
     /// Whether the transaction locks the keys that it writes or reads for update, and waits for the
-    /// locks of others. If not, its commit fails if somebody else wrote what it wrote.
+    /// locks of others. If not, its commit fails if another writer wrote the same keys.
     pub is_pessimistic: bool,
-    /// Whether its commit also fails if somebody else wrote what it read.
+    /// Whether its commit also fails if another writer wrote a key that it read.
     pub is_serializable: bool,
     /// How long a pessimistic transaction waits for a lock; 0 means a second.
     pub lock_timeout_ms: u64,
@@ -44,7 +44,7 @@ fn end(
     let outcome = how(&ending);
     if !matches!(&outcome, Err(failure) if failure.code == Code::Busy) {
         // Another thread may have closed the handle meanwhile, because it saw that the transaction
-        // had ended. What counts is how the transaction ended.
+        // had ended. Only the outcome of the transaction counts.
         let _ = runstone_transaction::close(handle);
     }
     outcome
@@ -79,8 +79,7 @@ pub unsafe extern "C" fn runstone_begin(
 }
 
 /// Makes all writes of a transaction visible at once. The transaction has then ended, even if this
-/// fails. RUNSTONE_CONFLICT means that nothing was written, and that a new transaction may try
-/// again.
+/// fails. RUNSTONE_CONFLICT means that nothing was written. A new transaction may try again.
 #[unsafe(no_mangle)]
 pub extern "C" fn runstone_commit(
     transaction: *mut runstone_transaction,
@@ -243,9 +242,9 @@ pub unsafe extern "C" fn runstone_transaction_delete_range(
     })
 }
 
-/// Makes a cursor over what a transaction sees: its own writes, including later ones, over the
-/// store as of its beginning. The cursor fails once the transaction has ended, but must still be
-/// closed.
+/// Makes a cursor over the entries that a transaction sees: its own writes, including later ones,
+/// on top of the store as of its beginning. The cursor fails once the transaction has ended, but
+/// must still be closed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_transaction_cursor(
     transaction: *mut runstone_transaction,
@@ -269,9 +268,9 @@ mod tests {
 
     use super::*;
 
-    /// Two threads ended a transaction at once: one committed it, the other was told that it had
-    /// ended and closed the handle. The first thread then failed to close it too, and reported
-    /// CLOSED for writes that everybody saw. Now each thread reports the outcome of the end itself.
+    /// Two threads ended a transaction at once: one committed it, the other found that it had ended
+    /// and closed the handle. The first thread then could not close the handle, and reported CLOSED
+    /// although its writes were visible. Now each thread reports the outcome of its own call.
     #[test]
     fn a_commit_whose_handle_another_thread_closes_is_a_commit() {
         let dir = tempfile::tempdir().expect("a directory");

@@ -1,5 +1,5 @@
-/* The nightly story: write, back up, write, back up, archive, go back to a moment, and repair, beside
- * a process that writes. */
+/* A typical backup routine: write, back up, write, back up, archive, restore a moment, and repair,
+ * while another process writes. */
 
 #include <runstone.h>
 #include <pthread.h>
@@ -10,7 +10,7 @@
 
 #include "check.h"
 
-/* The directories of the test, below the one that it is given. */
+/* The directories of the test, below the directory in its argument. */
 static char store_path[512], backups_path[512], other_path[512];
 
 static const char *place(const char *name) {
@@ -38,7 +38,7 @@ static bool shows(runstone_keyspace *keyspace, runstone_snapshot *at, const char
     return same;
 }
 
-/* Whether the store in a directory opens and holds this value, as a whole. */
+/* Whether the store in a directory opens and contains this value and no others. */
 static bool holds(const char *path, const char *value) {
     runstone_store *store;
     runstone_keyspace *keyspace;
@@ -75,7 +75,7 @@ static void backups_and_restores(runstone_store *store) {
     CHECK(first.number == 1 && first.tables >= 1 && first.added_bytes > 0 && first.time_ms > 0);
     put(store, "key", "two");
     WORKS(runstone_backups_create(backups, store_path, &second));
-    /* The second backup adds the log, and no table. */
+    /* The second backup adds the log but no table. */
     CHECK(second.number == 2 && second.tables == first.tables && second.last_seq > first.last_seq);
     CHECK(second.added_bytes < first.added_bytes && second.bytes >= second.added_bytes);
     WORKS(runstone_backups_create(backups, store_path, NULL));
@@ -131,7 +131,7 @@ static void archive_and_moments(runstone_store *store) {
     WORKS(runstone_backups_verify_archives(backups, &report));
     runstone_bytes_free(&report);
 
-    /* Exact to the batch. */
+    /* A restore to a number is exact to the batch. */
     WORKS(runstone_backups_restore_to(backups, RUNSTONE_AT_NUMBER, good.seq, place("good"),
                                       &restored));
     CHECK(restored.backup == 4 && restored.changes >= 1 && restored.last_seq == good.seq);
@@ -149,7 +149,7 @@ static void archive_and_moments(runstone_store *store) {
     CHECK(holds(place("good"), "good") && holds(place("bad"), "bad"));
     CHECK(holds(place("end"), "worse") && holds(place("time"), "worse"));
 
-    /* What is impossible fails with a reason, and leaves nothing behind. */
+    /* Impossible restores fail with a reason and leave nothing behind. */
     REFUSED(RUNSTONE_INVALID_ARGUMENT, "no such moment",
             runstone_backups_restore_to(backups, RUNSTONE_AT_NUMBER, end.seq + 1, place("none"),
                                         NULL));
@@ -169,7 +169,7 @@ static void archive_and_moments(runstone_store *store) {
     for (int i = 0; i < 4; i++) gone(place(restores[i]));
     rmdir(place("none"));
 
-    /* The archiver goes on without the object of its directory. */
+    /* The archiver continues without the object of its directory. */
     WORKS(runstone_backups_close(backups));
     REFUSED(RUNSTONE_CLOSED, "backups", runstone_backups_list(backups, 0, 0, NULL, &count));
     REFUSED(RUNSTONE_CLOSED, "backups", runstone_backups_close(backups));
@@ -197,7 +197,7 @@ static void a_close_under_an_archiver(runstone_store *store) {
     runstone_status status;
     WORKS(runstone_backups_open(backups_path, false, &backups));
     WORKS(runstone_archiver_create(backups, store_path, &archiver));
-    /* Archives what the first archiver left. */
+    /* Archives the changes that the first archiver left. */
     WORKS(runstone_archiver_advance(archiver, 0, NULL));
     pthread_create(&thread, NULL, waits, archiver);
     do {
@@ -210,7 +210,7 @@ static void a_close_under_an_archiver(runstone_store *store) {
     REFUSED(RUNSTONE_CLOSED, "store", runstone_close(store));
     pthread_join(thread, NULL);
     WORKS(runstone_archiver_advance(archiver, 0, NULL));
-    /* A close waits for a round that is running. */
+    /* A close waits for a running round. */
     pthread_create(&thread, NULL, waits, archiver);
     while (runstone_archiver_position(archiver, &position) == RUNSTONE_OK) usleep(1000);
     WORKS(runstone_archiver_close(archiver));
@@ -258,7 +258,7 @@ static void wrong_places(void) {
     gone(other_path);
 }
 
-/* A byte of a table in the directory of backups changes. */
+/* Changes a byte of each table in the directory of backups. */
 static void damage_in_a_backup(void) {
     runstone_backups *backups;
     runstone_bytes report;
@@ -307,7 +307,7 @@ static void repairs(void) {
     gone(place("repaired"));
 }
 
-/* The other process: it writes when it is told to, and reports when it has. */
+/* The other process writes on command and reports each write. */
 static void writes(int orders, int answers) {
     runstone_store *store;
     runstone_keyspace *apart;
@@ -378,12 +378,12 @@ static void follow_another_process(void) {
     CHECK(runstone_cursor_entry(cursor, &entry) && *(const char *)entry.value == '1');
     CHECK(is_newer && shows(keyspace, NULL, "3") && shows(keyspace, snapshot, "1"));
     CHECK(runstone_put(keyspace, "key", 3, "x", 1, RUNSTONE_AS_OPENED) == RUNSTONE_READ_ONLY);
-    /* A copy has what was committed by now. */
+    /* A copy has everything committed by now. */
     tell('4');
     WORKS(runstone_checkpoint(store, place("copy")));
     CHECK(holds(place("copy"), "4"));
     gone(place("copy"));
-    /* A keyspace that is gone, and one that is made again under its name. */
+    /* A keyspace is dropped, and another one is made under its name. */
     tell('d');
     WORKS(runstone_refresh(store, &is_newer));
     REFUSED(RUNSTONE_UNKNOWN_KEYSPACE, "apart", runstone_get(apart, NULL, "key", 3, &value));
@@ -429,7 +429,7 @@ static void refresh_from_many_threads(void) {
     WORKS(runstone_close(store));
 }
 
-/* The writer dies, and another one comes: followers go on. */
+/* The writer dies, another one starts, and followers continue. */
 static void follow_without_a_writer(pid_t writer) {
     runstone_store *store, *again;
     runstone_keyspace *keyspace;
@@ -450,7 +450,7 @@ static void follow_without_a_writer(pid_t writer) {
     WORKS(runstone_close(again));
     WORKS(runstone_keyspace_close(keyspace));
     WORKS(runstone_close(store));
-    /* Nobody can write beside a store that is only read. */
+    /* No process can write to this store while it is open for reading. */
     WORKS(runstone_options_create("read_only = true", &options));
     WORKS(runstone_open(store_path, options, &store));
     WORKS(runstone_options_close(options));

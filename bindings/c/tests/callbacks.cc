@@ -1,4 +1,4 @@
-// Merge operators, compaction filters and listeners in C++, and what happens when they throw.
+// Tests merge operators, compaction filters and listeners in C++, including ones that throw.
 
 #include <atomic>
 #include <stdexcept>
@@ -17,7 +17,7 @@ static std::string get(runstone_keyspace *keyspace, const std::string &key) {
 
 static std::atomic<int> alive{0};
 
-// Counts itself, so that a test sees when the store releases it.
+// Counts its instances, so that a test sees when the store releases them.
 struct Counted {
     Counted() { alive++; }
     Counted(const Counted &) { alive++; }

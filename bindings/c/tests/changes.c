@@ -1,5 +1,5 @@
-/* What is committed to a store, for other systems: changes in order, exactly once; a gap, and the
- * state after it; mirrors; followers that share resources, and what their writer reports. */
+/* Tests changes of a store for other systems: in order and exactly once; a gap, and the state after
+ * it; mirrors; followers that share resources, and the reports of their writer. */
 
 #include <runstone.h>
 #include <signal.h>
@@ -55,7 +55,7 @@ static runstone_change next(runstone_changes *changes) {
     return change;
 }
 
-/* The same, where the log may begin with the list of keyspaces that an open after a crash made. */
+/* As next(), but skips the list of keyspaces that an open after a crash writes. */
 static runstone_change behind_a_crash(runstone_changes *changes) {
     runstone_change change = next(changes);
     return change.kind == RUNSTONE_CHANGE_KEYSPACES ? next(changes) : change;
@@ -75,7 +75,7 @@ static runstone_changes *behind(const char *path, runstone_position after, bool 
     return changes;
 }
 
-/* A batch of each kind of write, as the reader gives it back. */
+/* Writes a batch of each kind of write, and checks what the reader returns. */
 static void a_batch(runstone_store *store, runstone_keyspace *keyspace, runstone_keyspace *apart,
                     runstone_changes *changes) {
     runstone_batch *batch;
@@ -147,7 +147,7 @@ static void all_kinds(void) {
     CHECK(next(changes).kind == RUNSTONE_CHANGE_DROPPED && tells(changes, "apart"));
     CHECK(next(changes).kind == RUNSTONE_CHANGE_NONE && tells(changes, "[]"));
     WORKS(runstone_changes_close(changes));
-    /* From the beginning, and from in between. */
+    /* Reads from the beginning and from a position in the middle. */
     WORKS(runstone_changes_open(store_path, NULL, &changes));
     runstone_change change;
     do change = next(changes);
@@ -163,7 +163,8 @@ static void all_kinds(void) {
     WORKS(runstone_close(store));
 }
 
-/* A load of some megabytes, in pieces; a reader that moves on in the middle skips the rest. */
+/* A load of some megabytes is read in pieces. A reader that moves on in the middle skips the
+ * rest. */
 static void a_load(void) {
     runstone_store *store;
     runstone_keyspace *keyspace;
@@ -211,7 +212,8 @@ static void a_load(void) {
     WORKS(runstone_close(store));
 }
 
-/* Counts each put once, however often it is interrupted: the position is kept with the count. */
+/* Counts each put once, however often it is interrupted, because the position is stored with the
+ * count. */
 static void count_more(runstone_store *counts, int most) {
     runstone_keyspace *keyspace;
     runstone_changes *changes;
@@ -279,7 +281,7 @@ static bool joins(void *context, runstone_slice key, runstone_slice base,
     return true;
 }
 
-/* The log is gone: nothing silently takes its place. */
+/* The log is gone, and nothing replaces it silently. */
 static void a_gap(void) {
     runstone_store *store;
     runstone_changes *changes;
@@ -326,7 +328,7 @@ static void a_gap(void) {
     WORKS(runstone_close(store));
 }
 
-/* If the state holds operands, reading it needs the operator that folds them. */
+/* If the state contains operands, reading it needs the operator that folds them. */
 static void a_gap_of_operands(void) {
     runstone_store *store;
     runstone_options *options, *none;
@@ -373,7 +375,7 @@ static void a_gap_of_operands(void) {
 }
 
 /* A get stores the value that it made of many operands. A reader can distinguish this put from
- * those that somebody asked for. */
+ * those of programs. */
 static void a_folded_put(void) {
     enum { OPERANDS = 100 };
     runstone_store *store;
@@ -405,8 +407,8 @@ static void a_folded_put(void) {
     gone(path);
 }
 
-/* When the next change could not be read, the rest of the change before was gone: there seemed to
- * be no further writes, so a program took the change for complete. */
+/* If the next change could not be read, the rest of the previous change was once gone: there seemed
+ * to be no further writes, so a program considered the change complete. */
 static void an_error_in_the_middle(void) {
     runstone_store *store;
     runstone_keyspace *keyspace;
@@ -435,7 +437,7 @@ static void an_error_in_the_middle(void) {
     WORKS(runstone_changes_close(changes));
 }
 
-/* The log begins after a flush: a caller that has nothing begins with the state. */
+/* The log begins after a flush, so a caller without data begins with the state. */
 static void everything(void) {
     runstone_store *store;
     runstone_changes *changes;
@@ -455,7 +457,7 @@ static void everything(void) {
         CHECK(is(write.key, write.key_size, "flushed") && is(write.value, write.value_size, "1"));
         CHECK(next(changes).kind == RUNSTONE_CHANGE_GAP_END);
         WORKS(runstone_changes_close(changes));
-        /* A position inside the state leads to all of it again. */
+        /* Reading from a position inside the state returns the whole state again. */
         options = (runstone_changes_options){
             .from = RUNSTONE_FROM_POSITION, .after = change.position};
     }
@@ -492,7 +494,7 @@ static void wrong_calls(void) {
     REFUSED(RUNSTONE_CLOSED, "closed", runstone_changes_close(changes));
     WORKS(runstone_changes_close(NULL));
     WORKS(runstone_mirror_close(NULL));
-    /* The store itself is not a place for its mirror, nor is another store. */
+    /* Neither the store itself nor another store can become its mirror. */
     runstone_store *store;
     WORKS(runstone_open(place("other"), NULL, &store));
     WORKS(runstone_close(store));
@@ -522,7 +524,7 @@ static void mirrors(void) {
     CHECK(done.changes >= 1 && done.is_drained);
     WORKS(runstone_refresh(shown, NULL));
     CHECK(shows(shown, "m", "two"));
-    /* A round ends before it has everything that a busy writer wrote. */
+    /* A round ends before it has applied everything that a busy writer wrote. */
     runstone_keyspace *keyspace;
     WORKS(runstone_default_keyspace(store, &keyspace));
     for (int at = 0; at < 40; at++)
@@ -541,7 +543,7 @@ static void mirrors(void) {
     REFUSED(RUNSTONE_CLOSED, "closed", runstone_mirror_advance(mirror, 0, &done));
     REFUSED(RUNSTONE_CLOSED, "closed", runstone_mirror_position(mirror, &position));
     REFUSED(RUNSTONE_CLOSED, "closed", runstone_mirror_close(mirror));
-    /* Another mirror object goes on with the directory. */
+    /* Another mirror object continues with the directory. */
     put(store, "m", "four");
     WORKS(runstone_mirror_open(store_path, place("mirror"), NULL, &mirror));
     WORKS(runstone_mirror_advance(mirror, 0, NULL));
@@ -554,7 +556,7 @@ static void mirrors(void) {
     gone(place("mirror"));
 }
 
-/* A round of an archive, too, says whether there is more. */
+/* A round of an archive also reports whether there is more. */
 static void archives_say_whether_there_is_more(void) {
     runstone_store *store;
     runstone_keyspace *keyspace;
@@ -576,7 +578,7 @@ static void archives_say_whether_there_is_more(void) {
     do WORKS(runstone_archiver_advance(archiver, 0, &done));
     while (!done.is_drained);
     WORKS(runstone_archiver_advance(archiver, 0, &done));
-    /* The writer may have noted the time since, which is a change, too. */
+    /* The writer may have recorded the time since, which is also a change. */
     CHECK(done.is_drained && done.changes <= 1);
     WORKS(runstone_archiver_close(archiver));
     WORKS(runstone_backups_close(backups));
@@ -594,7 +596,7 @@ static uint64_t metric(const runstone_bytes *text, const char *name) {
     return strtoull(at + strlen(line), NULL, 10);
 }
 
-/* Many followers under one budget, beside a process that writes and reports what it measures. */
+/* Many followers share one budget, while another process writes and reports its measurements. */
 static void followers_share(void) {
     int ready[2];
     char byte = 0;
@@ -619,7 +621,7 @@ static void followers_share(void) {
     WORKS(runstone_options_set_resources(options, resources));
     WORKS(runstone_resources_close(resources));
     for (int at = 0; at < 10; at++) {
-        /* A store that is open elsewhere is followed in both cases. */
+        /* In both cases, the store is followed, because it is open elsewhere. */
         if (at % 2 == 0) WORKS(runstone_follow(store_path, options, &stores[at]));
         else WORKS(runstone_open(store_path, options, &stores[at]));
         CHECK(shows(stores[at], "told", "x"));
@@ -637,7 +639,7 @@ static void followers_share(void) {
     waitpid(writer, NULL, 0);
     for (int at = 0; at < 10; at++) WORKS(runstone_close(stores[at]));
     REFUSED(RUNSTONE_CLOSED, "closed", runstone_live(stores[0], NULL, &metrics));
-    /* Nobody reports, or the caller is the writer. */
+    /* There is no report, since the caller is the writer. */
     WORKS(runstone_open(store_path, NULL, &stores[0]));
     REFUSED(RUNSTONE_INVALID_ARGUMENT, "open for writing",
             runstone_live(stores[0], NULL, &metrics));

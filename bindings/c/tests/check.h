@@ -1,4 +1,4 @@
-/* What the tests in C share. */
+/* Shared by the tests in C. */
 
 #ifndef CHECK_H
 #define CHECK_H

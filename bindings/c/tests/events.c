@@ -1,4 +1,4 @@
-/* Events of a store, as its listener hears them. */
+/* Tests the events that the listener of a store receives. */
 
 #include <dirent.h>
 #include <stdatomic.h>
@@ -8,10 +8,10 @@
 
 #include "check.h"
 
-/* A program that hangs is ended by its alarm. */
+/* If the program hangs, its alarm ends it. */
 enum { ENTRIES = 2000, SECONDS = 120 };
 
-/* What a listener has heard. */
+/* The events that a listener has received. */
 struct heard {
     runstone_store *store;
     int flushed, lost, refused, ended;
@@ -26,7 +26,7 @@ static void hear(void *context, const char *kind, const char *json) {
     }
     if (strcmp(kind, "flushed") == 0) {
         heard->flushed++;
-        /* A call that could wait for the job that reports it. */
+        /* Calls that could wait for the job that reports the event. */
         heard->refused += runstone_flush(heard->store) == RUNSTONE_INSIDE_CALLBACK &&
                           runstone_close(heard->store) == RUNSTONE_INSIDE_CALLBACK;
     }
@@ -36,7 +36,7 @@ static void end(void *context) {
     ((struct heard *)context)->ended++;
 }
 
-/* Copies an open store whose writes were not synced, and flips a bit early in the copy's log. */
+/* Copies an open store with unsynced writes, and flips a bit early in the copy's log. */
 static void tear(const char *path, const char *copy) {
     runstone_options *options;
     runstone_store *store;
@@ -81,9 +81,10 @@ static void close_mirror(void *context, const char *kind, const char *json) {
         refused_mirrors += runstone_mirror_close(mirror) == RUNSTONE_INSIDE_CALLBACK;
 }
 
-/* The listener of a mirror closed it. If a round was running, the close waited for its end, and the
- * round waited for the flush that had called the listener. If none was, the handle was gone, and
- * with it what was not flushed. Now the close is refused, and changes nothing. */
+/* The listener of a mirror once closed the mirror. If a round was running, the close waited for its
+ * end, and the round waited for the flush that had called the listener. If no round was running,
+ * the handle was lost, and with it the unflushed data. Now the close is refused and changes
+ * nothing. */
 static void mirror_in_its_listener(const char *path) {
     runstone_options *options;
     runstone_store *store;
@@ -151,7 +152,7 @@ int main(int argc, char **argv) {
     WORKS(runstone_put(keyspace, "k", 1, "v", 1, RUNSTONE_AS_OPENED));
     WORKS(runstone_flush(heard.store));
     CHECK(heard.flushed >= 1 && heard.refused == heard.flushed && heard.ended == 0);
-    /* A close that was refused once took the handle, and what was in memory. */
+    /* A refused close once lost the handle and the data in memory. */
     WORKS(runstone_put(keyspace, "k", 1, "w", 1, RUNSTONE_AS_OPENED));
     WORKS(runstone_keyspace_close(keyspace));
     WORKS(runstone_close(heard.store));

@@ -1,4 +1,4 @@
-/* Calls every function of runstone.h as it is meant to be called. */
+/* Calls every function of runstone.h in its intended way. */
 
 #include <runstone.h>
 
@@ -140,7 +140,7 @@ static void transactions(runstone_store *store, runstone_keyspace *keyspace) {
     WORKS(runstone_transaction_get(one, keyspace, "a", 1, &value));
     CHECK(has(&value, "mine") && is(keyspace, "a", "a"));
 
-    /* Whoever comes second loses. */
+    /* The second transaction to commit fails. */
     runstone_transaction_options options = {.is_serializable = true};
     WORKS(runstone_begin(store, &options, &other));
     WORKS(runstone_transaction_put(other, keyspace, "a", 1, "theirs", 6));

@@ -1,6 +1,6 @@
-/* Forks while other threads are busy: the child has none of them, but has their locks. Whatever it
- * does with what it inherited is refused or forgotten at once, and changes nothing of the
- * parent's. */
+/* Forks while other threads are busy. The child has none of these threads, but it has their locks.
+ * Its calls on inherited objects are refused or only forget the object, and change nothing in the
+ * parent. */
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -13,7 +13,7 @@
 
 #define OTHER RUNSTONE_OTHER_PROCESS
 
-/* A child that hangs is ended by its alarm. */
+/* If a child hangs, its alarm ends it. */
 enum { FORKS = 200, SECONDS = 30, THREADS = 4 };
 
 static runstone_store *store;
@@ -25,11 +25,11 @@ static runstone_backups *shared_backups;
 static runstone_archiver *shared_archiver;
 static runstone_changes *shared_changes;
 static runstone_mirror *shared_mirror;
-/* Both draw on the same resources, whose threads the child does not have. */
+/* Both use the same resources, whose threads do not exist in the child. */
 static runstone_store *shared_follower, *shared_writer;
 static atomic_bool is_over;
 
-/* Takes every kind of lock, again and again. Another thread may have an object that all share. */
+/* Takes every kind of lock, again and again. Another thread may be using a shared object. */
 static void *is_busy(void *given) {
     uint64_t number = (uintptr_t)given;
     while (!is_over) {
@@ -119,7 +119,7 @@ static void refuses(struct objects *all) {
     REFUSED(OTHER, "fork", runstone_live(shared_follower, NULL, &bytes));
     REFUSED(OTHER, "fork", runstone_close(shared_follower));
     REFUSED(OTHER, "fork", runstone_close(store));
-    /* A batch is memory. Whether a thread was using it at the fork is not known. */
+    /* A batch is only memory, but a thread may have been using it at the fork. */
     runstone_status status = runstone_batch_clear(shared_batch);
     CHECK(status == RUNSTONE_OK || status == OTHER);
     WORKS(runstone_batch_count(all->batch, &count));
@@ -141,7 +141,7 @@ static void child(struct objects *all) {
     WORKS(runstone_mirror_close(shared_mirror));
     WORKS(runstone_keyspace_close(keyspace));
     REFUSED(RUNSTONE_CLOSED, "snapshot", runstone_snapshot_close(all->snapshot));
-    /* Options and new objects of its own work. */
+    /* Options and the child's own new objects work. */
     runstone_batch *batch;
     WORKS(runstone_options_close(all->options));
     WORKS(runstone_options_create("durability = 'sync'", &all->options));
@@ -151,7 +151,7 @@ static void child(struct objects *all) {
     _exit(0);
 }
 
-/* What the parent had open keeps working. */
+/* The open objects of the parent keep working. */
 static void parent(struct objects *all, const char *file) {
     runstone_bytes value;
     uint64_t count;
@@ -232,7 +232,7 @@ int main(int argc, char **argv) {
     WORKS(runstone_rollback(shared_transaction));
     WORKS(runstone_batch_close(shared_batch));
     WORKS(runstone_cursor_close(shared_cursor));
-    /* The children took nothing from the readers of the parent. */
+    /* The children did not affect the readers of the parent. */
     runstone_change change;
     WORKS(runstone_changes_next(shared_changes, 0, &change));
     CHECK(change.kind != RUNSTONE_CHANGE_NONE);

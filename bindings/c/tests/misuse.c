@@ -48,7 +48,7 @@ static void values_out_of_range(runstone_store *store, runstone_keyspace *keyspa
     free(large);
 }
 
-/* Sizes that no value has. Nothing is read, so the bytes need not be there. */
+/* Tries sizes that no value can have. Nothing is read, so the bytes need not exist. */
 static void huge_sizes(runstone_store *store, runstone_keyspace *keyspace, const char *path) {
     const size_t sizes[] = {(size_t)1 << 32, SIZE_MAX / 2 + 1, SIZE_MAX};
     runstone_bytes bytes;
@@ -92,7 +92,7 @@ static void huge_sizes(runstone_store *store, runstone_keyspace *keyspace, const
     WORKS(runstone_sorted_writer_close(writer));
 }
 
-/* Fills bytes with what lies on a stack, and checks that a refused call leaves none to release. */
+/* Fills bytes with stack contents, and checks that a refused call leaves nothing to release. */
 #define EMPTIES(call)                                                                \
     do {                                                                             \
         memset(&bytes, 0x5a, sizeof bytes);                                          \
@@ -100,8 +100,8 @@ static void huge_sizes(runstone_store *store, runstone_keyspace *keyspace, const
         runstone_bytes_free(&bytes);                                                 \
     } while (0)
 
-/* Programs release all they have at their end, whether or not a call failed. Some functions left
- * the bytes as they were, and the release freed an address from the stack. */
+/* Programs release all bytes at their end, whether or not a call failed. Some functions once left
+ * the bytes unchanged on failure, so the release freed an address from the stack. */
 static void nothing_to_release(runstone_keyspace *keyspace) {
     const void *none = (void *)0x1234, *keys[] = {"k"};
     size_t size = 1, huge = (size_t)-1;
@@ -149,13 +149,13 @@ static void closed_handles(const char *path) {
     WORKS(runstone_transaction_put(transaction, keyspace, "t", 1, "v", 1));
     REFUSED(CLOSED, "store", runstone_flush((runstone_store *)keyspace));
     REFUSED(CLOSED, "keyspace", runstone_delete((runstone_keyspace *)0x1234, "k", 1, 0));
-    /* The store goes first, with everything open. */
+    /* Closes the store first, while everything else is open. */
     WORKS(runstone_close(store));
     REFUSED(CLOSED, "closed", runstone_close(store));
     REFUSED(CLOSED, "closed", runstone_put(keyspace, "k", 1, "v", 1, 0));
     REFUSED(CLOSED, "closed", runstone_get(keyspace, NULL, "k", 1, &value));
     REFUSED(CLOSED, "closed", runstone_cursor_create(keyspace, NULL, &cursor));
-    /* A cursor holds what it shows. */
+    /* A cursor keeps the data that it shows. */
     WORKS(runstone_cursor_first(cursor));
     CHECK(runstone_cursor_entry(cursor, &entry) && memcmp(entry.key, "k", entry.key_size) == 0);
     REFUSED(CLOSED, "closed", runstone_commit(transaction, 0));
@@ -174,9 +174,9 @@ static void closed_handles(const char *path) {
     REFUSED(CLOSED, "keyspace", runstone_get(keyspace, NULL, "k", 1, &value));
 }
 
-/* A handle that was closed stays closed, however many are opened after it. Once, the numbers of
- * handles came round after 31 uses of a place, and closing an old handle again closed the cursor of
- * another. */
+/* A closed handle stays closed, however many are opened after it. The numbers of handles were once
+ * reused after 31 uses of a slot, and closing an old handle again closed another thread's
+ * cursor. */
 static void handles_for_ever(const char *path) {
     enum { ROUNDS = 100000, OLD = 64 };
     runstone_store *store;
@@ -213,7 +213,7 @@ static void *commits(void *given) {
     return NULL;
 }
 
-/* Two threads commit a transaction at once: one of them does, and is told so. */
+/* Two threads commit a transaction at once. One of them succeeds, and its call reports success. */
 static void one_commit_of_two(const char *path) {
     runstone_store *store;
     runstone_keyspace *keyspace;
@@ -235,7 +235,7 @@ static void one_commit_of_two(const char *path) {
     WORKS(runstone_close(store));
 }
 
-/* What was opened before a fork is refused after it, and does the parent no harm. */
+/* Objects opened before a fork are refused in the child, which does not harm the parent. */
 static void child(runstone_store *store, runstone_keyspace *keyspace,
                   runstone_transaction *transaction, const char *path) {
     runstone_store *second;
@@ -277,7 +277,7 @@ static void directories(const char *path) {
     REFUSED(RUNSTONE_IN_USE, "in use", runstone_open(path, NULL, &second));
     REFUSED(RUNSTONE_IN_USE, "in use", runstone_destroy(path));
     WORKS(runstone_close(store));
-    /* A database of LevelDB. */
+    /* Tries a database of LevelDB. */
     snprintf(place, sizeof place, "%s.leveldb", path);
     snprintf(file, sizeof file, "%s/CURRENT", place);
     mkdir(place, 0777);
@@ -302,7 +302,7 @@ static void *steps(void *errors) {
     return NULL;
 }
 
-/* A cursor in two threads: each step works or says that it is in use. */
+/* Two threads use a cursor: each step works or reports that the cursor is busy. */
 static void threads(runstone_keyspace *keyspace) {
     pthread_t one, other;
     int errors[2] = {0, 0};
@@ -328,7 +328,7 @@ static void *gets(void *unused) {
     return NULL;
 }
 
-/* A keyspace, then a store, that is closed while threads read: each get works or is refused. */
+/* A keyspace, then a store, is closed while threads read. Each get works or is refused. */
 static void closed_by_others(const char *path) {
     for (int at = 0; at < 20; at++) {
         pthread_t threads[2];
@@ -352,7 +352,7 @@ static bool wrong_output(void *context, runstone_slice key, runstone_slice base,
     return true;
 }
 
-/* A callback that sets something other than bytes: an error of the read, not an empty value. */
+/* If a callback sets invalid bytes, the read fails and does not return an empty value. */
 static void callbacks(const char *path) {
     runstone_options *options;
     runstone_store *store;

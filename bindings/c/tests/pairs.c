@@ -1,5 +1,6 @@
-/* Options together: each acts the same with every other option as it does alone. All combinations
- * are tried, and so all pairs. What is expected comes from a model of each option by itself. */
+/* Combinations of options: each acts the same with every other option as it does alone. All
+ * combinations, and so all pairs, are tried. The expected results come from a model of each option
+ * alone. */
 
 #include <inttypes.h>
 #include <unistd.h>
@@ -41,7 +42,7 @@ static bool has(runstone_keyspace *keyspace, const char *key) {
     return found;
 }
 
-/* A time to live acts with every durability: it ends, or it does not. */
+/* Checks that an entry with a time to live expires, and that others do not. */
 static void check_expiry(runstone_keyspace *keyspace, bool expires) {
     CHECK(expires || has(keyspace, "k"));
     while (expires && has(keyspace, "k")) usleep(1000);
@@ -73,7 +74,8 @@ static void write_one(runstone_store *store, runstone_keyspace *keyspace, int ki
     WORKS(runstone_batch_close(batch));
 }
 
-/* Durability of the store, of the call, kind of the write and its time to live. */
+/* Combines the durability of the store and of the call with the kind of the write and its time to
+ * live. */
 static void writes(const char *path) {
     const char *opened[] = {"durability = 'buffered'", "durability = 'sync'"};
     for (int sync = 0; sync < 2; sync++) {
@@ -98,7 +100,8 @@ static void writes(const char *path) {
     }
 }
 
-/* Bounds of range deletes, each there or not, beside the durability, in a batch and alone. */
+/* Combines the bounds of range deletes, each present or absent, with the durability, in a batch and
+ * alone. */
 static void ranges(const char *path) {
     runstone_store *store = open_store(path, NULL);
     runstone_keyspace *keyspace;
@@ -129,7 +132,7 @@ static void ranges(const char *path) {
     WORKS(runstone_close(store));
 }
 
-/* Mode and isolation of a transaction, and the durability of its commit. */
+/* Combines the mode and the isolation of a transaction with the durability of its commit. */
 static void transactions(const char *path) {
     runstone_store *store = open_store(path, NULL);
     runstone_keyspace *keyspace;
@@ -148,12 +151,12 @@ static void transactions(const char *path) {
         }
         WORKS(runstone_begin(store, &options, &one));
         WORKS(runstone_begin(store, &options, &other));
-        /* A transaction with locks keeps others off; one without locks lets them write first. */
+        /* A transaction with locks blocks others; one without locks lets them write first. */
         WORKS(runstone_transaction_put(one, keyspace, "held", 4, "v", 1));
         runstone_status second = runstone_transaction_put(other, keyspace, "held", 4, "v", 1);
         CHECK(second == (options.is_pessimistic ? RUNSTONE_LOCK_TIMEOUT : RUNSTONE_OK));
         WORKS(runstone_rollback(other));
-        /* A serializable transaction notices a change of what it read. */
+        /* A serializable transaction notices a change of a key that it read. */
         WORKS(runstone_transaction_get(one, keyspace, "read", 4, &value));
         runstone_bytes_free(&value);
         WORKS(runstone_put(keyspace, "read", 4, "v", 1, RUNSTONE_BUFFERED));
@@ -168,8 +171,8 @@ static void transactions(const char *path) {
 
 enum { AT = 1, FROM = 2, TO = 4, PREFIX = 8, BARE = 16, SKIP = 32, DOWN = 64, INSIDE = 128 };
 
-/* Whether a key is shown, and with what: each option by itself. Key 30 was deleted and key 31
- * replaced after the snapshot. */
+/* Whether a key is shown, and its expected letter, by a model of each option alone. Key 30 was
+ * deleted and key 31 replaced after the snapshot. */
 static bool is_shown(int choice, int number, char *letter) {
     if ((choice & FROM) && number < 20) return false;
     if ((choice & TO) && number >= 40) return false;
@@ -189,7 +192,7 @@ static void check_walk(runstone_cursor *cursor, int choice) {
         CHECK(runstone_cursor_entry(cursor, &entry));
         if (memcmp(entry.key, key, 3) != 0) fprintf(stderr, "choice %d at %s\n", choice, key);
         CHECK(entry.key_size == 3 && memcmp(entry.key, key, 3) == 0);
-        /* What was written since the store was opened is not separated yet. */
+        /* Values written since the store was opened are not separated yet. */
         bool is_bare = (choice & BARE) && letter == 'o';
         CHECK(entry.value_size == (is_bare ? 0 : VALUE));
         CHECK(is_bare || *(const char *)entry.value == letter);
@@ -205,7 +208,7 @@ static void put_value(runstone_keyspace *keyspace, int number, char letter) {
     WORKS(runstone_put(keyspace, key, 3, value, sizeof value, RUNSTONE_BUFFERED));
 }
 
-/* A store with separated values. */
+/* Makes a store with separated values. */
 static void make(const char *path) {
     runstone_store *store = open_store(path, NULL);
     runstone_keyspace *keyspace;
@@ -217,8 +220,8 @@ static void make(const char *path) {
     WORKS(runstone_close(store));
 }
 
-/* A walk with one combination of options, in a store whose cache is cold: it is new each time,
- * because compactions fill the cache too. */
+/* Iterates with one combination of options and a cold cache. The store is new each time, because
+ * compactions fill the cache too. */
 static void read_with(const char *path, int choice) {
     make(path);
     runstone_store *store = open_store(path, NULL);
@@ -261,7 +264,7 @@ static void read_with(const char *path, int choice) {
     WORKS(runstone_destroy(path));
 }
 
-/* Gets with and without a snapshot, into a buffer that is large enough or not. */
+/* Tries gets with and without a snapshot, and into buffers that are large enough or too small. */
 static void gets(const char *path) {
     runstone_store *store = open_store(path, NULL);
     runstone_keyspace *keyspace;

@@ -14,7 +14,8 @@ use crate::memory::{bytes, quietly};
 
 handle!(inherited 4 "batch" leveldb_writebatch_t: Alone<Writes>);
 
-/// A write of a batch: where its bytes end. They begin where the bytes of the previous write end.
+/// The end of the bytes of a write in a batch. They begin where the bytes of the previous write
+/// end.
 #[derive(Clone, Copy, Debug)]
 struct Write {
     key_end: usize,
@@ -27,7 +28,7 @@ struct Write {
 pub struct Writes {
     bytes: Vec<u8>,
     writes: Vec<Write>,
-    /// Why a write could not be added. This is reported when the batch is written.
+    /// Why a write could not be added. Writing the batch reports this.
     refused: Option<Failure>,
 }
 
@@ -88,7 +89,7 @@ pub extern "C" fn leveldb_writebatch_destroy(batch: *mut leveldb_writebatch_t) {
     close(batch);
 }
 
-/// Forgets the writes of a batch.
+/// Removes all writes of a batch.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_writebatch_clear(batch: *mut leveldb_writebatch_t) {
     quietly((), || {

@@ -1,16 +1,16 @@
-//! How much memory a database's cache may take, of the size that the program asked for.
+//! Decides how much memory a database's cache may use of the size that the program requested.
 //!
-//! LevelDB fills a cache up to its size, whatever the machine has. CometBFT asks for 1 GiB for each
-//! of its databases, so a node would take several, on any machine. Therefore all open databases of
-//! a process share a limit:
+//! LevelDB fills a cache up to its size, however small the machine is. CometBFT requests 1 GiB for
+//! each of its databases, so a node would use several GiB on any machine. Therefore all open
+//! databases of a process share a limit:
 //!
-//! 1. It is `RUNSTONE_LEVELDB_CACHE`, such as `256M`; or half of the memory that the machine has,
-//!    or that the control group allows.
-//! 2. A database gets what it asks for, but at most half of what the others leave. The first of
-//!    them gets the most, and every later one gets something. A share is not changed while its
-//!    database is open.
-//! 3. It always gets LevelDB's default, if it asks for as much. So together they take less than
-//!    the limit and 8 MiB for each of them.
+//! 1. The limit is `RUNSTONE_LEVELDB_CACHE`, such as `256M`, or else half of the memory of the
+//!    machine or of the control group.
+//! 2. A database gets the size that it requests, but at most half of the part that the others leave
+//!    free. The first database gets the most, and every later one gets something. A share is not
+//!    changed while its database is open.
+//! 3. A database always gets LevelDB's default if it requests at least as much. So all together use
+//!    less than the limit plus 8 MiB for each.
 
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
@@ -27,17 +27,17 @@ const DEFAULT_BYTES: u64 = 8 << 20;
 /// The name of the limit in the environment.
 const VARIABLE: &str = "RUNSTONE_LEVELDB_CACHE";
 
-/// What the caches of open databases take together.
+/// The total size of the caches of open databases.
 static TAKEN_BYTES: AtomicU64 = AtomicU64::new(0);
 
-/// The share of an open database. Dropping it gives it back.
+/// The share of an open database. Dropping the value frees the share.
 #[derive(Debug)]
 pub(crate) struct CacheShare {
     pub(crate) bytes: u64,
 }
 
 impl CacheShare {
-    /// Takes a share for a database that asks for this many bytes; `None` for LevelDB's default.
+    /// Takes a share for a database that requests this many bytes; `None` for LevelDB's default.
     ///
     /// # Errors
     /// If the limit in the environment is not a size.
@@ -62,7 +62,7 @@ impl Drop for CacheShare {
     }
 }
 
-/// What a database gets.
+/// The size of the cache that a database gets.
 fn share_bytes(asked_bytes: u64, taken_bytes: u64, limit_bytes: u64) -> u64 {
     let half_bytes = limit_bytes.saturating_sub(taken_bytes) / 2;
     asked_bytes.min(half_bytes.max(DEFAULT_BYTES))

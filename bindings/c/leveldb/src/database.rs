@@ -1,4 +1,4 @@
-//! A database: opening, reading, writing, and what LevelDB calls management.
+//! A database: opening, reading, writing, and the functions that LevelDB calls management.
 
 use std::ffi::{c_char, c_int};
 use std::ops::Bound;
@@ -31,7 +31,7 @@ handle!(2 "snapshot" leveldb_snapshot_t: Snapshot);
 #[derive(Debug)]
 pub struct Database {
     pub(crate) store: Store,
-    /// The key order that the caller gave.
+    /// The caller's key order.
     pub(crate) order: Option<Arc<Order>>,
     /// Held while the database is open.
     _cache: CacheShare,
@@ -43,7 +43,7 @@ impl Database {
     }
 
     /// Checks keys that are about to be written against the caller's order. Other writers wait
-    /// while the result lives.
+    /// until the result is dropped.
     fn check_writes<'k>(
         &self,
         keys: impl Iterator<Item = &'k [u8]>,
@@ -69,7 +69,7 @@ impl Database {
     }
 }
 
-/// Opens a database; null with an error if that fails.
+/// Opens a database. Returns null and an error if that fails.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leveldb_open(
     options: *const leveldb_options_t,
@@ -224,7 +224,7 @@ pub unsafe extern "C" fn leveldb_property_value(
     })
 }
 
-/// About how many bytes each range takes, its limit not included. 0 where the size is not known.
+/// The approximate number of bytes of each range, excluding its limit. 0 if the size is not known.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leveldb_approximate_sizes(
     db: *mut leveldb_t,
@@ -288,7 +288,7 @@ pub unsafe extern "C" fn leveldb_destroy_db(
     }
 }
 
-/// Verifies a database. It repairs nothing: damage is an error, which says where it is.
+/// Verifies a database. It repairs nothing: damage is an error, whose message names the place.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leveldb_repair_db(
     _options: *const leveldb_options_t,

@@ -1,5 +1,5 @@
-//! Handles: what C holds in place of objects. Their types are here. The module of each type says
-//! which object is behind it.
+//! The types of handles, which C programs keep in place of objects. The module of each type
+//! declares the object behind it.
 
 use std::ptr;
 
@@ -29,8 +29,8 @@ pub struct leveldb_writeoptions_t(());
 /// A key order. Keys are accepted only if it orders them as their bytes do.
 pub struct leveldb_comparator_t(());
 
-/// How filters are made. Filters are always this library's own; from a Bloom filter it takes only
-/// the bits per key.
+/// How filters are made. Filters are always those of this library. It uses only the bits per key of
+/// a Bloom filter policy.
 pub struct leveldb_filterpolicy_t(());
 
 /// The size of a cache.

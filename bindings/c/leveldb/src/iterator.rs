@@ -19,13 +19,13 @@ use crate::order::Order;
 
 handle!(3 "iterator" leveldb_iterator_t: Alone<Walk>);
 
-/// A cursor, and what went wrong.
+/// A cursor and its first error.
 #[derive(Debug)]
 pub struct Walk {
     /// `None` if the cursor could not be made.
     cursor: Option<Cursor>,
     failure: Option<Failure>,
-    /// The key order that the caller gave.
+    /// The caller's key order.
     order: Option<Arc<Order>>,
     /// The key before a step.
     before: Vec<u8>,
@@ -57,8 +57,8 @@ impl Walk {
         }
     }
 
-    /// Moves to one end, and compares the keys on both sides of the first step from there: another
-    /// order has another key at its end.
+    /// Moves to one end, and compares the keys on both sides of the first step from there: if the
+    /// orders differ, another key may be at the end.
     fn jump(&mut self, jump: Go, inward: Go) -> Result<()> {
         let jump = |walk: &mut Walk| Ok(walk.cursor.as_mut().map_or(Ok(()), jump)?);
         if self.order.is_none() {
@@ -89,8 +89,8 @@ fn go(iterator: *mut leveldb_iterator_t, go: impl FnOnce(&mut Walk) -> Result<()
     });
 }
 
-/// Makes an iterator over a database, as of now or as of the snapshot in the options. It is on no
-/// entry. If it cannot be made, leveldb_iter_get_error() tells why.
+/// Makes an iterator over a database, as of now or as of the snapshot in the options. It is not on
+/// an entry yet. If it could not be made, leveldb_iter_get_error() reports why.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_create_iterator(
     db: *mut leveldb_t,
@@ -157,7 +157,7 @@ pub extern "C" fn leveldb_iter_prev(iterator: *mut leveldb_iterator_t) {
 }
 
 /// The part of the current entry that `part` selects; null if there is no entry. The bytes belong
-/// to the cursor, and stay where they are until it moves or is freed.
+/// to the cursor, and stay valid until it moves or is freed.
 unsafe fn show(
     iterator: *const leveldb_iterator_t,
     size: *mut usize,
@@ -196,7 +196,7 @@ pub unsafe extern "C" fn leveldb_iter_value(
     unsafe { show(iterator, vlen, Cursor::value) }
 }
 
-/// Reports the error of the iterator, if there was one.
+/// Returns the error of the iterator, if there was one.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leveldb_iter_get_error(
     iterator: *const leveldb_iterator_t,

@@ -2,18 +2,18 @@
 //! LevelDB runs with it unchanged. Its databases are databases of Runstone. Those of LevelDB itself
 //! are refused, and the error names the command that copies them.
 //!
-//! * [`database`]: opening, reading, writing, and what LevelDB calls management.
-//! * [`options`]: options; comparators, filter policies, caches and environments as far as they are
-//!   options. [`order`]: a key order that the caller gave. [`batch`], [`iterator`]: the other
+//! * [`database`]: opening, reading, writing, and the functions that LevelDB calls management.
+//! * [`options`]: options, including comparators, filter policies, caches and environments as far
+//!   as they are options. [`order`]: the caller's key order. [`batch`], [`iterator`]: the other
 //!   objects.
-//! * `caches`: how much memory the caches of all databases may take.
-//! * [`handles`]: what C holds in place of objects. [`memory`]: errors, and memory that the caller
-//!   frees.
+//! * `caches`: how much memory the caches of all databases may use.
+//! * [`handles`]: the types that C programs keep in place of objects. [`memory`]: errors, and
+//!   memory that the caller frees.
 //!
 //! Where LevelDB leaves the behaviour undefined, such as the use of a closed object, this library
-//! gives an error: handles are numbers of [`runstone_boundary::handles`].
+//! reports an error: handles are numbers of [`runstone_boundary::handles`].
 
-// LevelDB's header says what each function requires of its caller.
+// LevelDB's header states the requirements of each function.
 #![allow(clippy::missing_safety_doc, non_camel_case_types, non_upper_case_globals)]
 
 pub mod batch;

@@ -11,7 +11,7 @@ use crate::Result;
 /// Runs the work of a function. An error becomes a string at `error`, in place of the earlier one.
 ///
 /// # Safety
-/// `error` is null, or points to null or to a string that `malloc` gave.
+/// `error` is null, or points to null or to a string from `malloc`.
 pub(crate) unsafe fn report<T>(
     error: *mut *mut c_char,
     work: impl FnOnce() -> Result<T>,
@@ -35,7 +35,7 @@ pub(crate) fn quietly<T>(fallback: T, work: impl FnOnce() -> Result<T>) -> T {
     guard(work).unwrap_or(fallback)
 }
 
-/// The word that LevelDB's own messages begin with.
+/// The word with which LevelDB's own messages begin.
 fn kind(code: Code) -> &'static str {
     match code {
         Code::Corruption => "Corruption",
@@ -95,7 +95,7 @@ pub(crate) unsafe fn name<'a>(name: *const c_char) -> Result<&'a str> {
 /// Frees memory that a function of this library returned.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leveldb_free(ptr: *mut c_void) {
-    // SAFETY: the caller passes what `copy` gave, or null.
+    // SAFETY: the caller passes a result of `copy`, or null.
     unsafe { libc::free(ptr) }
 }
 

@@ -1,4 +1,4 @@
-//! The options of LevelDB, and what they mean in Runstone.
+//! The options of LevelDB, and their meaning in Runstone.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::fs;
@@ -40,10 +40,10 @@ pub const leveldb_no_compression: c_int = 0;
 /// A fast compression, which is LZ4 here. For leveldb_options_set_compression().
 pub const leveldb_snappy_compression: c_int = 1;
 
-/// Memory for indexes, filters and the log, which LevelDB does not count.
+/// Memory for indexes, filters and the log, which LevelDB's sizes do not include.
 const SPARE_BYTES: u64 = 64 << 20;
 
-/// The options that were set. All others are those of the database, or Runstone's defaults.
+/// The options that were set. All others keep the values of the database, or Runstone's defaults.
 #[derive(Clone, Debug, Default)]
 pub struct OpenOptions {
     create_if_missing: bool,
@@ -60,7 +60,7 @@ pub struct OpenOptions {
 }
 
 impl OpenOptions {
-    /// Opens the database in a directory, with the order that was given.
+    /// Opens the database in a directory, with the caller's key order.
     pub(crate) fn open(&self, path: &str) -> Result<(Store, Option<Order>, CacheShare)> {
         let order = match self.comparator {
             0 => None,
@@ -105,7 +105,7 @@ impl OpenOptions {
             &mut options.filter_bits_per_key,
             self.filter_bits_per_key.map(|bits| f64::from(bits).into()),
         );
-        // A table is cut between blocks at best.
+        // A table can be cut only between blocks.
         let least = u64::from(options.block_bytes);
         let table_bytes = &mut custom::options_mut(&mut options).table_bytes;
         *table_bytes = least.max(*table_bytes);
@@ -202,7 +202,7 @@ pub extern "C" fn leveldb_options_set_error_if_exists(options: *mut leveldb_opti
     set(options, |options| options.error_if_exists = value != 0);
 }
 
-/// Changes nothing: everything that is read is checked.
+/// Changes nothing: all data is checked when it is read.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_options_set_paranoid_checks(_: *mut leveldb_options_t, _value: u8) {}
 
@@ -218,7 +218,7 @@ pub extern "C" fn leveldb_options_set_info_log(
 ) {
 }
 
-// Numbers out of range are moved into the range, as in LevelDB.
+// Numbers out of range are clamped, as in LevelDB.
 
 /// Sets how many bytes are collected in memory before they are written to a table.
 #[unsafe(no_mangle)]
@@ -249,7 +249,7 @@ pub extern "C" fn leveldb_options_set_cache(
     quietly((), || {
         let bytes = match cache.is_null() {
             true => None,
-            // A size that no machine has would make the open fail.
+            // A size beyond any machine's memory would make the open fail.
             false => Some((*leveldb_cache_t::get(cache)? as u64).min(1 << 40)),
         };
         set(options, |options| options.cache_bytes = bytes);
@@ -291,9 +291,9 @@ pub extern "C" fn leveldb_options_set_compression(options: *mut leveldb_options_
     set(options, |options| options.compression = Some(codec));
 }
 
-/// Takes a key order. It must be the order of the bytes. Writes, look-ups and iterators compare
-/// neighbouring keys with it. After the first pair that does not agree, everything fails. The
-/// function sees only keys that the program wrote or asked for.
+/// Makes a key order. It must be the order of the bytes. Writes, look-ups and iterators compare
+/// neighbouring keys with it. After the first pair that disagrees, everything fails. The function
+/// sees only keys that the program wrote or looked up.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leveldb_comparator_create(
     state: *mut c_void,
@@ -321,13 +321,13 @@ pub extern "C" fn leveldb_comparator_destroy(comparator: *mut leveldb_comparator
 /// A policy for filters.
 #[derive(Debug)]
 pub struct FilterPolicy {
-    /// `None` for a policy of the caller's own. Runstone's filters are used in its place.
+    /// `None` for a policy of the caller's own. Runstone's filters replace it.
     bits_per_key: Option<u32>,
     /// Held until the policy is freed.
     _state: State,
 }
 
-/// Takes a filter policy. Only its destructor is called: filters are always Runstone's own.
+/// Makes a filter policy. Only its destructor is called: filters are always Runstone's own.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_filterpolicy_create(
     state: *mut c_void,
@@ -378,7 +378,7 @@ pub extern "C" fn leveldb_readoptions_destroy(options: *mut leveldb_readoptions_
     close(options);
 }
 
-/// Changes nothing: everything that is read is checked.
+/// Changes nothing: all data is checked when it is read.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_readoptions_set_verify_checksums(
     _: *mut leveldb_readoptions_t,
@@ -386,7 +386,7 @@ pub extern "C" fn leveldb_readoptions_set_verify_checksums(
 ) {
 }
 
-/// Whether data that an iterator reads enter the cache.
+/// Whether data that an iterator reads is added to the cache.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_readoptions_set_fill_cache(
     options: *mut leveldb_readoptions_t,
@@ -431,14 +431,14 @@ pub extern "C" fn leveldb_writeoptions_set_sync(options: *mut leveldb_writeoptio
     });
 }
 
-/// Makes a cache of this many bytes. Databases do not share it: each takes that much, as far as
-/// RUNSTONE_LEVELDB_CACHE, or half of the memory, is enough for all of them.
+/// Makes a cache of this many bytes. Databases do not share it: each gets as much, as far as
+/// RUNSTONE_LEVELDB_CACHE, or else half of the memory, suffices for all of them.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_cache_create_lru(capacity: usize) -> *mut leveldb_cache_t {
     keep(capacity)
 }
 
-/// Frees a cache. Databases that were opened with it keep their own.
+/// Frees a cache. Databases that were opened with it keep their caches.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_cache_destroy(cache: *mut leveldb_cache_t) {
     close(cache);
@@ -461,11 +461,11 @@ pub extern "C" fn leveldb_env_destroy(env: *mut leveldb_env_t) {
 pub extern "C" fn leveldb_env_get_test_directory(env: *mut leveldb_env_t) -> *mut c_char {
     quietly(std::ptr::null_mut(), || {
         leveldb_env_t::get(env)?;
-        // SAFETY: it cannot fail, and changes nothing.
+        // SAFETY: the call cannot fail and changes nothing.
         let user = unsafe { libc::geteuid() };
         let given = std::env::var("TEST_TMPDIR").ok();
         let path = given.unwrap_or_else(|| format!("/tmp/leveldbtest-{user}"));
-        // As in LevelDB, whoever uses the directory notices if it could not be created.
+        // As in LevelDB, a failure to create the directory shows only when it is used.
         let _ = fs::create_dir_all(&path);
         Ok(text(&path))
     })

@@ -1,12 +1,11 @@
-//! The caller's own key order, checked against the order of bytes, which is the only one that this
-//! library has. Keys that are neighbours in the order of bytes are also compared with the caller's
-//! function. A write compares its key with the keys around it; a step of an iterator compares the
-//! keys before and after the step; a move to an end compares the two keys there; a look-up compares
-//! its key with the keys around it. If all neighbours agree, all keys agree. The first pair that
-//! does not agree is an error from then on, because the caller's order would show the keys in a
-//! different sequence.
+//! Checks the caller's key order against the order of bytes, which is the only order of this
+//! library. Keys that are neighbours in the order of bytes are also compared with the caller's
+//! function. A write or a look-up compares its key with the keys around it. A step of an iterator
+//! compares the keys before and after the step. A move to an end compares the two keys there. If
+//! all neighbours agree, all keys agree. After the first pair that disagrees, every call fails,
+//! because the caller's order would show the keys in a different sequence.
 //!
-//! The caller's function sees only keys that the program wrote or asked for, so it may rely on
+//! The caller's function sees only keys that the program wrote or looked up, so it may rely on
 //! their form.
 
 use std::collections::BTreeSet;
@@ -23,14 +22,14 @@ use crate::Result;
 pub type Compare =
     unsafe extern "C" fn(*mut c_void, *const c_char, usize, *const c_char, usize) -> c_int;
 
-/// The pointer that the caller gave, which is freed with the caller's own function.
+/// The caller's pointer, which is freed with the caller's own function.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) pointer: *mut c_void,
     pub(crate) destructor: Option<unsafe extern "C" fn(*mut c_void)>,
 }
 
-// SAFETY: LevelDB calls comparators and filter policies from several threads too.
+// SAFETY: LevelDB also calls comparators and filter policies from several threads.
 unsafe impl Send for State {}
 // SAFETY: as above.
 unsafe impl Sync for State {}
@@ -38,13 +37,13 @@ unsafe impl Sync for State {}
 impl Drop for State {
     fn drop(&mut self) {
         if let Some(destructor) = self.destructor {
-            // SAFETY: the caller's function, with the pointer that came with it.
+            // SAFETY: the caller's function, with its own pointer.
             unsafe { destructor(self.pointer) }
         }
     }
 }
 
-/// A key order that the caller gave.
+/// The caller's key order.
 #[derive(Debug)]
 pub struct Comparator {
     pub(crate) state: State,
@@ -54,7 +53,8 @@ pub struct Comparator {
 
 impl Comparator {
     pub(crate) fn name(&self) -> String {
-        // SAFETY: the caller's function; LevelDB asks for a string that ends with a zero byte.
+        // SAFETY: the caller's function, which by LevelDB's rules returns a string that ends with a
+        // zero byte.
         let name = unsafe { (self.name)(self.state.pointer) };
         if name.is_null() {
             return "without a name".into();
@@ -66,8 +66,7 @@ impl Comparator {
     /// Negative if `a` comes before `b`, 0 if they are the same key.
     pub(crate) fn compare(&self, a: &[u8], b: &[u8]) -> c_int {
         let (at_a, at_b) = (a.as_ptr().cast(), b.as_ptr().cast());
-        // SAFETY: the caller's function, with the pointer that came with it, and bytes that outlive
-        // the call.
+        // SAFETY: the caller's function, with its own pointer and with bytes that outlive the call.
         unsafe { (self.compare)(self.state.pointer, at_a, a.len(), at_b, b.len()) }
     }
 }
@@ -75,10 +74,10 @@ impl Comparator {
 /// The order of an open database.
 pub struct Order {
     comparator: Arc<Comparator>,
-    /// The pair of keys that did not agree.
+    /// The message about the first pair of keys that disagreed.
     broken: OnceLock<String>,
-    /// Held by each writer: two that write neighbours at the same time would not see each other's
-    /// keys.
+    /// Each writer holds this lock, because two that write neighbours at the same time would not
+    /// see each other's keys.
     writing: Mutex<()>,
 }
 
@@ -93,7 +92,7 @@ impl Order {
         Order { comparator, broken: OnceLock::new(), writing: Mutex::default() }
     }
 
-    /// Refuses everything after a pair of keys did not agree.
+    /// Refuses every call after a pair of keys disagreed.
     pub(crate) fn check(&self) -> Result<()> {
         self.broken.get().map_or(Ok(()), |what| Err(Failure::invalid(what.clone())))
     }

@@ -1,5 +1,5 @@
-/* Options of LevelDB together: each acts the same with every other option as it does alone. All
- * combinations are tried. And handles that were closed stay closed. */
+/* Combinations of LevelDB's options: each acts the same with every other option as it does alone.
+ * All combinations are tried. Also tests that closed handles stay closed. */
 
 #include <inttypes.h>
 #include <unistd.h>
@@ -33,7 +33,7 @@ static uint64_t metric(leveldb_t *db, const char *name) {
     return value;
 }
 
-/* create_if_missing, error_if_exists, and whether the database exists. */
+/* Combines create_if_missing, error_if_exists, and whether the database exists. */
 static void opens(const char *path) {
     for (int choice = 0; choice < 8; choice++) {
         bool creates = choice & 1, refuses = choice & 2, exists = choice & 4;
@@ -53,7 +53,7 @@ static void opens(const char *path) {
     }
 }
 
-/* sync, for each kind of write. */
+/* Tries sync for each kind of write. */
 static void writes(leveldb_t *db) {
     leveldb_writeoptions_t *options = leveldb_writeoptions_create();
     leveldb_writebatch_t *batch = leveldb_writebatch_create();
@@ -85,14 +85,14 @@ static void put(leveldb_t *db, int number, char letter) {
     leveldb_writeoptions_destroy(options);
 }
 
-/* snapshot, fill_cache and verify_checksums, in both directions, with a cold cache. The database is
- * new each time, because compactions fill the cache too. */
+/* Combines snapshot, fill_cache and verify_checksums, in both directions, with a cold cache. The
+ * database is new each time, because compactions fill the cache too. */
 static void read_with(const char *path, leveldb_options_t *opening, int choice) {
     leveldb_destroy_db(opening, path, &error);
     leveldb_t *db = leveldb_open(opening, path, &error);
     fine();
     for (int number = 0; number < KEYS; number++) put(db, number, 'o');
-    /* Into tables: what lies in memory needs no cache. */
+    /* Moves the data into tables, because data in memory needs no cache. */
     leveldb_compact_range(db, NULL, 0, NULL, 0);
     leveldb_close(db);
     db = leveldb_open(opening, path, &error);
@@ -130,7 +130,7 @@ static void read_with(const char *path, leveldb_options_t *opening, int choice) 
     leveldb_close(db);
 }
 
-/* Closed handles, however many come after them. */
+/* Closed handles stay closed, however many follow. */
 static void handles(leveldb_t *db) {
     enum { OLD = 64 };
     leveldb_iterator_t *old[OLD];
@@ -150,7 +150,7 @@ static void handles(leveldb_t *db) {
     leveldb_readoptions_destroy(options);
 }
 
-/* Caches of databases that ask for more than all of them may take. */
+/* Opens databases that together request more cache than the limit. */
 static void caches(const char *path) {
     enum { OPEN = 6 };
     leveldb_t *open[OPEN];
@@ -160,7 +160,7 @@ static void caches(const char *path) {
     snprintf(name[0], sizeof name[0], "%s.0", path);
     open[0] = leveldb_open(options, name[0], &error);
     fine();
-    /* What a database has apart from the default cache. */
+    /* The memory of a database without the default cache. */
     uint64_t rest = metric(open[0], "memory_budget_bytes") - (8 << 20);
     leveldb_close(open[0]);
     leveldb_cache_t *cache = leveldb_cache_create_lru((size_t)1 << 30);

@@ -1,4 +1,4 @@
-/* Errors as programs of LevelDB's interface get them. */
+/* Errors in the form of LevelDB's interface. */
 
 #include <leveldb/c.h>
 

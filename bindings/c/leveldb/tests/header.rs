@@ -1,4 +1,4 @@
-//! The header is what the source says.
+//! Tests that the header matches the source.
 
 use std::path::Path;
 use std::{env, fs};

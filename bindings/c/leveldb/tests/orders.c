@@ -1,5 +1,5 @@
 /* Key orders that a program supplies. The library has only the order of bytes, and checks the other
- * order against it: after the first two keys that do not agree, every call fails. Each order here
+ * order against it: after the first two keys that disagree, every call fails. Each order here
  * asserts that it sees only keys in the program's form. */
 
 #include <stdint.h>
@@ -17,13 +17,13 @@ static int as_bytes(void *state, const char *a, size_t a_size, const char *b, si
     return memcmp(a, b, 16);
 }
 
-/* Users by name, and for each the newest first. */
+/* Sorts by user name, and for each user the newest first. */
 static int newest_first(void *state, const char *a, size_t a_size, const char *b, size_t b_size) {
     int by_user = as_bytes(state, a, a_size, b, b_size) ? memcmp(a, b, 8) : 0;
     return by_user != 0 ? by_user : memcmp(b + 8, a + 8, 8);
 }
 
-/* Users by name, whatever the time. */
+/* Sorts by user name and ignores the time. */
 static int users_only(void *state, const char *a, size_t a_size, const char *b, size_t b_size) {
     as_bytes(state, a, a_size, b, b_size);
     return memcmp(a, b, 8);
@@ -126,7 +126,7 @@ static void agrees(const char *path) {
     }
 }
 
-/* The first two keys that do not agree are reported, and nothing works from then on. */
+/* The first two keys that disagree are reported, and every call fails from then on. */
 static void disagrees(const char *path) {
     opened on = make(path, newest_first, mine);
     put(&on, "user000100000001");
@@ -162,7 +162,7 @@ static void disagrees(const char *path) {
 }
 
 /* Keys that were written without the order are checked against it when an iterator or a look-up
- * comes to them. */
+ * reaches them. */
 static void disagrees_later(const char *path) {
     opened on = make(path, NULL, NULL);
     put(&on, "user000100000001");
@@ -184,7 +184,7 @@ static void disagrees_later(const char *path) {
             case 2:
                 leveldb_iter_seek(iterator, "user000100000002", 16);
                 break;
-            /* Once these showed the key at the other end of the program's order. */
+            /* These once showed the key at the other end of the program's order. */
             case 3:
                 leveldb_iter_seek_to_first(iterator);
                 break;

@@ -1,4 +1,4 @@
-/* A program for LevelDB's C interface, in the way that programs use it, and in wrong ways. */
+/* A program that uses LevelDB's C interface as programs do, and also in wrong ways. */
 
 #include <stdint.h>
 #include <sys/stat.h>
@@ -25,7 +25,7 @@ static void put(leveldb_t *db, const char *key, const char *value) {
     fine();
 }
 
-/* What an iterator shows, as "key=value,". */
+/* Collects the entries of an iterator as "key=value,". */
 static void walk(leveldb_t *db, bool upward, char *shown) {
     leveldb_iterator_t *iterator = leveldb_create_iterator(db, reads);
     CHECK(!leveldb_iter_valid(iterator));
@@ -109,7 +109,7 @@ static void iterators(leveldb_t *db) {
     leveldb_iter_prev(iterator);
     CHECK(!leveldb_iter_valid(iterator) && leveldb_iter_key(iterator, &size) == NULL && size == 0);
     leveldb_iter_destroy(iterator);
-    /* LevelDB leaves open what happens here. */
+    /* LevelDB does not define this case. */
     leveldb_iter_next(iterator);
     CHECK(!leveldb_iter_valid(iterator));
     leveldb_iter_get_error(iterator, &error);
@@ -142,7 +142,7 @@ static void sizes_and_properties(leveldb_t *db) {
         CHECK(value != NULL && strlen(value) > 0);
         leveldb_free(value);
     }
-    /* Programs ask for level after level until there is none. Once there was always another one. */
+    /* Programs read level after level until there is none. There once was always another level. */
     CHECK(leveldb_property_value(db, "leveldb.num-files-at-level+1") == NULL);
     int levels = 0, tables = 0;
     for (char asked[64], *value;; levels++) {
@@ -178,7 +178,7 @@ static uint8_t may_match(void *state, const char *key, size_t size, const char *
     return 1;
 }
 
-/* A filter policy of the program's own is taken, and released with its function. */
+/* A program's own filter policy is accepted, and released with the program's function. */
 static void filter_policies(leveldb_options_t *options) {
     int one = 1;
     leveldb_filterpolicy_t *filter =
@@ -188,7 +188,7 @@ static void filter_policies(leveldb_options_t *options) {
     CHECK(ended == 1);
 }
 
-/* Sizes that no value has. A batch cannot refuse a write, so writing the batch fails. */
+/* Tries sizes that no value can have. A batch cannot refuse a write, so writing the batch fails. */
 static void huge_sizes(leveldb_t *db) {
     const size_t sizes[] = {(size_t)1 << 32, SIZE_MAX / 2 + 1, SIZE_MAX};
     leveldb_writebatch_t *batch = leveldb_writebatch_create();
@@ -232,7 +232,7 @@ static void opening(const char *path, leveldb_options_t *options) {
     CHECK(leveldb_open(options, path, &error) == NULL);
     refused("exists");
     leveldb_options_set_error_if_exists(options, 0);
-    /* Use after close, which LevelDB leaves open. */
+    /* Uses the database after its close, which LevelDB does not define. */
     leveldb_put(db, writes, "k", 1, "v", 1, &error);
     refused("closed");
     leveldb_close(db);

@@ -1,5 +1,5 @@
-// A Go program over LevelDB's C interface, in the way of Go's own wrappers of LevelDB: two
-// goroutines write, one iterates, and everything is there after a reopen.
+// A Go program that uses LevelDB's C interface as the Go wrappers of LevelDB do: two goroutines
+// write, one iterates, and after a reopen all entries are present.
 package main
 
 /*
