@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Three brokers and two instances on loopback, some of which are killed in the middle of events:
+# Runs three brokers and two instances on loopback, and kills some of them while events arrive:
 #   cluster.sh [--runs N] [--events N] [--keys N]
 . "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
@@ -14,7 +14,7 @@ while [ $# -gt 0 ]; do
     shift 2
 done
 JAVA_OPTIONS="-Xmx256m -XX:+UseSerialGC"
-# Logs of a run that failed stay there.
+# The logs of a failed run stay in this directory.
 directory=$(mktemp -d)
 run_main org.runstone.kafka.streams.cluster.ClusterRun "$runs" "$events" "$keys" "$directory"
 rmdir "$directory"

@@ -1,4 +1,4 @@
-# Sourced by the scripts beside it: checks the tools, builds the native side, and says where it is.
+# Sourced by the scripts beside it. Checks the tools, builds the native side, and sets its path.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Kafka's own tests of the DSL, with RocksDB's stores and with Runstone's in their place:
-#   foreign.sh [files of tests, such as 'org/apache/kafka/streams/state/**/*Test.java']
-# Maven fetches them from its repository, as a jar of Kafka's. Prints how many tests passed with
-# each, and which fail with only one of them. It fails if one fails with Runstone only and
-# foreign.txt has no reason for it. Takes some minutes.
+# Runs Kafka's own tests of the DSL, first with RocksDB's stores and then with Runstone's instead:
+#   foreign.sh [files of tests, such as 'org/apache/kafka/streams/state/**/*Test.java'] Maven
+#   fetches the tests from its repository, as a jar of Kafka. Prints how many tests passed with each
+#   kind of store, and which tests fail with only one of them. Fails if a test fails only with
+#   Runstone and foreign.txt gives no reason. Takes some minutes.
 . "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
 tests=${1:-org/apache/kafka/streams/kstream/**/*Test.java}
@@ -12,7 +12,7 @@ rm -rf "$reports"
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
-# Class and method of each test that failed, without the parameters.
+# Prints class and method of each failed test, without its parameters.
 failed() {
     cat "$reports/$1"/TEST-*.xml | awk '
         /<testcase / {
@@ -23,7 +23,7 @@ failed() {
 }
 
 for stores in rocksdb runstone; do
-    # A failed test does not make Maven fail. What Maven prints about tests is in the reports.
+    # A failed test does not make Maven fail. The reports contain the results.
     maven test -Pforeign "-Dforeign.stores=$stores" "-Dforeign.tests=$tests" > "$log" \
         2>&1 || { cat "$log" >&2; exit 1; }
     all=$(cat "$reports/$stores"/TEST-*.xml | grep -c '<testcase ')

@@ -1,12 +1,12 @@
-//! Answers with several fields, as one array of bytes.
+//! Results with several fields, as one array of bytes.
 //!
 //! ```text
 //! answer := field*
 //! field  := number u64 | size u32, bytes                      (little-endian)
 //! ```
 //!
-//! The class `Answer` of the caller knows the fields. A number of entries comes before a list, and
-//! 0 or 1 before an optional field.
+//! Java's class `Answer` reads the fields. A list is preceded by its number of entries, and an
+//! optional field by 0 or 1.
 
 use jni::Env;
 use jni::objects::JByteArray;

@@ -21,13 +21,13 @@ static BACKUPS: Handles<Backups> = Handles::new(7, "directory of backups");
 /// Open archivers.
 static ARCHIVERS: Handles<Mutex<Archiver>> = Handles::new(8, "archiver");
 
-/// The kinds of moments; the numbers are Java's.
+/// The kinds of moments. Java uses the same numbers.
 const AT_END: jint = 0;
 const AT_TIME: jint = 1;
 const AT_NUMBER: jint = 2;
 const AT_POSITION: jint = 3;
 
-/// Numbers of Java have a sign.
+/// Java's numbers are signed.
 fn positive(number: jlong, what: &str) -> Result<u64> {
     u64::try_from(number).map_err(|_| Failure::invalid(format!("{what} is {number}")))
 }

@@ -1,4 +1,4 @@
-//! Many writes in one call. Java puts them into one array, and this reads them from it:
+//! Many writes in one call. Java puts them into one array, from which this module reads them:
 //!
 //! ```text
 //! operation := kind u8 | keyspace u8 | key size u32 | value size u32 | key | value

@@ -4,11 +4,11 @@
 //! Obligations of the unsafe code:
 //!
 //! * O1 `i8` and `u8` have the same size and alignment, and every pattern is valid for both.
-//! * O2 Between taking an array's elements and giving them back, no function of JNI is called, and
-//!   nothing waits: the collector may be stopped.
-//! * O3 A direct buffer is alive while Java's call runs, because the call holds a reference to it.
-//! * O4 Nobody writes to the bytes of a call's buffers while the call runs. Java's side says so in
-//!   its documentation. A caller that does so anyway stores bytes that it did not intend.
+//! * O2 Between getting and releasing the elements of an array, no JNI function is called and
+//!   nothing waits, because the collector may be stopped.
+//! * O3 A direct buffer is alive while Java's call runs, because the call has a reference to it.
+//! * O4 No thread writes to the buffers of a call while the call runs. The documentation of the
+//!   Java side requires this. A caller that breaks the rule stores bytes that it did not intend.
 
 use std::cell::Cell;
 use std::slice;
@@ -21,11 +21,11 @@ use runstone_boundary::{Failure, Result};
 
 use crate::calls::refused;
 
-/// A buffer that was larger once is not kept.
+/// A larger buffer is not kept.
 const KEPT_BYTES: usize = 64 << 10;
 
 thread_local! {
-    /// For keys and values of one call; taken out while it is used.
+    /// The buffer for the key and value of one call. It is taken out while in use.
     static KEPT: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
@@ -77,7 +77,7 @@ pub fn fill(env: &Env<'_>, array: &JByteArray<'_>, bytes: &[u8]) -> Result<()> {
     array.set_region(env, 0, signed(bytes)).map_err(refused("an array for entries"))
 }
 
-/// Lets `take` look at the first `count` bytes of an array in place. It must not wait, and gets no
+/// Passes the first `count` bytes of an array to `take` in place. `take` must not wait, and gets no
 /// environment (O2).
 pub fn in_place<T>(
     env: &Env<'_>,
@@ -108,7 +108,7 @@ pub fn direct<'b>(
     what: &str,
 ) -> Result<&'b [u8]> {
     let (address, count) = stretch(env, buffer, from, count, what)?;
-    // SAFETY: `stretch` saw that the bytes lie inside the buffer; O3, O4.
+    // SAFETY: `stretch` checked that the bytes are inside the buffer; O3, O4.
     Ok(unsafe { slice::from_raw_parts(address, count) })
 }
 
@@ -121,8 +121,8 @@ pub fn fill_direct(
 ) -> Result<()> {
     let (address, count) = stretch(env, buffer, from, count, "buffer for the value")?;
     let count = count.min(bytes.len());
-    // SAFETY: `stretch` saw that the bytes lie inside the buffer; O3, O4. The store's bytes are
-    // elsewhere.
+    // SAFETY: `stretch` checked that the bytes are inside the buffer; O3, O4. The store's bytes do
+    // not overlap it.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), address, count) };
     Ok(())
 }

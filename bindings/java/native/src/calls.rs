@@ -1,4 +1,5 @@
-//! The edges of a native method: handles come in as `long`, failures go out as exceptions.
+//! The entry and exit of a native method: handles arrive as `long`, and failures leave as
+//! exceptions.
 
 use jni::errors::{Error, LogErrorAndDefault};
 use jni::objects::{JObject, JString, JThrowable, JValue};
@@ -8,7 +9,7 @@ use jni::{Env, EnvUnowned, jni_sig, jni_str};
 use runstone_boundary::{Code, Failure, Result, guard};
 
 /// Runs the body of a native method. A failure or a panic becomes an exception of
-/// `org.runstone.RunstoneException`, and Java does not see the value that is returned then.
+/// `org.runstone.RunstoneException`, and Java does not see the returned value.
 pub fn call<'l, T: Default + 'l>(
     mut env: EnvUnowned<'l>,
     work: impl FnOnce(&mut Env<'l>) -> Result<T>,
@@ -25,7 +26,7 @@ pub fn call<'l, T: Default + 'l>(
     outcome.resolve::<LogErrorAndDefault>()
 }
 
-/// Makes the exception on the Java side, which knows the class of each code, and throws it.
+/// Makes the exception on the Java side, which chooses its class by the code, and throws it.
 fn throw(env: &mut Env<'_>, failure: &Failure) -> std::result::Result<(), Error> {
     if env.exception_check() {
         return Ok(());
@@ -39,7 +40,7 @@ fn throw(env: &mut Env<'_>, failure: &Failure) -> std::result::Result<(), Error>
     )?;
     let made = made.l()?;
     let thrown = env.cast_local::<JThrowable<'_>>(made)?;
-    // What it returns says that an exception is pending.
+    // The result only reports that an exception is pending.
     let _ = env.throw(thrown);
     Ok(())
 }
@@ -56,7 +57,7 @@ pub fn text(env: &Env<'_>, string: &JString<'_>, what: &str) -> Result<String> {
     }
     let chars = string.mutf8_chars(env).map_err(refused(what))?;
     let text = chars.to_string();
-    // Half of a surrogate pair would be replaced, so that two names would become one.
+    // An unpaired surrogate would be replaced, so two names could become one.
     if *JNIString::from(&text) != *chars {
         return Err(Failure::invalid(format!("the {what} {text:?} is no Unicode text")));
     }

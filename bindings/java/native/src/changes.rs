@@ -1,4 +1,4 @@
-//! What was committed to a store, in order.
+//! The changes committed to a store, in order.
 
 use std::time::Duration;
 
@@ -17,10 +17,10 @@ use crate::calls::{call, handle, optional_text, text};
 
 /// Open readers of changes.
 static CHANGES: Handles<Mutex<ChangeReader>> = Handles::new(9, "reader of changes");
-/// Changes whose writes Java has not read to their end.
+/// Changes whose writes Java has not read completely.
 static WRITES: Handles<Mutex<WriteReader>> = Handles::new(10, "change");
 
-/// Where changes begin; the numbers are Java's.
+/// Where changes begin. Java uses the same numbers.
 const OLDEST: jint = 0;
 const NOW: jint = 1;
 const AFTER: jint = 2;
@@ -63,9 +63,9 @@ extern "system" fn Java_org_runstone_Native_closeChanges<'l>(
     call(env, |_| CHANGES.close(handle(changes)));
 }
 
-/// The next change, or null. Java waits in short calls, so that others can use the reader between
-/// them. The first page of writes follows the change; the handle of the rest is 0 if there are no
-/// more.
+/// The next change, or null. Java waits in short calls, so that other threads can use the reader
+/// between them. The first page of writes follows the change; the handle of the rest is 0 if there
+/// are no more.
 #[unsafe(no_mangle)]
 extern "system" fn Java_org_runstone_Native_nextChange<'l>(
     env: EnvUnowned<'l>,
@@ -88,7 +88,7 @@ extern "system" fn Java_org_runstone_Native_nextChange<'l>(
     })
 }
 
-/// The answer, and the handle of the rest of the writes, which is in it.
+/// The answer, and the handle of the remaining writes, which the answer contains.
 fn tell(change: &OneChange) -> Result<(Answer, Option<Handle>)> {
     let mut writes = change.writes()?;
     let first = writes.read()?;
@@ -119,7 +119,7 @@ fn page(answer: Answer, writes: Option<Vec<OneWrite>>) -> Answer {
     })
 }
 
-/// More writes of a change; none if there are no more.
+/// The next writes of a change; empty if there are no more.
 #[unsafe(no_mangle)]
 extern "system" fn Java_org_runstone_Native_nextWrites<'l>(
     env: EnvUnowned<'l>,
@@ -141,7 +141,7 @@ extern "system" fn Java_org_runstone_Native_closeWrites<'l>(
     call(env, |_| WRITES.close(handle(writes)));
 }
 
-/// The position after the last change that was handed out.
+/// The position after the last returned change.
 #[unsafe(no_mangle)]
 extern "system" fn Java_org_runstone_Native_changesPosition<'l>(
     env: EnvUnowned<'l>,

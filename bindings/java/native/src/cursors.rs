@@ -5,7 +5,7 @@
 //! entry := key size u32 | value size u32 | key | value        (little-endian)
 //! ```
 //!
-//! A cursor stands on the first entry that Java has not received yet.
+//! A cursor is on the first entry that Java has not received yet.
 
 use jni::EnvUnowned;
 use jni::objects::{JByteArray, JClass};
@@ -27,7 +27,7 @@ static CURSORS: Handles<Mutex<Walk>> = Handles::new(4, "cursor");
 const IS_LAST: jlong = 1 << 32;
 const HEAD_BYTES: usize = 8;
 
-/// Where a page begins; the numbers are Java's.
+/// Where a page begins. Java uses the same numbers.
 const FIRST: jint = 0;
 const LAST: jint = 1;
 /// At the given key or after it.
@@ -45,7 +45,7 @@ struct Walk {
     cursor: Cursor,
     is_forward: bool,
     page: Vec<u8>,
-    /// The error after the page; it is reported in place of the next one.
+    /// The error after the page, which is reported in place of the next page.
     failure: Option<Failure>,
 }
 
@@ -82,8 +82,9 @@ extern "system" fn Java_org_runstone_Native_closeCursor<'l>(
     call(env, |_| CURSORS.close(handle(cursor)));
 }
 
-/// Fills a page. Gives the bytes used, with [`IS_LAST`] if there is no more. If not even the first
-/// entry fits, it gives the size that the page must have, as a negative number, and stays.
+/// Fills a page. Returns the bytes used, with [`IS_LAST`] if there are no more entries. If not even
+/// the first entry fits, returns the size that the page must have, as a negative number, and the
+/// cursor does not move.
 #[unsafe(no_mangle)]
 extern "system" fn Java_org_runstone_Native_fetch<'l>(
     env: EnvUnowned<'l>,

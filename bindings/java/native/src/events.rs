@@ -1,6 +1,6 @@
-//! Events of a store for a listener in Java. The threads that call the listener are the store's,
-//! and Java did not begin them: each is known to the JVM for as long as its call takes, so that it
-//! delays no exit.
+//! Events of a store for a listener in Java. The threads that call the listener belong to the
+//! store, and Java did not start them. Each is attached to the JVM only during its call, so that it
+//! does not delay an exit.
 
 use std::fmt;
 
@@ -47,8 +47,8 @@ impl Listener {
     }
 }
 
-/// Names and values in a row: after each name a letter and a value; for a list, its length and its
-/// items.
+/// Names and values in one row. Each name is followed by a letter and a value; for a list, by its
+/// length and its items.
 fn texts(told: &Told) -> Vec<String> {
     let mut texts = Vec::new();
     for (name, field) in &told.fields {
@@ -74,7 +74,7 @@ impl fmt::Debug for Listener {
 impl EventListener for Listener {
     fn on_event(&self, event: &Event) {
         if let Some(told) = Told::of(event) {
-            // A JVM that ends, or has no memory, receives nothing.
+            // A JVM that is ending, or has no memory, does not receive the event.
             let _ = self.tell(&told);
         }
     }

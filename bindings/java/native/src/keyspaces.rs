@@ -12,7 +12,7 @@ use crate::calls::{call, handle, optional_text, refused, text};
 use crate::snapshots::moment;
 use crate::stores::{KEYSPACES, STORES};
 
-/// What Java gets instead of a size in bytes when a key has no value.
+/// The result in place of a size when a key has no value.
 const ABSENT: jint = -1;
 
 /// Options of a write. Without a sync, the durability of the store applies.
@@ -214,7 +214,7 @@ extern "system" fn Java_org_runstone_Native_deleteRange<'l>(
     });
 }
 
-/// About how many entries and bytes a range holds.
+/// The approximate numbers of entries and bytes in a range.
 #[unsafe(no_mangle)]
 extern "system" fn Java_org_runstone_Native_estimate<'l>(
     env: EnvUnowned<'l>,
@@ -249,7 +249,7 @@ extern "system" fn Java_org_runstone_Native_compact<'l>(
 /// Both ends of a range, each of which may be open.
 pub type Bounds = (Option<Vec<u8>>, Option<Vec<u8>>);
 
-/// The bounds that Java gave.
+/// The bounds in Java's arguments.
 pub fn bounds(env: &Env<'_>, from: &JByteArray<'_>, to: &JByteArray<'_>) -> Result<Bounds> {
     let own = |array: &JByteArray<'_>, what| {
         let copied = Copied::of_optional(env, array, what)?;

@@ -1,15 +1,15 @@
-//! The native methods of `org.runstone.Native`, and nothing else: what Java sees is in
+//! The native methods of `org.runstone.Native`, and nothing else. The Java interface is in
 //! `bindings/java/runstone-java`.
 //!
-//! * [`calls`]: what each method does at its edges: panics and errors become Java exceptions.
+//! * [`calls`]: the entry and exit of each method. Panics and errors become Java exceptions.
 //! * [`bytes`]: byte arrays and direct buffers as slices. The only unsafe code.
 //! * [`stores`], [`keyspaces`], [`snapshots`], [`cursors`], [`transactions`]: a module per object.
 //! * [`backups`]: backups, archives and repairs. [`answers`]: answers with several fields.
-//! * [`changes`]: what was committed, in order. [`mirrors`]: a second store that is made of it.
-//! * [`events`]: what a listener in Java receives.
+//! * [`changes`]: committed changes, in order. [`mirrors`]: a second store that applies them.
+//! * [`events`]: events for a listener in Java.
 //! * [`batches`]: many writes in one call.
 //!
-//! Java holds handles, which are numbers: one that was closed is refused by its table.
+//! Java keeps handles, which are numbers. Their tables refuse a closed handle.
 
 mod answers;
 mod backups;

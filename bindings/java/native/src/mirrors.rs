@@ -1,4 +1,4 @@
-//! Stores that follow another one, change by change.
+//! Stores that follow another store, change by change.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,8 +50,8 @@ extern "system" fn Java_org_runstone_Native_closeMirror<'l>(
     });
 }
 
-/// Java waits in short calls, so that others can use the mirror between them.
-/// Refuses a callback of a mirror, as its close does. A mirror that is closed refuses nobody.
+/// Refuses a call from a callback of a mirror, as closing the mirror does. Does nothing if the
+/// mirror is closed.
 #[unsafe(no_mangle)]
 extern "system" fn Java_org_runstone_Native_checkMirrorCloser<'l>(
     env: EnvUnowned<'l>,
@@ -61,6 +61,7 @@ extern "system" fn Java_org_runstone_Native_checkMirrorCloser<'l>(
     call(env, |_| MIRRORS.get(handle(mirror)).map_or(Ok(()), |mirror| mirror.check_caller()));
 }
 
+/// Java waits in short calls, so that other threads can use the mirror between them.
 #[unsafe(no_mangle)]
 extern "system" fn Java_org_runstone_Native_advanceMirror<'l>(
     env: EnvUnowned<'l>,
@@ -76,7 +77,7 @@ extern "system" fn Java_org_runstone_Native_advanceMirror<'l>(
     })
 }
 
-/// The position of the other store that the mirror shows.
+/// The position in the other store that the mirror has reached.
 #[unsafe(no_mangle)]
 extern "system" fn Java_org_runstone_Native_mirrored<'l>(
     env: EnvUnowned<'l>,

@@ -12,7 +12,7 @@ use crate::stores::STORES;
 /// Open snapshots.
 pub static SNAPSHOTS: Handles<Moment> = Handles::new(3, "snapshot");
 
-/// The snapshot that a reader named; 0 is for now.
+/// The snapshot of a handle; `None` for 0, which means now.
 pub fn moment(snapshot: jlong) -> Result<Option<Moment>> {
     match snapshot {
         0 => Ok(None),

@@ -1,4 +1,4 @@
-//! Stores: opening, closing, and what concerns a store as a whole.
+//! Stores: opening, closing, and functions that concern a whole store.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::events::Listener;
 
 /// Open stores.
 pub static STORES: Handles<OpenStore> = Handles::new(1, "store");
-/// Open keyspaces: a refresh of their store shows others behind the same handles.
+/// Open keyspaces. A refresh of their store replaces the objects of the handles.
 pub static KEYSPACES: Handles<Keyspace> = Handles::new(2, "keyspace");
 /// Resources that stores share.
 static RESOURCES: Handles<Resources> = Handles::new(6, "resources object");
@@ -87,8 +87,8 @@ extern "system" fn Java_org_runstone_Native_closeStore<'l>(
     call(env, |_| stores::close((&STORES, handle(store)), &KEYSPACES));
 }
 
-/// Refuses a callback of a store, as the close of the store does. A store that is closed refuses
-/// nobody.
+/// Refuses a call from a callback of a store, as closing the store does. Does nothing if the store
+/// is closed.
 #[unsafe(no_mangle)]
 extern "system" fn Java_org_runstone_Native_checkCloser<'l>(
     env: EnvUnowned<'l>,
@@ -121,8 +121,8 @@ extern "system" fn Java_org_runstone_Native_follow<'l>(
     })
 }
 
-/// The resources of a handle, if it is one. This is a copy: opening takes long, and the handle may
-/// be closed meanwhile.
+/// The resources of a handle; `None` for 0. This is a copy, because opening takes long and the
+/// handle may be closed meanwhile.
 fn shared(resources: jlong) -> Result<Option<Resources>> {
     match resources {
         0 => Ok(None),
@@ -154,7 +154,7 @@ extern "system" fn Java_org_runstone_Native_refresh<'l>(
     call(env, |_| stores::refresh((&STORES, handle(store)), &KEYSPACES))
 }
 
-/// In nanoseconds.
+/// The age of the view, in nanoseconds.
 #[unsafe(no_mangle)]
 extern "system" fn Java_org_runstone_Native_age<'l>(
     env: EnvUnowned<'l>,
@@ -199,7 +199,7 @@ extern "system" fn Java_org_runstone_Native_dropKeyspace<'l>(
     });
 }
 
-/// The names, separated by zero bytes.
+/// The names of all keyspaces, separated by zero bytes.
 #[unsafe(no_mangle)]
 extern "system" fn Java_org_runstone_Native_keyspaces<'l>(
     env: EnvUnowned<'l>,
@@ -243,7 +243,7 @@ extern "system" fn Java_org_runstone_Native_checkpoint<'l>(
     });
 }
 
-/// What the store measures, in Prometheus' text format.
+/// The measurements of the store, in Prometheus' text format.
 #[unsafe(no_mangle)]
 extern "system" fn Java_org_runstone_Native_metrics<'l>(
     env: EnvUnowned<'l>,

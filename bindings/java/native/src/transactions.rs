@@ -12,7 +12,7 @@ use crate::calls::{call, handle};
 use crate::keyspaces::durability;
 use crate::stores::{KEYSPACES, STORES};
 
-/// Open transactions. One that was committed stays until it is closed, and is refused.
+/// Open transactions. A committed transaction stays until it is closed, and is refused.
 static TRANSACTIONS: Handles<SharedTransaction> = Handles::new(5, "transaction");
 
 /// `mode` is 0 for a snapshot, 1 for serializable, 2 for pessimistic.

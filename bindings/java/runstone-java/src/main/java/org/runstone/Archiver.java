@@ -18,7 +18,9 @@ import java.time.Duration;
  * }</pre>
  */
 public final class Archiver extends Handle {
-    /** A wait checks this often for an interrupt and for a close, and lets other threads in. */
+    /**
+     * The interval at which a wait checks for an interrupt and a close, and lets other threads in.
+     */
     private static final long SLICE_MILLIS = 100;
 
     Archiver(long handle) {
@@ -32,7 +34,7 @@ public final class Archiver extends Handle {
      * @param bytes bytes that were appended
      * @param isDrained whether the round reached the end of the changes; it stops after about 16
      *     MiB
-     * @param backup the backup with which the archive began, at first or again; null if it
+     * @param backup the first backup of the archive if it began or began again; null if it
      *     continued
      * @param lacks the numbers that the archive lacks because it began again; null if it lacks none
      */
@@ -61,14 +63,14 @@ public final class Archiver extends Handle {
     public record Gap(long after, long through) {
     }
 
-    /** Appends the changes that were committed since, without a wait. */
+    /** Appends the changes that were committed since, without waiting. */
     public Round advance() {
         return advance(Duration.ZERO);
     }
 
     /**
-     * Appends the changes that were committed since, and first waits at most this long for one.
-     * They are durable when this returns. After an exception the archive is whole, and the next
+     * Waits at most this long for a change, then appends the changes that were committed since.
+     * They are durable when this returns. After an exception the archive is intact, and the next
      * call continues. A thread that closes the archiver ends the wait with {@link
      * RunstoneException.Closed}. An interrupt of this thread ends the wait too, and stays set.
      */
@@ -90,7 +92,7 @@ public final class Archiver extends Handle {
         }
     }
 
-    /** The position up to which the archive has everything. */
+    /** The position up to which the archive is complete. */
     public Position position() {
         try {
             return Position.of(new Answer(Native.archived(handle())));

@@ -7,13 +7,13 @@ import java.time.Instant;
 /**
  * A backup.
  *
- * @param number its number, from 1 up; later backups have larger ones
+ * @param number its number, from 1 up; later backups have larger numbers
  * @param time when it was made, by the clock of the machine
  * @param lastNumber the number of the last write in it
- * @param tables tables
- * @param valueSegments segments of values
+ * @param tables how many tables it has
+ * @param valueSegments how many value segments it has
  * @param bytes bytes that a restore writes
- * @param addedBytes bytes that it added to the directory when it was made
+ * @param addedBytes bytes by which it enlarged the directory when it was made
  */
 public record Backup(long number, Instant time, long lastNumber, long tables, long valueSegments,
         long bytes, long addedBytes) {

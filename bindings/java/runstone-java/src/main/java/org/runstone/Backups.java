@@ -6,7 +6,7 @@ import java.nio.file.Path;
 import java.util.List;
 
 /**
- * A directory of backups of one store. It should lie on another disk.
+ * A directory of backups of one store. It should be on another disk.
  *
  * <pre>{@code
  * try (Backups backups = Backups.open(Path.of("my-backups"))) {
@@ -16,8 +16,8 @@ import java.util.List;
  * }
  * }</pre>
  *
- * <p>The store may be open in this process or in another one, or closed; its writers wait for
- * nothing. Methods may be called from any number of threads.
+ * <p>The store may be open in this process or in another one, or closed; its writers do not wait.
+ * Methods may be called from any number of threads.
  */
 public final class Backups extends Handle {
     private Backups(long handle) {
@@ -25,10 +25,10 @@ public final class Backups extends Handle {
     }
 
     /**
-     * Opens a directory of backups, or makes one of a new or empty directory.
+     * Opens a directory of backups, or makes a new or empty directory one.
      *
-     * @throws RunstoneException with the code {@code FOREIGN_FILES} if it holds anything else, such
-     *     as a store
+     * @throws RunstoneException with the code {@code FOREIGN_FILES} if the directory contains
+     *     anything else, such as a store
      */
     public static Backups open(Path path) {
         Library.load();
@@ -42,11 +42,11 @@ public final class Backups extends Handle {
     }
 
     /**
-     * Adds a backup of the store in a directory, as it is now. Copies only what the directory
+     * Adds a backup of the store in a directory, as it is now. Copies only files that the directory
      * lacks.
      *
      * @throws RunstoneException with the code {@code INVALID_ARGUMENT} if the backups are of
-     *     another store; {@code IN_USE} if another backup is under way
+     *     another store; {@code IN_USE} if another backup is running
      */
     public Backup create(Path store) {
         try {
@@ -56,7 +56,7 @@ public final class Backups extends Handle {
         }
     }
 
-    /** All backups whose description is whole, the oldest first. */
+    /** All backups with an intact description, the oldest first. */
     public List<Backup> list() {
         try {
             return new Answer(Native.listBackups(handle())).list(Backup::of);
@@ -74,7 +74,7 @@ public final class Backups extends Handle {
     public record Damaged(long number, String what) {
     }
 
-    /** The backups whose description is damaged. While there is one, prune removes less. */
+    /** The backups with a damaged description. While there is one, prune removes less. */
     public List<Damaged> damaged() {
         try {
             return new Answer(Native.damagedBackups(handle()))
@@ -146,7 +146,7 @@ public final class Backups extends Handle {
         }
     }
 
-    /** The native library takes 0 for the newest. */
+    /** For the native library, 0 means the newest. */
     private static long checked(long number) {
         if (number < 1) {
             throw new RunstoneException.InvalidArgument("there is no backup " + number
@@ -169,7 +169,7 @@ public final class Backups extends Handle {
      * Makes a store as of a moment of the archive in a directory that is new or empty.
      *
      * @throws RunstoneException.InvalidArgument if neither a backup nor the archive has the moment,
-     *     or if the clock showed the time twice; the message has the numbers
+     *     or if the clock showed the time twice; the message then lists the numbers
      */
     public Restored restoreTo(Moment moment, Path path) {
         try {
@@ -185,7 +185,7 @@ public final class Backups extends Handle {
     /**
      * Removes all backups but the newest, and the files that only they needed.
      *
-     * @param keep how many stay, at least 1
+     * @param keep how many backups stay, at least 1
      * @return how many were removed
      */
     public long prune(int keep) {
@@ -197,8 +197,8 @@ public final class Backups extends Handle {
     }
 
     /**
-     * Continues the archive of the store in a directory, or begins it with a backup. The archive
-     * has every change from there on. The store keeps its log for an open archiver, and up to its
+     * Continues the archive of the store in a directory, or begins it with a backup. From there on,
+     * the archive has every change. The store keeps its log for an open archiver, and up to its
      * option {@code keep_log_bytes} while no archiver is open.
      *
      * @throws RunstoneException.InUse if another archiver is open

@@ -8,7 +8,7 @@ import java.util.List;
 import java.util.NoSuchElementException;
 
 /**
- * A committed change of a store. An iteration gives its writes in order; they became visible
+ * A committed change of a store. Iterating returns its writes in order. They became visible
  * together.
  */
 public final class Change implements Iterable<Change.Write> {
@@ -34,13 +34,13 @@ public final class Change implements Iterable<Change.Write> {
         DROPPED,
         /** All existing keyspaces, after a crash or a gap. */
         KEYSPACES,
-        /** A time: all changes before it had been committed by then. */
+        /** A time: all earlier changes had been committed by then. */
         TIME,
         /**
-         * The log does not have the next changes: {@link #STATE} follows until {@link #GAP_END}.
-         * Values that were overwritten meanwhile are left out. So are deletes that a compaction has
+         * The log lacks the next changes: {@link #STATE} follows until {@link #GAP_END}. Values
+         * that were overwritten meanwhile are left out. So are deletes that a compaction has
          * dropped together with the entries that they hid: such a deletion is not reported. After a
-         * gap from 0 the state is that of all keys: forget what came before. Inside a gap, the
+         * gap from 0, the state contains all keys: discard all earlier data. Inside a gap, the
          * position is the one before the gap.
          */
         GAP,
@@ -74,14 +74,14 @@ public final class Change implements Iterable<Change.Write> {
     /**
      * A write.
      *
-     * @param kind what it does
+     * @param kind the kind of the write
      * @param keyspace the name of the keyspace
      * @param key the key; for a range, its first key
      * @param value the value or operand; for a range, the key before which it ends; null for a
      *     delete, and for a range without an end
      * @param expires when the value expires, or null
-     * @param folded whether nobody asked for this put: a get stored the value that it had made of
-     *     many operands of the key; the put does not change what the key reads as
+     * @param folded whether no program requested this put: a get stored the value that it had made
+     *     of many operands of the key; the put does not change the value that a read returns
      */
     public record Write(WriteKind kind, String keyspace, byte[] key, byte[] value,
             Instant expires, boolean folded) {
@@ -93,7 +93,7 @@ public final class Change implements Iterable<Change.Write> {
         }
     }
 
-    /** What a write does. The order is that of the native library. */
+    /** The kind of a write. The order is that of the native library. */
     public enum WriteKind {
         /** Stores a value. */
         PUT,
@@ -105,7 +105,7 @@ public final class Change implements Iterable<Change.Write> {
         DELETE_RANGE
     }
 
-    /** The writes of a load that Java does not have yet. */
+    /** The writes of a load that Java has not received yet. */
     private static final class Rest extends Handle {
         Rest(Changes changes, long handle) {
             super("change", handle, Native::closeWrites, changes);
@@ -131,7 +131,7 @@ public final class Change implements Iterable<Change.Write> {
         rest = handle == 0 ? null : new Rest(changes, handle);
     }
 
-    /** The position after it. A reader that begins there gets no write twice. */
+    /** The position after the change. A reader that begins there gets no write twice. */
     public Position position() {
         return position;
     }

@@ -22,14 +22,14 @@ import java.util.NoSuchElementException;
  * }
  * }</pre>
  *
- * <p>The code {@code HISTORY_GONE} says that the log does not reach back so far. The writer's
- * option {@code keep_log_bytes} keeps more of it, and {@link ChangesOptions#stateOnGap()} continues
- * with the state instead. The code {@code HISTORY_FORKED} says that a power loss took changes that
- * were read already: begin with the state of the store. One thread at a time may use it; any may
- * close it.
+ * <p>The code {@code HISTORY_GONE} means that the log does not reach back so far. The writer's
+ * option {@code keep_log_bytes} keeps more of the log, and {@link ChangesOptions#stateOnGap()}
+ * continues with the state instead. The code {@code HISTORY_FORKED} means that a power loss removed
+ * changes that were read already: begin with the state of the store. One thread at a time may use a
+ * reader; any thread may close it.
  */
 public final class Changes extends Handle implements Iterable<Change> {
-    /** A wait checks this often for an interrupt and for a close. */
+    /** The interval at which a wait checks for an interrupt and a close. */
     private static final long SLICE_MILLIS = 100;
 
     private Position position;
@@ -115,7 +115,7 @@ public final class Changes extends Handle implements Iterable<Change> {
         return position;
     }
 
-    /** An iterator that ends after the changes made so far. A later one continues. */
+    /** An iterator that ends after the changes made so far. A later iterator continues. */
     @Override
     public Iterator<Change> iterator() {
         return new Iterator<>() {

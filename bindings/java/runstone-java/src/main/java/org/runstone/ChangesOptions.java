@@ -52,9 +52,9 @@ public final class ChangesOptions {
     }
 
     /**
-     * Begins with the state of all keys, which comes as a gap after 0, and continues with every
-     * change after it: for a consumer that has nothing yet. The log alone reaches back only to the
-     * last flush. {@link #stateOnGap(String)} gives other options for reading the state.
+     * Begins with the state of all keys, which appears as a gap after 0, and continues with every
+     * change after it: for a consumer that has no data yet. The log alone reaches back only to the
+     * last flush. {@link #stateOnGap(String)} sets other options for reading the state.
      */
     public static ChangesOptions everything() {
         return of(EVERYTHING, new Position(0, 0));
@@ -78,8 +78,8 @@ public final class ChangesOptions {
     }
 
     /**
-     * Also returns changes that are not durable yet. After a power loss the store may not have
-     * them: then the reader throws with the code {@code HISTORY_FORKED}.
+     * Also returns changes that are not durable yet. After a power loss the store may have lost
+     * them. Then the reader throws with the code {@code HISTORY_FORKED}.
      */
     public ChangesOptions unsynced() {
         return new ChangesOptions(from, after, state, true);

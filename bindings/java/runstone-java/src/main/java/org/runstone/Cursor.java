@@ -9,8 +9,8 @@ import java.util.Arrays;
 import java.util.Objects;
 
 /**
- * A position among the keys of a keyspace, as they were when the cursor was opened. It begins at no
- * position, so seek first. One thread at a time may use it.
+ * A position among the keys of a keyspace, as they were when the cursor was opened. A new cursor
+ * has no position, so seek first. One thread at a time may use it.
  *
  * <pre>{@code
  * try (Cursor cursor = keyspace.prefix("user/".getBytes())) {
@@ -78,12 +78,12 @@ public final class Cursor extends Handle {
         start(LAST, null);
     }
 
-    /** Moves to the key, or to the next one after it. */
+    /** Moves to the key, or to the next key after it. */
     public void seek(byte[] key) {
         start(SEEK, Objects.requireNonNull(key, "key"));
     }
 
-    /** Moves to the key, or to the next one before it. */
+    /** Moves to the key, or to the last key before it. */
     public void seekForPrev(byte[] key) {
         start(SEEK_BACK, Objects.requireNonNull(key, "key"));
     }

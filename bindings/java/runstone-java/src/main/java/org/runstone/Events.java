@@ -6,7 +6,7 @@ import java.lang.System.Logger;
 import java.lang.System.Logger.Level;
 import java.util.function.Consumer;
 
-/** Passes events to a listener. Its exceptions are logged, and the store continues. */
+/** Passes events to a listener. Exceptions of the listener are logged, and the store continues. */
 final class Events {
     private static final Logger LOG = System.getLogger("org.runstone");
 

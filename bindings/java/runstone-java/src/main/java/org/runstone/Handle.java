@@ -1,5 +1,5 @@
-// What all objects with a native side have in common: a handle that is closed only once, either by
-// the user of the object or at the latest when nobody can reach the object any more.
+// The base of all objects with a native side: a handle that is closed only once, either by the user
+// of the object or at the latest when the object is no longer reachable.
 
 package org.runstone;
 
@@ -10,15 +10,15 @@ import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.LongConsumer;
 
-/** An object whose native side is named by a handle. */
+/** An object with a handle of its native side. */
 abstract class Handle implements AutoCloseable {
     private static final Cleaner CLEANER = Cleaner.create();
     private static final Duration LONGEST_WAIT = Duration.ofDays(36_500);
 
-    /** Must not refer to the object itself, or the object would never be cleaned. */
+    /** Must not refer to the object itself, because otherwise the object would never be cleaned. */
     private final Open state;
     private final Cleaner.Cleanable cleanable;
-    /** The owner stays open as long as somebody can reach an object that it owns. */
+    /** The owner stays open as long as an object that it owns is reachable. */
     private final Handle owner;
 
     /** An object that can own others. */
@@ -59,13 +59,14 @@ abstract class Handle implements AutoCloseable {
             this.owned = owner == null ? ConcurrentHashMap.newKeySet() : null;
         }
 
-        /** Called when nobody can reach the object and nobody has closed it. */
+        /** Called when the object is no longer reachable and was not closed. */
         @Override
         public void run() {
             if (handle == 0) {
                 return;
             }
-            // Looked up only here: a program that closes its objects needs no logger.
+            // The logger is looked up only here, because a program that closes its objects needs
+            // none.
             System.Logger logger = System.getLogger("org.runstone");
             if (owner == null) {
                 logger.log(System.Logger.Level.WARNING, "a " + name
@@ -118,7 +119,7 @@ abstract class Handle implements AutoCloseable {
         return state.handle;
     }
 
-    /** A wait that fits into nanoseconds: at least none, and at most a century. */
+    /** A wait that fits into nanoseconds: at least zero, and at most a century. */
     static Duration bounded(Duration wait) {
         Duration most = wait.compareTo(LONGEST_WAIT) > 0 ? LONGEST_WAIT : wait;
         return most.isNegative() ? Duration.ZERO : most;

@@ -55,7 +55,8 @@ public final class Keyspace extends Handle {
      * Reads a value into a buffer, from its position on. Direct buffers need no additional copy.
      *
      * @return the size of the value, or -1 if there is none. If the buffer has less room, it gets
-     *     as much as fits. Its limit is set to the end of the written bytes; its position stays.
+     *     as many bytes as fit. Its limit is set to the end of the written bytes; its position
+     *     stays.
      */
     public int get(ByteBuffer key, ByteBuffer value) {
         return get(key, value, null);
@@ -179,13 +180,15 @@ public final class Keyspace extends Handle {
         }
     }
 
-    /** About how many entries a range holds, including replaced and deleted ones. Null: no bound.
-     * */
+    /**
+     * The approximate number of entries in a range, including replaced and deleted ones. Null means
+     * no bound.
+     */
     public long estimateEntries(byte[] from, byte[] to) {
         return estimate(from, to)[0];
     }
 
-    /** About how many bytes a range takes. Null: no bound. */
+    /** The approximate number of bytes in a range. Null means no bound. */
     public long estimateBytes(byte[] from, byte[] to) {
         return estimate(from, to)[1];
     }
@@ -203,18 +206,24 @@ public final class Keyspace extends Handle {
         return cursor(null, null, null);
     }
 
-    /** A cursor over the keys from {@code from} up to, not including, {@code to}. Null: no bound.
-     * */
+    /**
+     * A cursor over the keys from {@code from} up to but not including {@code to}. Null means no
+     * bound.
+     */
     public Cursor cursor(byte[] from, byte[] to) {
         return cursor(from, to, null);
     }
 
-    /** A cursor over the keys of a range as they were at a snapshot. Null: no bound, or now. */
+    /**
+     * A cursor over the keys of a range as they were at a snapshot. Null means no bound, or now.
+     */
     public Cursor cursor(byte[] from, byte[] to, Snapshot snapshot) {
         return cursor(from, to, snapshot, true);
     }
 
-    /** The same cursor. Without {@code fillCache}, what it reads does not enter the cache. */
+    /**
+     * The same cursor. Without {@code fillCache}, the data that it reads is not added to the cache.
+     */
     public Cursor cursor(byte[] from, byte[] to, Snapshot snapshot, boolean fillCache) {
         try {
             long cursor = Native.cursor(handle(), Snapshot.of(snapshot), from, to, fillCache);

@@ -1,4 +1,4 @@
-// Finds the native library, loads it, and refuses one of another version.
+// Finds and loads the native library, and refuses a library of another version.
 
 package org.runstone;
 
@@ -23,7 +23,7 @@ final class Library {
     private Library() {
     }
 
-    /** Loads it once. If that fails, each later try fails with the same exception. */
+    /** Loads the library once. If that fails, each later attempt fails with the same exception. */
     static synchronized void load() {
         if (isLoaded) {
             return;

@@ -1,4 +1,4 @@
-// A store that follows another one.
+// A store that follows another store.
 
 package org.runstone;
 
@@ -7,8 +7,8 @@ import java.time.Duration;
 import java.util.Objects;
 
 /**
- * A store that equals a past state of another one, and follows it change by change. It holds its
- * own position, so after a kill it continues where it was.
+ * A store that equals a past state of another store, and follows it change by change. It stores its
+ * own position, so after a kill it continues from there.
  *
  * <pre>{@code
  * try (Mirror mirror = Mirror.open(Path.of("my-store"), Path.of("mirror"))) {
@@ -18,12 +18,15 @@ import java.util.Objects;
  * }
  * }</pre>
  *
- * <p>To read it meanwhile, follow it with {@link Store#follow(Path)}. The code {@code HISTORY_GONE}
- * says that the mirror was away for too long and needs a new directory. The writer's option {@code
- * keep_log_bytes} keeps more of the log. One thread at a time may use it; any may close it.
+ * <p>To read the mirror while it is open, follow it with {@link Store#follow(Path)}. The code
+ * {@code HISTORY_GONE} means that the mirror did not advance for too long and needs a new
+ * directory. The writer's option {@code keep_log_bytes} keeps more of the log. One thread at a time
+ * may use a mirror; any thread may close it.
  */
 public final class Mirror extends Handle {
-    /** A wait checks this often for an interrupt and for a close, and lets other threads in. */
+    /**
+     * The interval at which a wait checks for an interrupt and a close, and lets other threads in.
+     */
     private static final long SLICE_MILLIS = 100;
 
     private Mirror(long handle) {
@@ -39,7 +42,7 @@ public final class Mirror extends Handle {
      * Continues the mirror of a store, or makes it in a directory that is new or empty. The store
      * may be open in this process or in another one, or closed.
      *
-     * @param options those of the mirror, as in {@link Store#open(Path, String)}
+     * @param options the options of the mirror, as in {@link Store#open(Path, String)}
      */
     public static Mirror open(Path source, Path target, String options) {
         Objects.requireNonNull(options, "options");
@@ -64,13 +67,14 @@ public final class Mirror extends Handle {
     }
 
     /**
-     * Closes the mirror: a running round ends first. A second call does nothing. A callback of the
-     * mirror is refused with the code {@code INSIDE_CALLBACK}, and the mirror stays open.
+     * Closes the mirror. A running round ends first. A second call does nothing. A call from a
+     * callback of the mirror is refused with the code {@code INSIDE_CALLBACK}, and the mirror stays
+     * open.
      */
     @Override
     public void close() {
         try {
-            // Otherwise the handle would be gone, and the mirror not closed.
+            // Otherwise the handle would be lost but the mirror would stay open.
             Native.checkMirrorCloser(handleIfOpen());
             super.close();
         } finally {
@@ -78,13 +82,13 @@ public final class Mirror extends Handle {
         }
     }
 
-    /** Applies the changes that were committed since, without a wait. */
+    /** Applies the changes that were committed since, without waiting. */
     public Round advance() {
         return advance(Duration.ZERO);
     }
 
     /**
-     * Applies the changes that were committed since, and first waits at most this long for one.
+     * Waits at most this long for a change, then applies the changes that were committed since.
      * After an exception the mirror is at its position, and the next call continues. A thread that
      * closes the mirror ends the wait with {@link RunstoneException.Closed}. An interrupt of this
      * thread ends the wait too, and stays set.
@@ -108,7 +112,7 @@ public final class Mirror extends Handle {
         }
     }
 
-    /** The position of the other store that the mirror shows. */
+    /** The position in the other store that the mirror has reached. */
     public Position position() {
         try {
             return Position.of(new Answer(Native.mirrored(handle())));

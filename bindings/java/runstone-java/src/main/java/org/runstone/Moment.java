@@ -6,7 +6,7 @@ import java.time.Instant;
 
 /** A moment to which {@link Backups#restoreTo} restores a store. */
 public final class Moment {
-    /** The numbers are the native library's. */
+    /** The native library uses the same numbers. */
     private static final int AT_END = 0;
     private static final int AT_TIME = 1;
     private static final int AT_NUMBER = 2;
@@ -14,7 +14,7 @@ public final class Moment {
 
     final int kind;
     final long value;
-    /** Of a position. */
+    /** The history, if the moment is a position. */
     final long history;
 
     private Moment(int kind, long value) {
@@ -33,16 +33,16 @@ public final class Moment {
     }
 
     /**
-     * After everything that had been committed by this time. The archive knows the time of a change
-     * to about a second.
+     * After all changes that had been committed by this time. The archive knows the time of a
+     * change to about a second.
      */
     public static Moment time(Instant time) {
         return new Moment(AT_TIME, time.toEpochMilli());
     }
 
     /**
-     * After the last batch whose number is at most this. It is exact. After a power loss or a
-     * restore a store uses numbers again; {@link #position} also says in which history.
+     * After the last batch whose number is at most this one. This is exact. After a power loss or a
+     * restore, a store uses numbers again; {@link #position} also names the history.
      */
     public static Moment number(long number) {
         return new Moment(AT_NUMBER, number);

@@ -4,7 +4,7 @@ package org.runstone;
 
 import java.nio.ByteBuffer;
 
-/** The native side. A handle is a number. A handle that was closed is refused. */
+/** The native side. A handle is a number. A closed handle is refused. */
 final class Native {
     private Native() {
     }

@@ -16,7 +16,7 @@ public record Position(long number, long history) {
     private static final Pattern TEXT = Pattern.compile("([0-9]+)@([0-9a-fA-F]{16})");
 
     /**
-     * The position of a text that {@link #toString} made.
+     * The position of a text from {@link #toString}.
      *
      * @throws RunstoneException.InvalidArgument if the text is not a position
      */
@@ -28,7 +28,7 @@ public record Position(long number, long history) {
                         Long.parseUnsignedLong(parts.group(2), 16));
             }
         } catch (NumberFormatException tooLarge) {
-            // Refused like any other wrong text.
+            // This is refused like any other invalid text.
         }
         throw new RunstoneException.InvalidArgument("\"" + text + "\" is no position; give it as it "
                 + "was printed: a number, @, and 16 hexadecimal digits");
@@ -38,7 +38,10 @@ public record Position(long number, long history) {
         return new Position(answer.number(), answer.number());
     }
 
-    /** The position as the other bindings and the command write it: {@code NUMBER@HISTORY}. */
+    /**
+     * The position in the form of the other bindings and of the command line: {@code
+     * NUMBER@HISTORY}.
+     */
     @Override
     public String toString() {
         return Long.toUnsignedString(number) + "@" + String.format("%016x", history);

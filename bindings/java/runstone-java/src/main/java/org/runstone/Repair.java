@@ -15,15 +15,15 @@ import java.util.List;
  * }</pre>
  *
  * @param isHealthy whether the store was found healthy; then there is no new store
- * @param basis the source of the list of tables in force
+ * @param basis the source of the list of current tables
  * @param keyspaces the names of the keyspaces of the new store
- * @param tables tables that were read, those with damage included
- * @param carriedTables tables among them that the new store has as they are; a link shares the file
+ * @param tables tables that were read, including damaged ones
+ * @param carriedTables tables among them that the new store has unchanged; a link shares the file
  *     with the damaged store
  * @param logRecords records of the log that were used
  * @param entries entries of the new store
  * @param bytes bytes of its tables
- * @param lastNumber the largest number of a write that was found; later ones are not there
+ * @param lastNumber the largest sequence number that was found; later writes are lost
  * @param lost files and parts that are damaged or missing, as far as that is known
  * @param doubts keys that may be wrong; if there are none, every key of the new store is right, and
  *     none is missing
@@ -33,9 +33,9 @@ public record Repair(boolean isHealthy, Basis basis, List<String> keyspaces, lon
         long carriedTables, long logRecords, long entries, long bytes, long lastNumber,
         List<Lost> lost, List<Doubt> doubts, List<String> notes) {
 
-    /** The source of the list of tables in force. The order is that of the native library. */
+    /** The source of the list of current tables. The order is that of the native library. */
     public enum Basis {
-        /** A manifest that is whole. */
+        /** An intact manifest. */
         MANIFEST,
         /** The readable part of a manifest, or an older manifest. */
         PART_OF_MANIFEST,
@@ -76,11 +76,11 @@ public record Repair(boolean isHealthy, Basis basis, List<String> keyspaces, lon
     }
 
     /**
-     * Keys that the new store may have wrong.
+     * Keys that may be wrong in the new store.
      *
-     * @param keyspace the name of the keyspace; null: all of them
+     * @param keyspace the name of the keyspace; null means all
      * @param first the first key
-     * @param last the last key, inclusive; null: there is none
+     * @param last the last key, inclusive; null if there is none
      * @param numbers the writes that may be missing or back; null if they are not known
      * @param reason the reason
      * @param what the finding, in words
@@ -94,7 +94,7 @@ public record Repair(boolean isHealthy, Basis basis, List<String> keyspaces, lon
                     Reason.values()[(int) answer.number()], answer.text());
         }
 
-        /** Whether it is about a key. */
+        /** Whether the doubt includes a key. */
         public boolean covers(String name, byte[] key) {
             return (keyspace == null || keyspace.equals(name))
                     && Arrays.compareUnsigned(first, key) <= 0
@@ -102,18 +102,18 @@ public record Repair(boolean isHealthy, Basis basis, List<String> keyspaces, lon
         }
     }
 
-    /** Does the same with default options, and without logs that an earlier open set aside. */
+    /** Repairs with default options, and without logs that an earlier open set aside. */
     public static Repair of(Path from, Path to) {
         return of(from, to, "", false);
     }
 
     /**
      * Makes a new store from the readable contents of a damaged one. The damaged store is only
-     * read. For a healthy store nothing is done.
+     * read. A healthy store is left alone.
      *
      * @param from the damaged store
      * @param to the directory of the new store, which is new or empty
-     * @param options those with which the application opens the store, as TOML
+     * @param options the options with which the application opens the store, as TOML
      * @param lostLog whether writes that an earlier open set aside in {@code lost-NNNNNN.wal} are
      *     restored, for keys that were not written since
      */

@@ -9,7 +9,7 @@ import java.util.function.Consumer;
 /**
  * Resources that any number of stores share: one memory budget, the threads that work in the
  * background, the open files, and the rate of background writes. A program that opens many stores
- * gives them the same resources, so that a thousand stores take no more than a few do.
+ * gives them the same resources, so that a thousand stores use no more than a few.
  *
  * <pre>{@code
  * Resources resources = Resources.of("memory_budget_bytes = '512M'\nbackground_threads = 4");
@@ -18,7 +18,7 @@ import java.util.function.Consumer;
  * resources.close();
  * }</pre>
  *
- * <p>They last as long as any store that was opened with them, even after {@link #close}.
+ * <p>They exist as long as any store that was opened with them, even after {@link #close}.
  */
 public final class Resources extends Handle {
     private Resources(long handle) {
@@ -29,8 +29,8 @@ public final class Resources extends Handle {
      * Creates resources.
      *
      * @param options TOML with {@code memory_budget_bytes}, {@code background_threads},
-     *     {@code max_open_files} and {@code background_bytes_per_second}. Those left out are as in
-     *     a store that shares nothing, and without a rate there is no limit
+     *     {@code max_open_files} and {@code background_bytes_per_second}. Options left out are as
+     *     in a store without shared resources; without a rate there is no limit
      */
     public static Resources of(String options) {
         Objects.requireNonNull(options, "options");
@@ -44,14 +44,14 @@ public final class Resources extends Handle {
     }
 
     /**
-     * Opens a store that uses these resources, or creates it, as {@link Store#open(Path, String)}
-     * does. Options that the resources set, such as {@code memory_budget_bytes}, are refused.
+     * Opens or creates a store that uses these resources, as {@link Store#open(Path, String)} does.
+     * Options that the resources set, such as {@code memory_budget_bytes}, are refused.
      */
     public Store open(Path path, String options) {
         return Store.opened(path, options, this, null);
     }
 
-    /** The same, and reports events as {@link Store#open(Path, String, Consumer)} does. */
+    /** Does the same, and reports events as {@link Store#open(Path, String, Consumer)} does. */
     public Store open(Path path, String options, Consumer<StoreEvent> onEvent) {
         return Store.opened(path, options, this, Objects.requireNonNull(onEvent, "onEvent"));
     }
@@ -69,7 +69,7 @@ public final class Resources extends Handle {
         return Store.followed(path, options, this);
     }
 
-    /** How many open stores share these resources; those that are followed count too. */
+    /** How many open stores share these resources, including followed ones. */
     public long stores() {
         try {
             return Native.storesOf(handle());

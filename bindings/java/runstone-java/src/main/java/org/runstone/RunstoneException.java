@@ -1,8 +1,8 @@
-// Failures of the store, with a code on which programs act.
+// Failures of the store, with a code for programs.
 
 package org.runstone;
 
-/** A failure of the store. The message says what happened, where, and what to do. */
+/** A failure of the store. The message states what happened, where, and what to do. */
 public class RunstoneException extends RuntimeException {
     private static final long serialVersionUID = 1L;
 
@@ -13,7 +13,7 @@ public class RunstoneException extends RuntimeException {
         this.code = code;
     }
 
-    /** What kind of failure it is. */
+    /** The kind of the failure. */
     public final Code code() {
         return code;
     }
@@ -35,9 +35,9 @@ public class RunstoneException extends RuntimeException {
     public enum Code {
         /** An argument or option is out of range, or null. */
         INVALID_ARGUMENT(1),
-        /** The path holds no store. */
+        /** The path contains no store. */
         NOT_A_STORE(2),
-        /** The directory holds files that do not belong to a store. */
+        /** The directory contains files that do not belong to a store. */
         FOREIGN_FILES(3),
         /** A newer release wrote the store. */
         NEWER_FORMAT(4),
@@ -49,13 +49,13 @@ public class RunstoneException extends RuntimeException {
         READ_ONLY(7),
         /** The disk is full. Writes work again once there is space. */
         NO_SPACE(8),
-        /** A background job failed. The store takes no writes until it is opened again. */
+        /** A background job failed. The store accepts no writes until it is opened again. */
         STOPPED(9),
         /** No keyspace has that name. */
         UNKNOWN_KEYSPACE(10),
         /** A merge operator refused an operand or a value. */
         MERGE_FAILED(11),
-        /** Somebody else wrote what a transaction read or wrote. Begin the transaction again. */
+        /** Another writer wrote a key that a transaction read or wrote. Begin it again. */
         CONFLICT(12),
         /** Another transaction held a lock for too long. */
         LOCK_TIMEOUT(13),
@@ -63,7 +63,7 @@ public class RunstoneException extends RuntimeException {
         DEADLOCK(14),
         /** The object, or its store, is closed. */
         CLOSED(15),
-        /** Stored bytes differ from what was written. */
+        /** Stored bytes differ from those that were written. */
         CORRUPTION(16),
         /** The file system refused an operation. */
         STORAGE(17),
@@ -73,12 +73,12 @@ public class RunstoneException extends RuntimeException {
         BUSY(19),
         /** A fault of the store itself. Please report it. */
         INTERNAL(20),
-        /** The writer of a store keeps no files for this reader any more. Open the store again. */
+        /** The writer of a store no longer keeps files for this reader. Open the store again. */
         LEASE_REVOKED(21),
         /** The store has lost changes that were read already. Begin again with its state. */
         HISTORY_FORKED(22),
         /**
-         * What came after the position is not known any more; the message says why. Begin again
+         * The changes after the position are no longer known; the message states why. Begin again
          * with the state of the store.
          */
         HISTORY_GONE(23),
@@ -112,7 +112,7 @@ public class RunstoneException extends RuntimeException {
         }
     }
 
-    /** Somebody else has the store open. */
+    /** Another process or object has the store open. */
     public static final class InUse extends RunstoneException {
         private static final long serialVersionUID = 1L;
 
@@ -121,7 +121,7 @@ public class RunstoneException extends RuntimeException {
         }
     }
 
-    /** Stored bytes differ from what was written. */
+    /** Stored bytes differ from those that were written. */
     public static final class Corruption extends RunstoneException {
         private static final long serialVersionUID = 1L;
 
@@ -139,7 +139,7 @@ public class RunstoneException extends RuntimeException {
         }
     }
 
-    /** An argument or option is not accepted. */
+    /** An argument or option is invalid. */
     public static final class InvalidArgument extends RunstoneException {
         private static final long serialVersionUID = 1L;
 

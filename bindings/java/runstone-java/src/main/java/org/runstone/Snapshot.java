@@ -2,7 +2,9 @@
 
 package org.runstone;
 
-/** A state of a store that readers can name. While it is open, the store keeps its data. */
+/**
+ * A state of a store that readers can use. While the snapshot is open, the store keeps its data.
+ */
 public final class Snapshot extends Handle {
     Snapshot(Store store, long handle) {
         super("snapshot", handle, Native::closeSnapshot, store);

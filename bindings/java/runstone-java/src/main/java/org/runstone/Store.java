@@ -22,9 +22,9 @@ import java.util.function.Consumer;
  * }</pre>
  *
  * <p>Closing a store closes its keyspaces, cursors, snapshots and transactions as well. A later use
- * of one of them throws {@link RunstoneException.Closed}. If nobody can reach a store or any part
- * of it, a thread of the JVM closes it some time later, with a warning. A program that relies on
- * this cannot tell when the files of the store are free.
+ * of one of them throws {@link RunstoneException.Closed}. If a store and all its parts are
+ * unreachable, a thread of the JVM closes it some time later, with a warning. A program that relies
+ * on this cannot know when the files of the store are free.
  */
 public final class Store extends Handle {
     private final Keyspace defaultKeyspace;
@@ -43,9 +43,9 @@ public final class Store extends Handle {
      * Opens the store in a directory, or creates it there.
      *
      * @param options TOML, such as {@code memory_budget_bytes = "1G"}; a table {@code [keyspace]}
-     *     holds options of the default keyspace. {@code runstone help options} lists them.
-     * @throws RunstoneException if somebody has the store open, if the directory holds something
-     *     else, if an option is unknown, and so on; its code says which
+     *     contains options of the default keyspace. {@code runstone help options} lists them.
+     * @throws RunstoneException if the store is open elsewhere, if the directory contains something
+     *     else, if an option is unknown, and so on; its code shows the kind of failure
      */
     public static Store open(Path path, String options) {
         return opened(path, options, null, null);
@@ -70,20 +70,21 @@ public final class Store extends Handle {
 
     /**
      * Opens the store in a directory for reading, whether or not another process writes to it, and
-     * does not keep others from writing. It shows one moment; {@link #refresh} shows a later one.
+     * does not prevent others from writing. The store shows one moment; {@link #refresh} moves it
+     * to a later one.
      *
      * <p>The writer keeps the files that the moment needs, within its options {@code
      * follower_keep_bytes} and {@code follower_keep_seconds}. Beyond these limits, reads and
      * refreshes throw with the code {@code LEASE_REVOKED}; then follow the store again. With {@code
      * read_only = true}, {@link #open} does the same if another process has the store open.
      *
-     * @param options those of {@link #open(Path, String)}
+     * @param options the same as for {@link #open(Path, String)}
      */
     public static Store follow(Path path, String options) {
         return followed(path, options, null);
     }
 
-    /** Follows a store; null resources mean its own. */
+    /** Follows a store. If the resources are null, it has its own. */
     static Store followed(Path path, String options, Resources resources) {
         Objects.requireNonNull(options, "options");
         String directory = path.toString();
@@ -97,13 +98,16 @@ public final class Store extends Handle {
         }
     }
 
-    /** Opens a store; null resources mean its own. With a null listener, events are logged. */
+    /**
+     * Opens a store. If the resources are null, it has its own. With a null listener, events are
+     * logged.
+     */
     static Store opened(
             Path path, String options, Resources resources, Consumer<StoreEvent> onEvent) {
         Objects.requireNonNull(options, "options");
         String directory = path.toString();
-        // The library is not loaded with the class of native methods, because a failure there would
-        // be an error of the JVM that names neither the file nor the version.
+        // The library is not loaded by the class of native methods, because a failure there would
+        // be a JVM error that names neither the file nor the version.
         Library.load();
         try {
             long shared = resources == null ? 0 : resources.handle();
@@ -115,14 +119,14 @@ public final class Store extends Handle {
     }
 
     /**
-     * Closes the store: waits for running jobs, writes what is in memory to tables, and releases the
-     * directory. A second call does nothing. A listener of the store is refused with the code {@code
-     * INSIDE_CALLBACK}, and nothing is closed.
+     * Closes the store: waits for running jobs, writes the data in memory to tables, and releases
+     * the directory. A second call does nothing. A call from a listener of the store is refused
+     * with the code {@code INSIDE_CALLBACK}, and nothing is closed.
      */
     @Override
     public void close() {
         try {
-            // Otherwise everything that belongs to the store would be closed, and the store not.
+            // Otherwise everything that belongs to the store would be closed, but not the store.
             Native.checkCloser(handleIfOpen());
             super.close();
         } finally {
@@ -135,7 +139,7 @@ public final class Store extends Handle {
         return defaultKeyspace;
     }
 
-    /** An existing keyspace. */
+    /** A keyspace, which must exist. */
     public Keyspace keyspace(String name) {
         try {
             return new Keyspace(this, name, Native.openKeyspace(handle(), name, null, false));
@@ -152,8 +156,8 @@ public final class Store extends Handle {
     /**
      * A keyspace, which is created if it does not exist.
      *
-     * @param options TOML of options, or {@code preset = "NAME"}; they replace the stored options,
-     *     and null keeps the stored ones
+     * @param options TOML of options, or {@code preset = "NAME"}; they replace the stored options;
+     *     null keeps the stored options
      */
     public Keyspace openKeyspace(String name, String options) {
         try {
@@ -181,7 +185,7 @@ public final class Store extends Handle {
         }
     }
 
-    /** Writes a batch, all of it or nothing. It is as durable as the store's options say. */
+    /** Writes a batch, all of it or nothing. The store's options determine the durability. */
     public void write(WriteBatch batch) {
         write(batch, false);
     }
@@ -209,12 +213,12 @@ public final class Store extends Handle {
     }
 
     /**
-     * Shows what another process has committed to a store that is open for reading. The store and
-     * its keyspaces show it from then on; snapshots and cursors keep their moment. A transaction
-     * that began before refuses these keyspaces: begin it again. A keyspace that was dropped throws
-     * with the code {@code UNKNOWN_KEYSPACE}.
+     * Makes the commits of another process visible in a store that is open for reading. The store
+     * and its keyspaces show them from then on; snapshots and cursors keep their moment. A
+     * transaction that began before refuses these keyspaces: begin it again. A dropped keyspace
+     * throws with the code {@code UNKNOWN_KEYSPACE}.
      *
-     * @return whether there was anything
+     * @return whether there were any commits
      */
     public boolean refresh() {
         try {
@@ -225,8 +229,8 @@ public final class Store extends Handle {
     }
 
     /**
-     * How old the view of a store that is open for reading may be: everything committed before then
-     * is in it. Zero for a store to which no other process can write.
+     * The largest possible age of the view of a store that is open for reading: the view contains
+     * everything committed before then. Zero for a store to which no other process can write.
      */
     public Duration age() {
         try {
@@ -236,7 +240,7 @@ public final class Store extends Handle {
         }
     }
 
-    /** Begins a transaction that sees one moment, and fails at its commit if others interfere. */
+    /** Begins a transaction that sees one moment. Its commit fails if others interfere. */
     public Transaction begin() {
         return begin(Transaction.Mode.SNAPSHOT);
     }
@@ -259,7 +263,7 @@ public final class Store extends Handle {
         }
     }
 
-    /** Makes all acknowledged writes survive a power loss. */
+    /** Makes all acknowledged writes durable, so that they survive a power loss. */
     public void sync() {
         try {
             Native.sync(handle());
@@ -288,8 +292,9 @@ public final class Store extends Handle {
 
     /**
      * The last report of the process that writes to a store that is open for reading. It reports
-     * its measurements once a second while somebody follows the store. Null if there is no report:
-     * no process has the store open for writing, or it opened the store less than a second ago.
+     * its measurements once a second while another process follows the store. Null if there is no
+     * report: no process has the store open for writing, or it opened the store less than a second
+     * ago.
      */
     public LiveState live() {
         try {

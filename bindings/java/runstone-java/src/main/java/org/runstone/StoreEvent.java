@@ -8,14 +8,14 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * What happened in a store.
+ * An event of a store.
  *
- * @param kind the kind, on which programs act: {@code flushed}, {@code compacted},
- *     {@code loaded}, {@code values_collected}, {@code pressure}, {@code recovered}; and, as
- *     warnings, {@code log_end_lost} (a crash left records of the log that are not used),
- *     {@code background_error}, {@code merge_failed}, {@code budget_above_limit},
- *     {@code compaction_filter_missing}, {@code kept_log_given_up} (on a full disk) and
- *     {@code damage_found} (by a scrub). There may be more in later releases
+ * @param kind the kind, for programs: {@code flushed}, {@code compacted}, {@code loaded}, {@code
+ *     values_collected}, {@code pressure}, {@code recovered}; and, as warnings, {@code
+ *     log_end_lost} (a crash left records of the log that are not used), {@code background_error},
+ *     {@code merge_failed}, {@code budget_above_limit}, {@code compaction_filter_missing}, {@code
+ *     kept_log_given_up} (on a full disk) and {@code damage_found} (by a scrub). Later releases may
+ *     add kinds
  * @param isWarning whether the event needs attention
  * @param message what happened, for people
  * @param fields details: each is a {@link Long}, a {@link String} or a list of these; durations

@@ -6,17 +6,22 @@ import java.util.Objects;
 
 /**
  * Reads and writes over any keyspaces of a store that happen together or not at all. They are
- * protected from what others write meanwhile. Closing the transaction without a commit rolls it
+ * protected from concurrent writes of others. Closing the transaction without a commit rolls it
  * back. One thread at a time may use it.
  */
 public final class Transaction extends Handle {
-    /** What a transaction is protected from, and when it learns of others. */
+    /** The protection of a transaction, and when it detects conflicts. */
     public enum Mode {
-        /** Reads see one moment. The commit fails if somebody else wrote one of its keys since. */
+        /**
+         * Reads see one moment. The commit fails if another writer has written one of its keys
+         * since.
+         */
         SNAPSHOT,
-        /** As if transactions ran one after another: the commit also checks its reads. */
+        /**
+         * Transactions behave as if they ran one after another: the commit also checks the reads.
+         */
         SERIALIZABLE,
-        /** Writes, and reads for update, lock their keys, and wait for others. */
+        /** Writes and reads for update lock their keys and wait for the locks of others. */
         PESSIMISTIC
     }
 
@@ -34,7 +39,7 @@ public final class Transaction extends Handle {
         }
     }
 
-    /** The value of a key, which nobody else can change before the commit. */
+    /** The value of a key, which no other writer can change before the commit. */
     public byte[] getForUpdate(Keyspace keyspace, byte[] key) {
         Objects.requireNonNull(key, "key");
         try {
@@ -55,7 +60,7 @@ public final class Transaction extends Handle {
         }
     }
 
-    /** Removes a key, which others see after the commit. */
+    /** Removes a key. Others see the removal after the commit. */
     public void delete(Keyspace keyspace, byte[] key) {
         try {
             Native.transactionDelete(handle(), keyspace.handle(), Objects.requireNonNull(key, "key"));
@@ -73,8 +78,8 @@ public final class Transaction extends Handle {
      * Makes all writes visible at once, and ends the transaction.
      *
      * @param sync whether they must survive a power loss
-     * @throws RunstoneException.Conflict if somebody else wrote what it read or wrote; then nothing
-     *     is written
+     * @throws RunstoneException.Conflict if another writer wrote a key that it read or wrote; then
+     *     nothing is written
      */
     public void commit(boolean sync) {
         try {

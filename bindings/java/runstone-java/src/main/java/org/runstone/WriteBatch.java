@@ -16,7 +16,7 @@ import java.util.Objects;
  * not change it, and {@link #clear} prepares it for the next writes without freeing its memory.
  */
 public final class WriteBatch {
-    /** The limit of an array: some JVMs cannot allocate the last bytes. */
+    /** The largest size of an array: some JVMs cannot allocate the last bytes. */
     static final int MOST_BYTES = Integer.MAX_VALUE - 8;
 
     private static final int HEAD_BYTES = 10;
@@ -68,8 +68,10 @@ public final class WriteBatch {
         return add(MERGE, keyspace, key, Objects.requireNonNull(operand, "operand"));
     }
 
-    /** Adds a delete of the keys from {@code from} up to, not including, {@code to}. Null: no
-     * bound. */
+    /**
+     * Adds a delete of the keys from {@code from} up to but not including {@code to}. Null means no
+     * bound.
+     */
     public WriteBatch deleteRange(Keyspace keyspace, byte[] from, byte[] to) {
         if (to != null && to.length == 0) {
             return this;
@@ -78,17 +80,17 @@ public final class WriteBatch {
         return add(DELETE_RANGE, keyspace, first, to == null ? NOTHING : to);
     }
 
-    /** How many writes the batch holds. */
+    /** The number of writes in the batch. */
     public int size() {
         return count;
     }
 
-    /** How many bytes its writes take. */
+    /** The size of its writes in bytes. */
     public int bytes() {
         return used;
     }
 
-    /** Whether the batch holds no writes. */
+    /** Whether the batch contains no writes. */
     public boolean isEmpty() {
         return count == 0;
     }
@@ -109,7 +111,7 @@ public final class WriteBatch {
         try {
             Native.write(store, handles, operations, used, sync);
         } finally {
-            // The batch keeps its keyspaces.
+            // The batch keeps its keyspaces reachable.
             Reference.reachabilityFence(this);
         }
     }

@@ -3,6 +3,7 @@
 /**
  * Runstone: an embedded key-value store, built as a log-structured merge tree.
  *
- * <p>Begin at {@link org.runstone.Store}. The library runs on Linux; its native part is in the jar.
+ * <p>Start with {@link org.runstone.Store}. The library runs on Linux; its native part is in the
+ * jar.
  */
 package org.runstone;

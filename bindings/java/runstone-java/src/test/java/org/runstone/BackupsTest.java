@@ -1,4 +1,4 @@
-// Backups, archives, repairs, and stores that another process writes to.
+// Tests backups, archives, repairs, and stores to which another process writes.
 
 package org.runstone;
 
@@ -45,7 +45,7 @@ class BackupsTest {
         other = directory.resolve("backups");
     }
 
-    /** Another process, which writes a value on command, and says when it has. */
+    /** Another process, which writes a value on command and reports each write. */
     static final class Writer implements AutoCloseable {
         final Process process;
         private final BufferedReader answers;
@@ -71,7 +71,7 @@ class BackupsTest {
             try {
                 process.getOutputStream().close();
             } catch (IOException killed) {
-                // It no longer read its input.
+                // The process no longer read its input.
             }
             process.onExit().orTimeout(60, TimeUnit.SECONDS).join();
         }
@@ -115,7 +115,10 @@ class BackupsTest {
         return directory.resolve(name);
     }
 
-    /** Back up what another process writes; go back to a backup, and to a moment between them. */
+    /**
+     * Backs up a store while another process writes, then restores a backup and a moment between
+     * backups.
+     */
     @Test
     void everyNight() throws Exception {
         try (Writer writer = new Writer(path); Backups backups = Backups.open(other)) {
@@ -251,7 +254,7 @@ class BackupsTest {
         }
     }
 
-    /** A store, its backups and its archiver end in any order, twice, and while one waits. */
+    /** Closes a store, its backups and its archiver in any order, twice, and while one waits. */
     @Test
     void ends() throws Exception {
         Store store = Store.open(path);
@@ -281,7 +284,7 @@ class BackupsTest {
         assertThrows(RunstoneException.Closed.class, backups::list);
         assertThrows(RunstoneException.Closed.class, store::refresh);
         assertThrows(RunstoneException.Closed.class, store::age);
-        // An interrupt ends a wait, and is not lost.
+        // An interrupt ends a wait and stays set.
         try (Backups again = Backups.openExisting(other); Archiver next = again.archive(path)) {
             next.advance();
             Thread.currentThread().interrupt();
@@ -335,7 +338,7 @@ class BackupsTest {
         }
     }
 
-    /** A follower keeps nobody from writing, and outlives a writer that is killed. */
+    /** A follower does not prevent writing, and survives the kill of the writer. */
     @Test
     void followersComeAndGo() throws Exception {
         refused(Code.NOT_A_STORE, "store", () -> Store.follow(path));
@@ -364,7 +367,7 @@ class BackupsTest {
         }
     }
 
-    /** Several threads refresh and read; whoever has refreshed sees what was written before. */
+    /** Several threads refresh and read. After its refresh, each thread sees all earlier writes. */
     @Test
     void refreshFromManyThreads() throws Exception {
         try (Writer writer = new Writer(path); Store store = follow(writer)) {

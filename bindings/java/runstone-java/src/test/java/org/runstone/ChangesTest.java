@@ -1,4 +1,4 @@
-// What was committed to a store, in order.
+// Tests reading the changes committed to a store, in order.
 
 package org.runstone;
 
@@ -89,7 +89,8 @@ class ChangesTest {
             assertFalse(changes.iterator().hasNext());
             assertThrows(NoSuchElementException.class, () -> changes.iterator().next());
 
-            // After a position come the later changes, even if the position was parsed from text.
+            // Reading after a position returns the later changes, even if the position was parsed
+            // from text.
             Position second = Position.parse(found.get(1).position().toString());
             assertEquals(found.get(1).position(), second);
             try (Changes again = Changes.after(path, second)) {
@@ -99,8 +100,8 @@ class ChangesTest {
     }
 
     /**
-     * A get stores what it folded from many operands. This put is distinguished from the puts that
-     * users make.
+     * A get stores what it folded from many operands. A reader can distinguish this put from the
+     * puts of users.
      */
     @Test
     void aFoldedPut() {
@@ -122,7 +123,9 @@ class ChangesTest {
         }
     }
 
-    /** A change that an iterator looked at is not lost, and counts only once it is returned. */
+    /**
+     * A change that an iterator has read ahead is not lost, and counts only after it is returned.
+     */
     @Test
     void anIteratorThatLooksAheadLosesNothing() {
         try (Store store = Store.open(path); Changes changes = Changes.now(path)) {
@@ -161,7 +164,7 @@ class ChangesTest {
             while (changes.next(Duration.ofMillis(200)) != null) {
                 // To the end.
             }
-            // FOREVER's milliseconds do not fit in a long; once, that was an ArithmeticException.
+            // FOREVER's milliseconds do not fit in a long. This once caused an ArithmeticException.
             CompletableFuture<Change> closed = CompletableFuture.supplyAsync(
                     () -> changes.next(ChronoUnit.FOREVER.getDuration()));
             Thread.sleep(50);
@@ -174,7 +177,7 @@ class ChangesTest {
         }
     }
 
-    /** The log is gone: missed writes come as state, and then the log continues. */
+    /** The log is gone: missed writes are returned as state, and then the log continues. */
     @Test
     void theStateBehindAGap() {
         Position after;
@@ -204,7 +207,7 @@ class ChangesTest {
                 found.forEach(change -> change.forEach(write -> writes.add(said(write))));
                 assertEquals(List.of("PUT default late 3", "PUT default new 2", "PUT apart k v"),
                         writes);
-                // A reader that is interrupted in the middle begins with the gap again.
+                // A reader that is interrupted inside the gap begins with the gap again.
                 assertEquals(after, found.get(3).position());
                 end = found.get(4).position();
                 assertTrue(end.number() >= found.get(0).gap().through());
@@ -225,7 +228,7 @@ class ChangesTest {
                 () -> Changes.open(path, ChangesOptions.after(after).stateOnGap("memory = 7")));
     }
 
-    /** The log begins after a flush: a consumer that has nothing begins with the state. */
+    /** The log begins after a flush, so a consumer without data begins with the state. */
     @Test
     void everything() {
         try (Store store = Store.open(path)) {
@@ -243,7 +246,7 @@ class ChangesTest {
                 assertEquals(0, found.get(0).gap().after());
                 assertEquals("PUT default flushed 1", said(found.get(2).iterator().next()));
                 assertEquals("PUT default later 2", said(found.get(4).iterator().next()));
-                // A position inside the state leads to all of it again.
+                // Reading from a position inside the state returns the whole state again.
                 try (Changes again = Changes.after(path, found.get(2).position())) {
                     assertEquals(Change.Kind.GAP, again.next().kind());
                 }

@@ -1,4 +1,4 @@
-// Events of a store: what a listener hears, and what is logged without one.
+// Tests the events that a listener receives, and those that are logged without one.
 
 package org.runstone;
 
@@ -132,8 +132,8 @@ class EventsTest {
     }
 
     /**
-     * Once a listener that closed its store was refused only after everything that belongs to the
-     * store was closed, and nobody could close the store itself any more.
+     * When a listener closed its store, the refusal once came only after everything that belongs to
+     * the store was closed. Then the store itself could not be closed any more.
      */
     @Test
     void aListenerBreaksNothing() {

@@ -1,4 +1,4 @@
-// The example of docs/how-to/java.md is compiled and run.
+// Compiles and runs the example of docs/how-to/java.md.
 
 package org.runstone;
 

@@ -1,6 +1,6 @@
-// Memory, threads and open files of the process stay constant, however often objects are opened and
-// closed. The suite does a short run; `-Drunstone.leak.rounds=3600` is an hour's worth of opens.
-// The test's output shows what it measured.
+// Tests that memory, threads and open files of the process stay constant, however often objects are
+// opened and closed. The suite does a short run; `-Drunstone.leak.rounds=3600` corresponds to an
+// hour of opens. The test's output shows its measurements.
 
 package org.runstone;
 
@@ -59,7 +59,8 @@ class LeakTest {
             if (round == SETTLING_ROUNDS) {
                 settled = inUse();
             } else if (round % COLLECTED_ROUNDS == 0) {
-                // Otherwise the heap, which is resident too, would fill up to its first collection.
+                // Otherwise the heap, which is also resident, would fill up until its first
+                // collection.
                 System.gc();
             }
             work.run(round);
@@ -91,7 +92,7 @@ class LeakTest {
                     open.put(keyspace, cursor.key(), cursor.value());
                     open.commit();
                 }
-                // Objects that nobody closes are closed with the store.
+                // Objects that are not closed explicitly are closed with the store.
                 keyspace.cursor(null, null, store.snapshot()).seekToFirst();
                 store.begin().put(keyspace, bytes("lost"), bytes("1"));
                 assertThrows(RunstoneException.InUse.class, () -> Store.open(path));

@@ -1,4 +1,4 @@
-// A store that follows another one, and what a writer reports to its followers.
+// Tests a store that follows another store, and the reports of a writer to its followers.
 
 package org.runstone;
 
@@ -83,7 +83,7 @@ class MirrorTest {
         assertThrows(NullPointerException.class, () -> Mirror.open(path, target, null));
     }
 
-    /** Beside a busy writer there is always more, so a round ends before it has everything. */
+    /** A busy writer always adds changes, so a round ends before it has applied all of them. */
     @Test
     void roundsSayWhetherThereIsMore() {
         try (Store store = Store.open(path);
@@ -108,7 +108,7 @@ class MirrorTest {
             while (!archiver.advance().isDrained()) {
                 // To the end.
             }
-            // The writer may have noted the time since, which is a change, too.
+            // The writer may have recorded the time since, which is also a change.
             assertEquals(0, mirror.advance().bytes());
             assertTrue(archiver.advance().changes() <= 1);
             try (Store shown = Store.follow(target)) {

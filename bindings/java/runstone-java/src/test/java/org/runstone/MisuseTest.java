@@ -1,4 +1,4 @@
-// Mistakes of users: each gives an exception that says so, and never a crash.
+// Tests mistakes of users: each causes an exception that explains it, and never a crash.
 
 package org.runstone;
 
@@ -250,7 +250,7 @@ class MisuseTest {
         assertThrows(NegativeArraySizeException.class, () -> new WriteBatch(-1));
         try (FileChannel file = FileChannel.open(directory.resolve("huge"),
                 StandardOpenOption.CREATE, StandardOpenOption.READ, StandardOpenOption.WRITE)) {
-            // A sparse file, which takes neither memory nor disk space.
+            // A sparse file, which uses neither memory nor disk space.
             ByteBuffer huge = file.map(FileChannel.MapMode.READ_WRITE, 0, Integer.MAX_VALUE);
             refuses(Code.INVALID_ARGUMENT, "65535", () -> keyspace.put(huge, huge));
             refuses(Code.INVALID_ARGUMENT, "in parts", () -> new WriteBatch().put(keyspace,
@@ -291,7 +291,7 @@ class MisuseTest {
         elsewhere("IN_USE");
     }
 
-    /** Lets another process open the test's store twice, and checks what it says. */
+    /** Makes another process open the test's store twice, and checks its output. */
     private void elsewhere(String expected, String... options) throws Exception {
         List<String> command = new ArrayList<>(List.of(
                 Path.of(System.getProperty("java.home"), "bin", "java").toString()));

@@ -1,4 +1,4 @@
-// Combined options: each has the same effect with every other option as it has alone.
+// Tests combinations of options: each has the same effect with every other option as it has alone.
 
 package org.runstone;
 
@@ -31,14 +31,14 @@ class PairsTest {
         return buffer.put(bytes).flip();
     }
 
-    /** How many syncs of the log a write takes. */
+    /** How many syncs of the log a write causes. */
     private static double syncs(Store store, Runnable write) {
         double before = store.metrics().get("runstone_wal_syncs_total");
         write.run();
         return store.metrics().get("runstone_wal_syncs_total") - before;
     }
 
-    /** Once, a delete of a range without bounds did not do the sync that was asked for. */
+    /** A delete of a range without bounds once did not do the requested sync. */
     @ParameterizedTest
     @ValueSource(strings = {"buffered", "sync"})
     void everyWriteIsAsDurableAsAsked(String durability) {
@@ -196,8 +196,7 @@ class PairsTest {
     }
 
     /**
-     * Once, handles repeated after 31 uses of a slot, so a handle that was closed could close
-     * another object.
+     * Handles once repeated after 31 uses of a slot, so a closed handle could close another object.
      */
     @Test
     void closedHandlesStayClosed() {

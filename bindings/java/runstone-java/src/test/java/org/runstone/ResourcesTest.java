@@ -1,4 +1,4 @@
-// Many stores that share memory, threads and files; and stores that nobody closes.
+// Tests many stores that share memory, threads and files, and stores that are never closed.
 
 package org.runstone;
 
@@ -35,7 +35,7 @@ class ResourcesTest {
                 try {
                     count += Files.readSymbolicLink(one).startsWith(directory) ? 1 : 0;
                 } catch (IOException closedMeanwhile) {
-                    // The descriptor of the listing itself is one of them.
+                    // The descriptor of the listing itself is among them.
                     continue;
                 }
             }

@@ -1,4 +1,4 @@
-// What a store does, seen from Java.
+// Tests a store through its Java interface.
 
 package org.runstone;
 
@@ -70,8 +70,8 @@ class StoreTest {
     }
 
     /**
-     * Once, a key that could not be read, anywhere in the next page, gave an error before the
-     * entries in front of it were shown.
+     * An unreadable key anywhere in the next page once caused an error before the entries in front
+     * of it were shown.
      */
     @Test
     void anErrorComesAtItsPlace() {

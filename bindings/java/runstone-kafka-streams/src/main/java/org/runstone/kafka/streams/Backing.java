@@ -1,4 +1,4 @@
-// The Runstone store behind one state store: its tables, and what is committed with them.
+// The Runstone store behind one state store: its tables, and the metadata committed with them.
 
 package org.runstone.kafka.streams;
 
@@ -25,17 +25,17 @@ import org.runstone.Store;
 import org.runstone.WriteBatch;
 
 /**
- * A directory with a Runstone store, in which a state store keeps its tables. Beside them it keeps
- * the changelog offsets up to which the tables go, the position, and the stream time.
+ * A directory with a Runstone store, in which a state store keeps its tables. Beside the tables it
+ * keeps the changelog offsets that they include, the position, and the stream time.
  *
  * <p>With exactly-once processing, writes wait in memory until Kafka has committed the records that
  * caused them ({@link Commits}). Then they are written together with the offsets, as one batch. So
- * a store that was killed has the state of its last commit, and replays from there. If more than
- * the limit waits, it is written to the store early, and a mark says that the store has more than
- * is committed. After a crash such a store reports no offsets, and Kafka restores it from the
- * beginning. With at-least-once processing, writes go to the store at once: it does no harm to
- * replay a record that was already applied. Only versioned stores gather them there, too, because
- * that is faster.
+ * a killed store has the state of its last commit, and replays from there. If more bytes than the
+ * limit wait, they are written to the store early, with a mark that the store contains uncommitted
+ * writes. After a crash such a store reports no offsets, and Kafka restores it from the beginning.
+ * With at-least-once processing, writes go to the store at once, because replaying an applied
+ * record does no harm. Only versioned stores gather writes in this case too, because that is
+ * faster.
  */
 final class Backing {
     /** Options of the Runstone stores of an application, as TOML. */
@@ -43,17 +43,17 @@ final class Backing {
     /** How many bytes may wait for a commit in one store before they are written early. */
     static final String MAX_UNCOMMITTED = "runstone.max.uncommitted.bytes";
     /**
-     * Without compression, as Kafka opens RocksDB: with LZ4, a restore took a seventh more
-     * processor time, and a count took a ninth more.
+     * Without compression, as Kafka opens RocksDB. With LZ4, a restore took a seventh more
+     * processor time, and a count a ninth more.
      */
     private static final String DEFAULT_TABLE = """
             write_buffer_bytes = "16M"
             compression = "none"
             """;
     /**
-     * Segments of the log count against the budget, so small segments leave more of it to
-     * memtables. Writers are slowed down less than elsewhere, because a late flush costs them less
-     * than sleeping for it.
+     * Segments of the log count against the budget, so small segments leave more of the budget to
+     * memtables. Writers are slowed down less than by default, because a late flush costs them less
+     * than a delay.
      */
     private static final String DEFAULT_OPTIONS = """
             wal_segment_bytes = "1M"
@@ -82,7 +82,7 @@ final class Backing {
     private final StateStoreContext context;
     private final Commits commits;
     private volatile boolean isOpen = true;
-    /** The partition of the changelog, once Kafka has asked for its offset. */
+    /** The partition of the changelog, once Kafka has requested its offset. */
     private TopicPartition changelog;
     private boolean isAhead;
     private long streamTime;
@@ -90,7 +90,7 @@ final class Backing {
     /**
      * Opens the store, or creates it.
      *
-     * @param gathersWrites whether writes wait for a commit with at-least-once processing, too
+     * @param gathersWrites whether writes wait for a commit with at-least-once processing as well
      */
     Backing(StateStoreContext context, String name, boolean gathersWrites) {
         Map<String, Object> configs = context.appConfigs();
@@ -142,7 +142,7 @@ final class Backing {
         }
     }
 
-    /** A table, which is created if there is none of that name. */
+    /** The table of this name, which is created if it does not exist. */
     synchronized Table table(String table) {
         return tables.computeIfAbsent(table,
                 made -> new Table(store.openKeyspace(made, tableOptions), waits));
@@ -155,12 +155,12 @@ final class Backing {
         return names;
     }
 
-    /** Drops a table and its content. */
+    /** Drops a table and its contents. */
     synchronized void drop(String table) {
         tables.remove(table).drop(() -> store.dropKeyspace(table));
     }
 
-    /** Converts the stored values to the format that the application asks for. */
+    /** Converts the stored values to the format that the application requires. */
     void upgrade(Format format, boolean hasTimes) {
         List<Table> stored = tableNames().stream().sorted().map(this::table).toList();
         new Upgrade(name, store, meta).to(format, hasTimes, stored);
@@ -184,8 +184,8 @@ final class Backing {
     }
 
     /**
-     * Must be called before each write. Stores what has been committed meanwhile, and returns
-     * whether there was anything.
+     * Must be called before each write. Stores the writes that have been committed meanwhile, and
+     * returns whether there were any.
      */
     boolean beforeWrite() {
         if (!isExactlyOnce || !commits.hasCommitted() || pendingBytes() == 0) {
@@ -218,7 +218,9 @@ final class Backing {
         return bytes;
     }
 
-    /** Writes restored records: those of the batch, and those that wait. All count as committed. */
+    /**
+     * Writes restored records: those of the batch, and the waiting ones. All count as committed.
+     */
     void restore(WriteBatch batch) {
         try {
             writePending(batch);
@@ -268,12 +270,12 @@ final class Backing {
     }
 
     /**
-     * The offset of the changelog up to which the store goes, or null if it is not known.
+     * The changelog offset that the store has reached, or null if it is not known.
      *
      * <p>With exactly-once processing, Kafka distrusts a store that returns no offset, since it may
-     * hold uncommitted records, and removes all stores of the task. An empty store holds nothing,
-     * so it returns the offset that means the beginning to Kafka. Global stores are not asked in
-     * this way.
+     * contain uncommitted records, and removes all stores of the task. An empty store contains no
+     * records, so it returns the offset that means the beginning to Kafka. Kafka does not use this
+     * method for global stores.
      */
     Long committedOffset(TopicPartition partition) {
         checkOpen();

@@ -1,4 +1,4 @@
-// What all state stores over Runstone have in common.
+// The base of all state stores in Runstone.
 
 package org.runstone.kafka.streams;
 
@@ -37,13 +37,13 @@ abstract class BytesStore implements StateStore {
         this.scope = scope;
     }
 
-    /** The format of values, by the interfaces that Kafka Streams checks as well. */
+    /** The format of values, by the same interfaces that Kafka Streams checks. */
     private Format format() {
         return this instanceof HeadersBytesStore ? Format.HEADERS
                 : this instanceof TimestampedBytesStore ? Format.TIMESTAMPED : Format.PLAIN;
     }
 
-    /** Whether values that are not plain have a time. */
+    /** Whether values in formats other than plain have a time. */
     boolean valuesHaveTimes() {
         return true;
     }
@@ -54,7 +54,7 @@ abstract class BytesStore implements StateStore {
     /** Adds a restored record to the batch. */
     abstract void restore(ConsumerRecord<byte[], byte[]> record, WriteBatch batch);
 
-    /** Called after records were restored, and after a commit: expired records may be removed. */
+    /** Called after a restore and after a commit. Expired records may be removed. */
     void settled() {
         // Most stores keep everything.
     }
@@ -64,7 +64,7 @@ abstract class BytesStore implements StateStore {
         return false;
     }
 
-    /** About how many entries the store has. */
+    /** The approximate number of entries in the store. */
     abstract long estimate();
 
     @Override
@@ -136,11 +136,11 @@ abstract class BytesStore implements StateStore {
         return isBelowCache;
     }
 
-    /** Whether a range of keys ends before it begins. That is logged, and the range is empty. */
+    /** Whether a range of keys ends before it begins. Such a range is empty, and is logged. */
     static boolean isTurnedRound(Bytes from, Bytes to) {
         boolean isTurned = from != null && to != null && from.compareTo(to) > 0;
         if (isTurned) {
-            // Users, and upstream's tests, look for this text.
+            // Users and upstream's tests search for this text.
             LOG.warn("Returning empty iterator for fetch with invalid key range: from > to."
                     + " This may be due to range arguments set in the wrong order, "
                     + "or serdes that don't preserve ordering when lexicographically comparing the"

@@ -1,5 +1,5 @@
-// Detects when Kafka has committed. With exactly-once processing, Kafka Streams 4.3 does not tell a
-// running store about commits, so they are detected through the metrics of the thread.
+// Detects when Kafka has committed. With exactly-once processing, Kafka Streams 4.3 does not notify
+// a running store of commits, so this class reads the metrics of the thread.
 
 package org.runstone.kafka.streams;
 
@@ -12,9 +12,9 @@ import org.apache.kafka.streams.processor.StateStoreContext;
  * Watches the number of commits of the stream thread that writes to a store.
  *
  * <p>A commit covers all tasks of a thread, because they share one transaction. The thread counts
- * the commit after it has succeeded, and before it continues with the next record. So when the
- * count has grown at a write, all earlier writes are committed. A missed commit does no harm: the
- * writes wait for the next one.
+ * the commit after it has succeeded, and before it continues with the next record. So if the count
+ * has grown when a write begins, all earlier writes are committed. A missed commit does no harm:
+ * the writes wait for the next commit.
  */
 final class Commits {
     private static final String NAME = "commit-total";
@@ -47,7 +47,7 @@ final class Commits {
         return total == null ? 0 : ((Number) total.metricValue()).doubleValue();
     }
 
-    /** The thread's metric. Outside of a running application there is none. */
+    /** The thread's metric, which exists only in a running application. */
     private Metric find(String threadName) {
         for (Map.Entry<MetricName, ? extends Metric> one : context.metrics().metrics().entrySet()) {
             MetricName name = one.getKey();

@@ -1,4 +1,4 @@
-// A walk over entries in one direction.
+// Iteration over entries in one direction.
 
 package org.runstone.kafka.streams;
 
@@ -48,8 +48,8 @@ interface Entries extends AutoCloseable {
     };
 
     /**
-     * What Kafka expects from a read that meets the end of its store. Kafka closes stores beside
-     * the threads that query them, and lets a query come back when the store has moved.
+     * The exception that Kafka expects from a read of a closed store. Kafka closes stores while
+     * other threads query them, and repeats a query after the store has moved.
      */
     static RuntimeException shown(RunstoneException error) {
         return error instanceof RunstoneException.Closed

@@ -1,4 +1,4 @@
-// What the values of a store contain, which decides the interfaces that Kafka Streams looks for.
+// The contents of a store's values, which determine the interfaces that Kafka Streams looks for.
 
 package org.runstone.kafka.streams;
 
@@ -19,11 +19,10 @@ enum Format {
     }
 
     /**
-     * The bytes that turn a value of this format into one of a later format when they are put
-     * before it, as in Kafka's own stores: no headers, and no time (-1). Null if there is no such
-     * way.
+     * The prefix that turns a value of this format into one of a later format, as in Kafka's own
+     * stores: no headers, and no time (-1). Null if there is no such prefix.
      *
-     * @param hasTimes whether later formats have a time; sessions have none in their values
+     * @param hasTimes whether later formats have a time; values of sessions have none
      */
     byte[] before(Format later, boolean hasTimes) {
         if (later.compareTo(this) <= 0) {

@@ -1,5 +1,5 @@
-// What Kafka Streams offers to its stores only through classes that are not public API. All calls
-// of these classes are here, so that an upgrade of Kafka has to look at only one file.
+// Calls of Kafka Streams classes that are not public API but that stores need. All such calls are
+// here, so that an upgrade of Kafka concerns only one file.
 
 package org.runstone.kafka.streams;
 
@@ -67,7 +67,7 @@ final class Internals {
         return false;
     }
 
-    /** Whether a store is that of a global table, which every instance has as a whole. */
+    /** Whether a store belongs to a global table, of which every instance has a full copy. */
     static boolean isGlobal(StateStoreContext context) {
         return context instanceof GlobalProcessorContextImpl;
     }
@@ -83,7 +83,7 @@ final class Internals {
         ChangelogRecordDeserializationHelper.applyChecksAndUpdatePosition(record, true, position);
     }
 
-    /** Notes in the position the record that is being processed. */
+    /** Adds the record that is being processed to the position. */
     static void advance(Position position, StateStoreContext context) {
         StoreQueryUtils.updatePosition(position, context);
     }
@@ -103,7 +103,7 @@ final class Internals {
         return PositionSerde.deserialize(ByteBuffer.wrap(bytes));
     }
 
-    /** Answers the queries that all stores of a kind answer, by calling the store's methods. */
+    /** Answers the queries that all stores of a kind support, by calling the store's methods. */
     static <R> QueryResult<R> answer(Query<R> query, PositionBound bound, QueryConfig config,
             StateStore store, Position position, StateStoreContext context) {
         return StoreQueryUtils.handleBasicQueries(query, bound, config, store, position, context);

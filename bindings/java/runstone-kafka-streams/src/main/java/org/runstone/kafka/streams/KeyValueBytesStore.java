@@ -16,7 +16,7 @@ import org.apache.kafka.streams.state.KeyValueStore;
 import org.apache.kafka.streams.state.TimestampedBytesStore;
 import org.runstone.WriteBatch;
 
-/** A key-value store. The wrapper of the store decides what its values contain. */
+/** A key-value store. The wrapper of the store determines the contents of its values. */
 class KeyValueBytesStore extends BytesStore implements KeyValueStore<Bytes, byte[]> {
     private static final String TABLE = "default";
 
@@ -115,7 +115,7 @@ class KeyValueBytesStore extends BytesStore implements KeyValueStore<Bytes, byte
         return walk(null, null, false);
     }
 
-    /** Both bounds are inclusive. */
+    /** Iterates over a range. Both bounds are inclusive. */
     private KeyValueIterator<Bytes, byte[]> walk(Bytes from, Bytes to, boolean forward) {
         backing();
         if (isTurnedRound(from, to)) {

@@ -21,7 +21,7 @@ class KeyValueSupplier implements KeyValueBytesStoreSupplier {
                 ? new WithHeaders(name) : new KeyValueSupplier(name, format);
     }
 
-    /** Kafka Streams uses headers if the supplier says so. */
+    /** Kafka Streams uses headers if the supplier implements this interface. */
     private static final class WithHeaders extends KeyValueSupplier
             implements HeadersBytesStoreSupplier {
         WithHeaders(String name) {

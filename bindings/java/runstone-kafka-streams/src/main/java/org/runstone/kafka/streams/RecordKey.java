@@ -1,5 +1,5 @@
-// The layout of keys with times. Kafka's changelogs have the same layout, so a restored record goes
-// to the store unchanged.
+// The layout of keys with times. Kafka's changelogs have the same layout, so a restored record is
+// stored unchanged.
 
 package org.runstone.kafka.streams;
 
@@ -16,8 +16,8 @@ import org.apache.kafka.common.utils.Bytes;
  * version := key | time of the record i64
  * </pre>
  *
- * <p>Numbers are big-endian and not negative, so that they sort as bytes do. Keys have no end mark:
- * between the records of a key there may be records of longer keys that begin with it.
+ * <p>Numbers are big-endian and not negative, so they sort as their bytes do. Keys have no end
+ * mark: between the records of a key there may be records of longer keys that begin with it.
  */
 final class RecordKey {
     static final int WINDOW_BYTES = 12;
@@ -73,13 +73,13 @@ final class RecordKey {
         return Bytes.wrap(Arrays.copyOf(record, record.length - times));
     }
 
-    /** Whether a record is of this key. */
+    /** Whether a record belongs to this key. */
     static boolean isOf(byte[] record, byte[] key, int times) {
         return record.length == key.length + times
                 && Arrays.equals(record, 0, key.length, key, 0, key.length);
     }
 
-    /** Whether the key of a record lies between two keys, both included; null: no bound. */
+    /** Whether the key of a record is between two keys, both included. Null means no bound. */
     static boolean isBetween(byte[] record, int times, Bytes from, Bytes to) {
         int end = record.length - times;
         if (from != null

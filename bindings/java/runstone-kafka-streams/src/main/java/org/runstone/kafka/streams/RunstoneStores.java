@@ -31,7 +31,7 @@ public final class RunstoneStores {
         return KeyValueSupplier.of(name, Format.TIMESTAMPED);
     }
 
-    /** A key-value store that keeps time and headers of each record. */
+    /** A key-value store that keeps the time and the headers of each record. */
     public static KeyValueBytesStoreSupplier timestampedKeyValueStoreWithHeaders(String name) {
         return KeyValueSupplier.of(name, Format.HEADERS);
     }
@@ -54,7 +54,9 @@ public final class RunstoneStores {
         return WindowSupplier.of(name, retention, size, retainDuplicates, Format.TIMESTAMPED);
     }
 
-    /** A window store that keeps time and headers of each record; see {@link #windowStore}. */
+    /**
+     * A window store that keeps the time and the headers of each record; see {@link #windowStore}.
+     */
     public static WindowBytesStoreSupplier timestampedWindowStoreWithHeaders(
             String name, Duration retention, Duration size, boolean retainDuplicates) {
         return WindowSupplier.of(name, retention, size, retainDuplicates, Format.HEADERS);
@@ -94,7 +96,8 @@ public final class RunstoneStores {
     }
 
     /**
-     * The same duration as in Kafka Streams: the settings of the changelog topic follow from it.
+     * The same duration as in Kafka Streams, because the settings of the changelog topic depend on
+     * it.
      */
     static long segmentInterval(long retention) {
         return Math.max(retention / 2, SHORTEST_SEGMENT_MS);

@@ -1,4 +1,4 @@
-// What window and session stores have in common: segments of time, and a retention period.
+// The base of window and session stores: segments of time, and a retention period.
 
 package org.runstone.kafka.streams;
 
@@ -9,8 +9,9 @@ import org.runstone.WriteBatch;
 
 /**
  * A store whose records have a time, and are removed when they are older than the retention period.
- * As in Kafka's stores they are removed with their segment. Until then an old record is accepted
- * and kept, but only the code that emits the results of closed windows or sessions sees it.
+ * As in Kafka's stores, records are removed with their segment. Until then an old record is
+ * accepted and kept, but only the code that emits the results of closed windows or sessions sees
+ * it.
  */
 abstract class SegmentedBytesStore extends BytesStore {
     private final long segmentIntervalMs;
@@ -62,7 +63,7 @@ abstract class SegmentedBytesStore extends BytesStore {
         return segments;
     }
 
-    /** The first time for which records are shown. */
+    /** The first time whose records are shown. */
     long firstLive() {
         return firstKept() + 1;
     }
@@ -77,7 +78,7 @@ abstract class SegmentedBytesStore extends BytesStore {
         return segments.isBefore(time, firstKept());
     }
 
-    /** Counts a record that came too late. */
+    /** Counts a record that arrived too late. */
     void drop() {
         dropped.record(1.0, System.currentTimeMillis());
     }

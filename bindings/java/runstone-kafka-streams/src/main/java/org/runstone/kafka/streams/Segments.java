@@ -13,16 +13,16 @@ import java.util.regex.Pattern;
 import org.apache.kafka.streams.errors.InvalidStateStoreException;
 
 /**
- * The tables of a store, each for one period. The periods are of one length, but the length may
- * change from one open to the next, as it follows from the retention. So the name of a table has
- * its period, and the period of a new table ends where the next one begins.
+ * The tables of a store, each for one period. All periods have the same length, but this length
+ * depends on the retention and may change from one open to the next. So the name of a table
+ * contains its period, and the period of a new table ends where the next one begins.
  */
 final class Segments {
     private static final Pattern NAME = Pattern.compile("segment-([0-9]+)-([0-9]+)");
 
     private final Backing backing;
     private final long interval;
-    /** By their begins. */
+    /** The segments by their begin. */
     private final NavigableMap<Long, Segment> live = new ConcurrentSkipListMap<>();
 
     /** The table for the times from {@code begin} (inclusive) to {@code end} (exclusive). */
@@ -45,11 +45,14 @@ final class Segments {
         }
     }
 
-    /** The segment for a time. If there is none, one that could be made, without a table. */
+    /**
+     * The segment for a time. If there is none, a new segment without a table, which could be
+     * added.
+     */
     private Segment of(long any) {
         long time = Math.max(0, any);
         Map.Entry<Long, Segment> before = live.floorEntry(time);
-        // The last time of all has no end behind it.
+        // The segment of the last possible time includes its end.
         if (before != null
                 && (time < before.getValue().end || before.getValue().end == Long.MAX_VALUE)) {
             return before.getValue();
@@ -61,12 +64,12 @@ final class Segments {
                 next == null ? end : Math.min(end, next), null);
     }
 
-    /** The table for a time, or null if there is none. */
+    /** The table for a time, or null if it does not exist. */
     Table at(long time) {
         return of(time).table;
     }
 
-    /** The table for a time, which is created if there is none. */
+    /** The table for a time, which is created if it does not exist. */
     Table makeAt(long time) {
         Segment found = of(time);
         if (found.table != null) {
@@ -93,7 +96,7 @@ final class Segments {
         return part.values().stream().map(Segment::table).toList();
     }
 
-    /** Drops the tables that hold only times before {@code time}. */
+    /** Drops the tables that contain only times before {@code time}. */
     void dropBefore(long time) {
         Iterator<Segment> old = live.headMap(of(time).begin, false).values().iterator();
         while (old.hasNext()) {
@@ -113,10 +116,11 @@ final class Segments {
     }
 
     /**
-     * Walks over tables one after another, and shows the records that {@code shows} accepts. A
-     * store that is closed meanwhile has no more entries.
+     * Iterates over tables one after another, and returns the records that {@code shows} accepts.
+     * If the store is closed meanwhile, there are no more entries.
      *
-     * @param from the first record; {@code to} is the smallest key after the range; null: no bound
+     * @param from the first record; {@code to} is the smallest key after the range; null means no
+     * bound
      */
     static Entries walk(List<Table> tables, byte[] from, byte[] to, boolean forward,
             Predicate<byte[]> shows) {
@@ -167,9 +171,9 @@ final class Segments {
         }
 
         /**
-         * Opens a table when it is asked for its first entry, as Kafka's stores do. So what a
-         * program writes to a later table during the walk is shown. A cache above the store relies
-         * on that, because it moves entries down in the middle of a walk.
+         * Opens a table when its first entry is requested, as Kafka's stores do. So writes to a
+         * later table during the iteration are shown. A cache above the store relies on that,
+         * because it moves entries down in the middle of an iteration.
          */
         @Override
         public boolean isValid() {

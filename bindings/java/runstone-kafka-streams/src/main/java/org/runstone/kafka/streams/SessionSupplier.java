@@ -25,7 +25,7 @@ class SessionSupplier implements SessionBytesStoreSupplier {
                 : new SessionSupplier(name, retentionMs, false);
     }
 
-    /** Kafka Streams uses headers if the supplier says so. */
+    /** Kafka Streams uses headers if the supplier implements this interface. */
     private static final class WithHeaders extends SessionSupplier
             implements HeadersBytesStoreSupplier {
         WithHeaders(String name, long retention) {

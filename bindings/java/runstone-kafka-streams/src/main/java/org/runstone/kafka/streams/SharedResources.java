@@ -11,12 +11,13 @@ import org.runstone.Resources;
 
 /**
  * The resources of an instance, which its first store creates and its last store releases. An
- * instance is known by its state directory: Kafka locks that, so no two instances have the same.
+ * instance is identified by its state directory. Kafka locks this directory, so no two instances
+ * have the same one.
  */
 final class SharedResources implements AutoCloseable {
-    /** What all stores of an instance share, as TOML. */
+    /** The option for the resources that all stores of an instance share, as TOML. */
     static final String OPTIONS = "runstone.resources";
-    /** A restore fills the whole budget. This budget keeps memory below what RocksDB takes. */
+    /** A restore fills the whole budget. This budget keeps memory below that of RocksDB. */
     private static final String DEFAULT_OPTIONS = "memory_budget_bytes = \"64M\"";
 
     private static final Map<Path, SharedResources> INSTANCES = new HashMap<>();
@@ -30,7 +31,7 @@ final class SharedResources implements AutoCloseable {
         this.resources = resources;
     }
 
-    /** The resources of the store's instance. Each user closes them once. */
+    /** The resources of the store's instance. Each store closes them once. */
     static SharedResources of(StateStoreContext context) {
         Path task = context.stateDir().toPath().toAbsolutePath();
         Path instance = Objects.requireNonNullElse(task.getParent(), task);

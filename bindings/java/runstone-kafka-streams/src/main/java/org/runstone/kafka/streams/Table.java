@@ -1,4 +1,4 @@
-// One ordered map of a state store: a keyspace, and above it the uncommitted writes.
+// An ordered map of a state store: a keyspace, with the uncommitted writes above it.
 
 package org.runstone.kafka.streams;
 
@@ -15,11 +15,11 @@ import org.runstone.RunstoneException;
 import org.runstone.WriteBatch;
 
 /**
- * A map of bytes. If writes wait for the commit, they are kept here and hide the content of the
- * keyspace. Otherwise they go to the keyspace at once. One thread writes; others may read.
+ * A map of bytes. Writes that wait for the commit are kept here and hide the contents of the
+ * keyspace. Other writes go to the keyspace at once. One thread writes; others may read.
  */
 final class Table {
-    /** Stands for a key that was deleted since the last commit. Compared by identity. */
+    /** The value of a key that was deleted since the last commit. It is compared by identity. */
     private static final byte[] GONE = new byte[0];
 
     private final Keyspace keyspace;
@@ -55,7 +55,7 @@ final class Table {
         }
     }
 
-    /** The empty content that a reader finds while the table is being dropped. */
+    /** The empty result of a read while the table is being dropped. */
     private <T> T absent(RunstoneException error, T nothing) {
         if (isDropped) {
             return nothing;
@@ -74,7 +74,7 @@ final class Table {
     void put(byte[] key, byte[] value) {
         if (waits) {
             byte[] kept = value == null ? GONE : value;
-            // An entry of the map takes about as much as a small key and value.
+            // An entry of the map uses about as much memory as a small key and value.
             pendingBytes += 64 + key.length + kept.length;
             pending.put(key, kept);
         } else if (value == null) {
@@ -84,7 +84,7 @@ final class Table {
         }
     }
 
-    /** Approximate memory of the waiting writes. The estimate is high rather than low. */
+    /** Approximate memory of the waiting writes. The estimate is rather too high than too low. */
     long pendingBytes() {
         return pendingBytes;
     }
@@ -105,7 +105,9 @@ final class Table {
         });
     }
 
-    /** Releases the waiting writes, which are in the keyspace now. Open iterators keep theirs. */
+    /**
+     * Releases the waiting writes, which are in the keyspace now. Open iterators keep their copies.
+     */
     void forget() {
         if (pendingBytes > 0) {
             pending = none();
@@ -118,8 +120,8 @@ final class Table {
         if (from != null && to != null && Arrays.compareUnsigned(from, to) >= 0) {
             return Entries.NONE;
         }
-        // First the waiting writes, then the keyspace: after a commit in between, an entry is in
-        // both.
+        // The waiting writes are read first, then the keyspace. So after a commit in between, an
+        // entry is in both and never missing.
         List<Map.Entry<byte[], byte[]>> waiting = waits ? waiting(from, to, forward) : List.of();
         Entries stored;
         try {

@@ -1,4 +1,4 @@
-// Rewrites the values of a store when its application asks for a later format, such as headers.
+// Rewrites the values of a store when its application requires a later format, such as headers.
 
 package org.runstone.kafka.streams;
 
@@ -14,13 +14,13 @@ import org.runstone.WriteBatch;
 
 /**
  * <ol>
- * <li>A store notes the format of its values when it is made.
- * <li>If it is opened for a later format, it first notes both formats. From then on it can be
+ * <li>A new store records the format of its values.
+ * <li>If it is opened for a later format, it first records both formats. From then on it can be
  * opened only for the later one.
- * <li>Table by table, in the order of keys, a prefix is put before each value. Each batch of values
- * is written together with a note of the last key. So an interrupted upgrade continues from that
+ * <li>Table by table, in the order of keys, a prefix is added to each value. Each batch of values
+ * is written together with a record of the last key. So an interrupted upgrade continues from that
  * key, and no value is changed twice.
- * <li>At the end it notes only the later format.
+ * <li>At the end it records only the later format.
  * </ol>
  */
 final class Upgrade {

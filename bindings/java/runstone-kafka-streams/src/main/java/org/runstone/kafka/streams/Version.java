@@ -1,4 +1,4 @@
-// One version of a key in a versioned store, as its tables hold it.
+// One version of a key in a versioned store, as its tables store it.
 
 package org.runstone.kafka.streams;
 
@@ -6,7 +6,7 @@ import java.util.Arrays;
 import org.apache.kafka.streams.state.VersionedRecord;
 
 /**
- * A value, or its absence, from one time on and before another.
+ * A value, or its absence, from one time up to but not including another.
  *
  * <pre>
  * in the table of latest versions:  key         ->  time i64     | present u8 | value

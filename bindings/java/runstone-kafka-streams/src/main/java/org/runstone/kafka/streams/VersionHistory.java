@@ -7,8 +7,8 @@ import java.util.Comparator;
 import java.util.List;
 
 /**
- * Versions that were replaced, in tables by the time up to which they were valid. When that time is
- * older than the retention, nobody can ask for them. The versions of one key follow each other in
+ * Replaced versions, in tables by the time up to which they were valid. When that time is older
+ * than the retention, they can no longer be queried. The versions of one key follow each other in
  * time, so a version that ended later also began later.
  */
 final class VersionHistory {
@@ -33,9 +33,9 @@ final class VersionHistory {
      * Inserts a version that is older than the latest one. Returns the time up to which it is
      * valid.
      *
-     * <p>1. If another version is valid at its time, the new one takes over the rest of that
-     * period, or replaces it if both began at the same time. 2. Otherwise it is valid up to the
-     * next version.
+     * <p>1. If another version is valid at its time, the new version is valid for the rest of that
+     * period, or replaces the other version if both begin at the same time. 2. Otherwise the new
+     * version is valid up to the next one.
      */
     long insert(byte[] key, Version version, long latestTime) {
         long time = version.time();
@@ -96,7 +96,7 @@ final class VersionHistory {
 
     private static Entries entries(Table table, byte[] key, long from, long to, boolean forward) {
         if (to < 0) {
-            // Records have no times before 1970. As a key, such a time is behind all others.
+            // Records have no times before 1970. As a key, such a time would sort after all others.
             return Entries.NONE;
         }
         byte[] lower = RecordKey.version(key, Math.max(0, from));

@@ -1,4 +1,4 @@
-// Interactive queries of versioned stores. Kafka's own dispatch knows only its own store.
+// Interactive queries of versioned stores. Kafka's dispatch supports only its own store.
 
 package org.runstone.kafka.streams;
 

@@ -25,8 +25,9 @@ import org.runstone.WriteBatch;
  * A store that keeps all versions of its keys that are not older than the history retention.
  *
  * <p>The latest version of each key, which may be a deletion, is in one table; older versions are
- * in {@link VersionHistory}. If the latest version is a deletion, it is also noted by time, and is
- * removed when it is older than the retention. Then nobody can ask for the versions before it.
+ * in {@link VersionHistory}. If the latest version is a deletion, it is also stored by time, and is
+ * removed when it is older than the retention. Then the versions before it can no longer be
+ * queried.
  */
 final class VersionedStore extends BytesStore implements VersionedBytesStore {
     private static final String LATEST = "latest";
@@ -60,7 +61,7 @@ final class VersionedStore extends BytesStore implements VersionedBytesStore {
     }
 
     /**
-     * Each record depends on the results of earlier records, so the results are held beside the
+     * Each record depends on the results of earlier records, so the results are kept beside the
      * batch.
      */
     @Override

@@ -18,7 +18,7 @@ class WindowBytesStore extends SegmentedBytesStore implements WindowStore<Bytes,
     private static final int TIMES = RecordKey.WINDOW_BYTES;
 
     private final WindowSupplier of;
-    /** Distinguishes duplicates of a key and time. */
+    /** A number that distinguishes duplicates of a key and time. */
     private int number;
 
     WindowBytesStore(WindowSupplier of) {
@@ -108,10 +108,10 @@ class WindowBytesStore extends SegmentedBytesStore implements WindowStore<Bytes,
     /**
      * Windows of all keys that began in a period of time. Results that are emitted once are read
      * with this method when their windows have closed. If time has jumped, some of those windows
-     * are already beyond the retention, and are hidden as RocksDB's store hides them. Below a cache
-     * they are shown: which of them RocksDB's store still shows depends on which ones its cache has
-     * evicted, and our cache is a different one. Hiding them would lose results that RocksDB's
-     * store gives.
+     * are already beyond the retention, and are hidden as in RocksDB's store. Below a cache they
+     * are shown. There, the windows that RocksDB's store still shows depend on the evictions of its
+     * cache, and our cache evicts others. Hiding the windows would lose results that RocksDB's
+     * store returns.
      */
     @Override
     public KeyValueIterator<Windowed<Bytes>, byte[]> fetchAll(long from, long to) {
@@ -144,7 +144,7 @@ class WindowBytesStore extends SegmentedBytesStore implements WindowStore<Bytes,
         return of.emitsOnClose() ? firstKept() : super.firstLive();
     }
 
-    /** The first time, at or after {@code from}, for which windows are shown. */
+    /** The first time, at or after {@code from}, whose windows are shown. */
     private long live(long from) {
         return Math.max(Math.max(0, from), firstLive());
     }

@@ -39,7 +39,7 @@ class WindowSupplier implements WindowBytesStoreSupplier {
                 : new WindowSupplier(name, retentionMs, sizeMs, retainDuplicates, format);
     }
 
-    /** The same for an aggregation that emits the result of a window when the window closes. */
+    /** The same supplier for an aggregation that emits the result of a window when it closes. */
     WindowSupplier emittingOnClose(boolean emits) {
         emitsOnClose = emits;
         return this;
@@ -49,7 +49,7 @@ class WindowSupplier implements WindowBytesStoreSupplier {
         return emitsOnClose;
     }
 
-    /** Kafka Streams uses headers if the supplier says so. */
+    /** Kafka Streams uses headers if the supplier implements this interface. */
     private static final class WithHeaders extends WindowSupplier
             implements HeadersBytesStoreSupplier {
         WithHeaders(String name, long retention, long size, boolean retainDuplicates) {

@@ -1,4 +1,4 @@
-// Which committed and uncommitted writes a store keeps, and its queries.
+// Tests which committed and uncommitted writes a store keeps, and its queries.
 
 package org.runstone.kafka.streams;
 
@@ -144,7 +144,7 @@ class CommitTest {
         again.close();
     }
 
-    /** Kafka asks again when it hears that a store is closed; it fails on other errors. */
+    /** Kafka repeats a query if the store is closed, but fails on other errors. */
     @ParameterizedTest
     @ValueSource(strings = {StreamsConfig.AT_LEAST_ONCE, StreamsConfig.EXACTLY_ONCE_V2})
     void aReadThatMeetsTheCloseSaysThatTheStoreIsClosed(String guarantee) throws Exception {

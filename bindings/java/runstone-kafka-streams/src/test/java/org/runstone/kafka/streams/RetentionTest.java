@@ -1,4 +1,5 @@
-// What window and session stores show and keep at the edge of the retention, as RocksDB's do.
+// Tests which records window and session stores show and keep at the edge of the retention,
+// compared with RocksDB's stores.
 
 package org.runstone.kafka.streams;
 
@@ -101,8 +102,8 @@ class RetentionTest {
     }
 
     /**
-     * A sliding window is updated while the windows of its key are walked over. Meanwhile a full
-     * cache moves other windows into the store. Once, their old values were shown, and counts were
+     * A sliding window is updated during an iteration over the windows of its key. Meanwhile a full
+     * cache moves other windows into the store. Their old values were once shown, and counts were
      * lost.
      */
     @ParameterizedTest
@@ -134,7 +135,7 @@ class RetentionTest {
         sessions.close();
     }
 
-    /** A record late by exactly the retention is not too late. Once, its session was lost. */
+    /** A record late by exactly the retention is not too late. Its session was once lost. */
     @ParameterizedTest
     @MethodSource("suppliers")
     void aSessionAtTheEdgeIsEmitted(DslStoreSuppliers suppliers) {
@@ -147,8 +148,9 @@ class RetentionTest {
     }
 
     /**
-     * A window without a grace period closes when its start is as old as the retention. Each way to
-     * read shows it then, and the changelog brings it back. A millisecond later none shows it.
+     * A window without a grace period closes when its start is as old as the retention. At that
+     * time every kind of read shows it, and the changelog restores it. A millisecond later no read
+     * shows it.
      */
     @ParameterizedTest
     @MethodSource("suppliers")
@@ -191,12 +193,12 @@ class RetentionTest {
     }
 
     /**
-     * The length of segments follows from the retention. Once, windows were not found, or were
-     * dropped, after the retention had changed.
+     * The length of segments depends on the retention. After a change of the retention, windows
+     * were once not found, or were wrongly dropped.
      */
     @Test
     void aStoreKeepsItsWindowsWhenTheRetentionChanges() {
-        // All that is written lies within the shortest retention, so all of it is shown.
+        // All writes are within the shortest retention, so all are shown.
         long first = 10_000_000;
         List<String> expected = new ArrayList<>();
         for (long factor : new long[] {1, 4, 1, 3}) {
@@ -236,7 +238,7 @@ class RetentionTest {
             commits.record();
         }
         assertNotNull(store.fetch(KEY, 20 * RETENTION_MS - 10_000));
-        // The segments of the retention, and the current one.
+        // These are the segments of the retention and the current one.
         assertEquals(3, store.backing().tableNames().size());
         store.close();
     }

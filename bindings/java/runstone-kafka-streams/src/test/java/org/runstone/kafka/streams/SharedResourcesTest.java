@@ -1,4 +1,4 @@
-// All stores of an instance share the same threads, memory and files.
+// Tests that all stores of an instance share the same threads, memory and files.
 
 package org.runstone.kafka.streams;
 

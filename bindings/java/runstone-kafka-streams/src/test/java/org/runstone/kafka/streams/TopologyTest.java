@@ -1,5 +1,5 @@
-// Whole topologies over Runstone's stores, run by the test driver. Their output is what RocksDB's
-// stores give for the same records.
+// Tests whole topologies over Runstone's stores in the test driver. Their output must equal that of
+// RocksDB's stores for the same records.
 
 package org.runstone.kafka.streams;
 
@@ -48,13 +48,13 @@ class TopologyTest {
     @TempDir
     Path directory;
 
-    /** The output of a topology for the same records, with one supplier of stores. */
+    /** The output of a topology for fixed records, with one supplier of stores. */
     private List<String> run(Consumer<StreamsBuilder> topology, Class<?> suppliers,
             String guarantee, String format) {
         return run(topology, suppliers, guarantee, format, 1);
     }
 
-    /** Before each tenth record, {@code jump} times as much time passes as before the others. */
+    /** Before each tenth record, time advances {@code jump} times as far as before the others. */
     private List<String> run(Consumer<StreamsBuilder> topology, Class<?> suppliers,
             String guarantee, String format, int jump) {
         Properties config = new Properties();
@@ -141,7 +141,7 @@ class TopologyTest {
         }, guarantee, format);
     }
 
-    /** Results that are emitted once come in the order of the store, which is not compared. */
+    /** Results that are emitted once arrive in the order of the store, which is not compared. */
     @ParameterizedTest
     @CsvSource({"at_least_once,default", "exactly_once_v2,default", "at_least_once,headers"})
     void resultsThatAreEmittedOnce(String guarantee, String format) {
@@ -157,18 +157,17 @@ class TopologyTest {
         List<String> theirs = run(topology, BuiltInDslStoreSuppliers.RocksDBDslStoreSuppliers.class,
                 guarantee, format);
         List<String> ours = run(topology, RunstoneDslStoreSuppliers.class, guarantee, format);
-        // RocksDB's store drops a segment with sessions that were not emitted yet; ours drops it
-        // later.
+        // RocksDB's store drops a segment whose sessions were not emitted yet. Ours drops it later.
         List<String> more = new ArrayList<>(ours);
         theirs.forEach(one -> assertTrue(more.remove(one), one));
         assertTrue(theirs.size() > 50 && more.size() < theirs.size() / 20, more.toString());
     }
 
     /**
-     * Once, results on window close did not come where caching was off and windows had no grace
-     * period: a window that closes is then beyond the retention by a millisecond, and the store did
-     * not show it. Each result comes once. Where time jumps, windows that are beyond the retention
-     * by more than that have no result, as with RocksDB's stores; below a cache they have one.
+     * Results on window close were once missing if caching was off and windows had no grace period:
+     * a closing window is then beyond the retention by a millisecond, and the store did not show
+     * it. Each result must arrive once. Where time jumps, windows that are further beyond the
+     * retention have no result, as with RocksDB's stores; below a cache they have one.
      */
     @ParameterizedTest
     @CsvSource({"0,1", "0,40", "30,1", "30,40"})
@@ -222,7 +221,7 @@ class TopologyTest {
         }, guarantee, format);
     }
 
-    /** Kafka asks stores of global tables for their offsets in a different way. */
+    /** Kafka reads the offsets of global stores in a different way. */
     @ParameterizedTest
     @CsvSource({"at_least_once,default", "exactly_once_v2,default", "exactly_once_v2,headers"})
     void globalTableJoins(String guarantee, String format) {

@@ -1,4 +1,4 @@
-// Stores whose application asks for a different format of values than they were made with.
+// Tests stores whose application requires another value format than they were made with.
 
 package org.runstone.kafka.streams;
 
@@ -80,7 +80,8 @@ class UpgradeTest {
     }
 
     /**
-     * Values are converted as in Kafka's own stores. Once, they were shown unchanged, and misread.
+     * Values are converted as in Kafka's own stores. They were once returned unchanged, and
+     * misread.
      */
     @ParameterizedTest
     @MethodSource("upgrades")
@@ -131,7 +132,9 @@ class UpgradeTest {
         upgraded.close();
     }
 
-    /** The state after a crash: some values are rewritten, and the last of their keys is noted. */
+    /**
+     * The state after a crash: some values are rewritten, and the last of their keys is recorded.
+     */
     @Test
     void anUpgradeThatWasBrokenOffGoesOn() {
         KeyValueBytesStore store = keyValues(Format.TIMESTAMPED);

@@ -65,7 +65,7 @@ class VersionedStoreTest {
                 + record.validTo().map(time -> "" + time).orElse("now");
     }
 
-    /** Those that begin at 0 are also asked for times before 1970. */
+    /** Stores whose records begin at 0 are also queried for times before 1970. */
     @ParameterizedTest
     @CsvSource({"at_least_once, 1000000", "exactly_once_v2, 1000000", "at_least_once, 0"})
     void itAnswersAsKafkasOwn(String guarantee, long begin) {
@@ -95,8 +95,8 @@ class VersionedStoreTest {
                 long validTo = theirs.put(key, value, time);
                 long found = ours.put(key, value, time);
                 if (found != validTo) {
-                    // Kafka's store has forgotten a deletion that ends the version, so it is given
-                    // again.
+                    // Kafka's store has forgotten a deletion that ends the version, so it returns
+                    // the version again.
                     assertTrue(found > time && found < validTo && ours.get(key, found) == null,
                             "step " + step + ": theirs " + validTo + ", ours " + found);
                     theirs.put(key, null, found);
@@ -111,8 +111,8 @@ class VersionedStoreTest {
             String at = "step " + step;
             assertEquals(theirs.get(key), ours.get(key), at);
             assertEquals(theirs.get(key, time), ours.get(key, time), at);
-            // Kafka's store does not look for versions that ended in a later segment; ours has them
-            // too.
+            // Kafka's store does not search for versions that ended in a later segment; ours
+            // returns them too.
             List<String> found = versions(ours, key, time, time + length);
             assertTrue(found.containsAll(versions(theirs, key, time, time + length)), at);
             for (long moment = time; moment <= time + length; moment += 1 + length / 4) {

@@ -56,7 +56,7 @@ final class Brokers implements AutoCloseable {
         processes[broker].kill();
     }
 
-    /** The addresses at which clients connect first. */
+    /** The addresses to which clients connect first. */
     String addresses() {
         List<String> addresses = new ArrayList<>();
         for (int port : ports) {

@@ -185,7 +185,7 @@ public final class ClusterRun {
                     counts.put(record.key(), record.value());
                 }
             }
-            // Anything that was counted twice would show now.
+            // An event that was counted twice would show now.
             for (ConsumerRecord<String, Long> record : consumer.poll(Duration.ofSeconds(3))) {
                 counts.put(record.key(), record.value());
             }

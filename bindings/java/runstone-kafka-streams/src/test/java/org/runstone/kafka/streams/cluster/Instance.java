@@ -15,7 +15,7 @@ import org.apache.kafka.streams.processor.StateRestoreListener;
 import org.runstone.kafka.streams.RunstoneDslStoreSuppliers;
 
 /**
- * Counts the events of each key, exactly once. Its output says which records of the changelogs it
+ * Counts the events of each key, exactly once. Its output names the changelog records that it
  * replays, in lines that {@link Replays} reads.
  */
 public final class Instance {
@@ -55,7 +55,7 @@ public final class Instance {
                 + count);
     }
 
-    /** For stores that become active. */
+    /** Reports restores of stores that become active. */
     private static final class Restores implements StateRestoreListener {
         @Override
         public void onRestoreStart(TopicPartition partition, String store, long from, long end) {
@@ -73,7 +73,7 @@ public final class Instance {
         }
     }
 
-    /** For standbys, which continue as long as they are standbys. */
+    /** Reports updates of standbys, which continue as long as they are standbys. */
     private static final class Updates implements StandbyUpdateListener {
         @Override
         public void onUpdateStart(TopicPartition partition, String store, long from) {

@@ -1,4 +1,4 @@
-// What an instance says about the records that it replays.
+// The reports of an instance about the records that it replays.
 
 package org.runstone.kafka.streams.cluster;
 

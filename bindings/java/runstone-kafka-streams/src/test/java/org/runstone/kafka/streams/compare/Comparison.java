@@ -1,10 +1,10 @@
 // Compares Runstone's state store with RocksDB's in one run. Both get the same store stack, records
-// and heap. Each measurement runs in a process of its own; those of the two stores alternate.
+// and heap. Each measurement runs in a process of its own, and the two stores alternate.
 // `bindings/java/compare.sh` starts it.
 //
-// No brokers take part. Records go through Kafka's own store stack (metering, change logging, no
-// cache), as in a count by key, and the changelog is made in memory. So the figures are those of
-// stores, and not of a cluster.
+// There are no brokers. Records go through Kafka's own store stack (metering, change logging, no
+// cache), as in a count by key, and the changelog is made in memory. So the figures describe
+// stores, not a cluster.
 
 package org.runstone.kafka.streams.compare;
 
@@ -47,7 +47,7 @@ public final class Comparison {
     }
 
     /**
-     * Arguments: rounds, events, keys, bytes of the changelog; or what to measure, and its input.
+     * Arguments: rounds, events, keys, bytes of the changelog; or the measurement and its input.
      */
     public static void main(String[] arguments) throws Exception {
         if (arguments[0].equals("measure")) {
@@ -200,7 +200,7 @@ public final class Comparison {
         }
     }
 
-    /** The most resident memory in addition to what the process had before the store, in MiB. */
+    /** The peak resident memory beyond that of the process before it opened the store, in MiB. */
     private static final class Peak extends Thread {
         private final double before = resident();
         private volatile double most = before;

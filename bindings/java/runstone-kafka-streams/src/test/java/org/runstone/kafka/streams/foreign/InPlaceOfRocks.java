@@ -25,13 +25,13 @@ import org.runstone.kafka.streams.RunstoneDslStoreSuppliers;
 import org.runstone.kafka.streams.RunstoneStores;
 
 /**
- * Changes what two classes of Kafka return: the methods of {@code Stores} for persistent stores,
+ * Changes the results of two Kafka classes: the methods of {@code Stores} for persistent stores,
  * and the default suppliers of an application. {@code foreign.sh} enables it.
  */
 public final class InPlaceOfRocks implements BeforeAllCallback {
     private static boolean isDone;
 
-    /** For JUnit, which finds it as a service. */
+    /** Used by JUnit, which finds this class as a service. */
     public InPlaceOfRocks() {
         // Nothing to set.
     }

@@ -32,7 +32,7 @@ final class Driven {
     /**
      * One result.
      *
-     * @param number of the event that led to it, from its header; -1 if there is none
+     * @param number the number of the event that led to it, from its header; -1 if there is none
      */
     record Result(String value, long time, int number) {
     }

@@ -1,4 +1,4 @@
-// All topologies in all settings: Runstone's stores give the same output as RocksDB's.
+// Tests all topologies in all settings: Runstone's stores must give the same output as RocksDB's.
 
 package org.runstone.kafka.streams.matrix;
 
@@ -23,9 +23,14 @@ import org.junit.jupiter.params.provider.Arguments;
 import org.junit.jupiter.params.provider.MethodSource;
 import org.runstone.kafka.streams.RunstoneDslStoreSuppliers;
 
-/** {@code -Drunstone.matrix.every=1} runs all 684 settings, in up to an hour; otherwise some. */
+/**
+ * {@code -Drunstone.matrix.every=1} runs all 684 settings, in up to an hour. The default runs only
+ * some.
+ */
 class EveryTopologyTest {
-    /** It has no factor in common with the numbers of choices, so all choices are combined. */
+    /**
+     * The default has no factor in common with the numbers of choices, so all choices are combined.
+     */
     private static final int EVERY = Integer.getInteger("runstone.matrix.every", 61);
     private static final Pattern WINDOWED = Pattern.compile("(.*) \\[k+\\d@(\\d+)/(\\d+)]");
     private static final long SHORTEST_SEGMENT_MS = 60_000;
@@ -68,14 +73,14 @@ class EveryTopologyTest {
         }
     }
 
-    /** Limits the report to a difference, instead of thousands of results. */
+    /** Limits the report to the difference, instead of thousands of results. */
     private static void assertSame(
             Map<String, List<Driven.Result>> theirs, Map<String, List<Driven.Result>> ours) {
         assertEquals(less(theirs, ours), less(ours, theirs));
         assertEquals(theirs, ours);
     }
 
-    /** The results that one gives more often than the other, which may not give them at all. */
+    /** The results that occur more often in one output than in the other, or only in one. */
     private static Map<String, List<Driven.Result>> less(
             Map<String, List<Driven.Result>> one, Map<String, List<Driven.Result>> other) {
         Map<String, List<Driven.Result>> less = new HashMap<>();
@@ -103,7 +108,7 @@ class EveryTopologyTest {
      * time may have advanced further. A window store of RocksDB hides windows whose start is then
      * older than the retention. So does Runstone's, except below a cache. Sliding windows never
      * have a cache here. A session store of RocksDB has dropped its segments by then. Runstone
-     * shows what is there, and drops segments at the next commit.
+     * shows the existing sessions, and drops segments at the next commit.
      */
     private static boolean isLostByRocks(String key, long streamTime, Setting setting) {
         Matcher window = WINDOWED.matcher(key);
@@ -122,16 +127,16 @@ class EveryTopologyTest {
     }
 
     /**
-     * Compares with Kafka's stores in memory. Below a cache they are asked in a different way,
+     * Compares with Kafka's stores in memory. Below a cache, Kafka reads them in a different way,
      * which gives different results before the last one. They are not compared
      *
      * <ul>
      * <li>on window close: they hide a session just when it closes. They also hide a window if the
      *     grace period is zero or a multiple of the window, as a store of RocksDB would if it were
      *     not made for that strategy;
-     * <li>below a small cache, which writes to the store in the middle of a walk over it: their
-     *     walk shows these writes. A walk of RocksDB or Runstone shows them only in segments that
-     *     it has not begun.
+     * <li>below a small cache, which writes to the store in the middle of an iteration over it:
+     *     their iteration shows these writes. An iteration of RocksDB or Runstone shows them only
+     *     in segments that it has not begun.
      * </ul>
      */
     private static void assertEndsAs(Map<String, List<Driven.Result>> theirs,
@@ -146,7 +151,10 @@ class EveryTopologyTest {
         }
     }
 
-    /** A session that came and went below the cache may be reported as removed, or not at all. */
+    /**
+     * A session that was added and removed below the cache may be reported as removed or not at
+     * all.
+     */
     private static String last(Map<String, List<Driven.Result>> results, String key) {
         List<Driven.Result> all = results.getOrDefault(key, List.of());
         return all.isEmpty() ? "null" : all.get(all.size() - 1).value();

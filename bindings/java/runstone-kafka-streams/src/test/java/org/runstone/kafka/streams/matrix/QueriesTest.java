@@ -1,4 +1,4 @@
-// Interactive queries of windows and sessions: Runstone's stores answer as RocksDB's do.
+// Tests interactive queries of windows and sessions: Runstone's stores answer as RocksDB's do.
 
 package org.runstone.kafka.streams.matrix;
 
@@ -88,7 +88,7 @@ class QueriesTest {
                 return;
             }
             long now = events.streamTimeAt(fed - 1);
-            // From the oldest moment that is kept to far beyond the present.
+            // From the oldest kept moment to far beyond the present.
             Instant from = Instant.ofEpochMilli(
                     now - Setting.WINDOW.plus(setting.gracePeriod()).toMillis());
             Instant to = Instant.ofEpochMilli(now + 1_000_000);
@@ -105,7 +105,7 @@ class QueriesTest {
             List<String> all = ask(driver, "windows",
                     WindowRangeQuery.<String, ValueAndTimestamp<Long>>
                     withWindowStartRange(from, to));
-            // For results on window close, RocksDB sorts the results of a store by their times.
+            // On window close, RocksDB sorts the results of a store by their times.
             all.sort(Comparator.naturalOrder());
             answers.add(all);
         });

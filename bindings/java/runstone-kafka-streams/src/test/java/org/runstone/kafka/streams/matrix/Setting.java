@@ -14,7 +14,7 @@ import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.processor.StateStore;
 
 /**
- * Everything that may change how a store is called.
+ * Everything that may affect how a store is called.
  *
  * @param emitsOnClose whether windows are emitted once, when they close
  * @param grace the grace period, in windows
@@ -23,7 +23,7 @@ record Setting(
         Cache cache, boolean emitsOnClose, int grace, String guarantee, String format, Pace pace) {
     static final Duration WINDOW = Duration.ofSeconds(40);
 
-    /** A small cache evicts entries between commits, and evicts the latest first or last. */
+    /** A small cache evicts entries between commits, the latest first or last. */
     enum Cache {
         OFF(0),
         SMALL(3_000),
@@ -80,7 +80,7 @@ record Setting(
         return emitsOnClose ? EmitStrategy.onWindowClose() : EmitStrategy.onWindowUpdate();
     }
 
-    /** Keeps values of one kind, as this setting says. */
+    /** Configures a store of one kind as this setting requires. */
     <V, S extends StateStore> Materialized<String, V, S> stored(Materialized<String, V, S> kept) {
         return cache == Cache.OFF ? kept.withCachingDisabled() : kept.withCachingEnabled();
     }

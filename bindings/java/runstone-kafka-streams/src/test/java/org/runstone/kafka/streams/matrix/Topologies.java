@@ -174,7 +174,7 @@ enum Topologies implements BiConsumer<StreamsBuilder, Setting> {
 
     private static String joined(String one, String other) {
         String text = one + "," + other;
-        // Both ends of the text show what it is made of; results do not grow without limit.
+        // Both ends of the text show its parts, and results do not grow without limit.
         return text.length() < 60 ? text
                 : text.substring(0, 20) + ".." + text.substring(text.length() - 36);
     }

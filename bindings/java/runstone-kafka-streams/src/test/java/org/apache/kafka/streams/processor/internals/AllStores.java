@@ -1,4 +1,4 @@
-// A topology with a store of each kind, and what is in them.
+// A topology with a store of each kind, and the contents of the stores.
 
 package org.apache.kafka.streams.processor.internals;
 
@@ -49,7 +49,7 @@ final class AllStores {
     private AllStores() {
     }
 
-    /** Whose stores. */
+    /** Which implementation of stores. */
     enum Maker {
         RUNSTONE {
             @Override
@@ -132,7 +132,7 @@ final class AllStores {
         }
     }
 
-    /** Runstone's, with the kinds that stores in memory do not have. */
+    /** Runstone's stores, including the kinds that do not exist in memory. */
     static Map<String, StoreBuilder<?>> builders() {
         Map<String, StoreBuilder<?>> all = Maker.RUNSTONE.builders();
         all.put("headed", Stores.timestampedKeyValueStoreWithHeadersBuilder(
@@ -157,7 +157,7 @@ final class AllStores {
         return topology;
     }
 
-    /** An event without a value deletes. */
+    /** Writes each event to all stores. An event without a value deletes. */
     private static final class Writer extends ContextualProcessor<String, String, Void, Void> {
         private final List<String> names;
 
@@ -202,7 +202,7 @@ final class AllStores {
             }
         }
 
-        /** Nothing is deleted among duplicates, and Kafka gives deletions numbers of their own. */
+        /** Duplicates are never deleted, because Kafka gives deletions numbers of their own. */
         private void putDuplicate(
                 WindowStore<String, String> store, Record<String, String> event) {
             if (event.value() != null) {
@@ -215,7 +215,7 @@ final class AllStores {
         }
     }
 
-    /** What is in each store, as text. */
+    /** The contents of each store, as text. */
     static Map<String, List<String>> contents(Function<String, StateStore> stores) {
         Map<String, List<String>> contents = new TreeMap<>();
         for (String name : builders().keySet()) {

@@ -1,4 +1,5 @@
-// Directories of tasks that Kafka removes: nothing of a closed store is left, and it comes back.
+// Tests the task directories that Kafka removes: nothing of a closed store is left, and the store
+// is restored later.
 
 package org.apache.kafka.streams.processor.internals;
 
@@ -110,7 +111,7 @@ class DirectoriesTest {
         instance.close(task);
     }
 
-    /** A thread of Kafka removes directories of tasks that have moved elsewhere. */
+    /** A Kafka thread removes the directories of tasks that have moved elsewhere. */
     @ParameterizedTest
     @ValueSource(strings = {StreamsConfig.AT_LEAST_ONCE, StreamsConfig.EXACTLY_ONCE_V2})
     void anotherTaskGoesOnWhenADirectoryIsRemoved(String guarantee) throws IOException {
@@ -144,7 +145,7 @@ class DirectoriesTest {
         instance.close(one);
     }
 
-    /** Kafka opens stores before any task is assigned, to learn how far each of them is. */
+    /** Kafka opens stores before any task is assigned, to find the progress of each. */
     @ParameterizedTest
     @ValueSource(strings = {StreamsConfig.AT_LEAST_ONCE, StreamsConfig.EXACTLY_ONCE_V2})
     void anInstanceThatBeginsKnowsHowFarItsStoresAre(String guarantee) throws IOException {
@@ -166,13 +167,16 @@ class DirectoriesTest {
         instance.close(task);
     }
 
-    /** How many records the changelogs of a partition have. */
+    /** The number of records in the changelogs of a partition. */
     private long sum(int partition) {
         return AllStores.builders().keySet().stream().mapToLong(store -> topics.end(
                 new TopicPartition("app-" + store + "-changelog", partition))).sum();
     }
 
-    /** State after an error is not trusted: Kafka removes it, and restores the committed state. */
+    /**
+     * Kafka does not trust the state after an error: it removes it and restores the committed
+     * state.
+     */
     @Test
     void exactlyOnceAnUncleanEndWipesAndRestores() throws IOException {
         Instance instance = instance(StreamsConfig.EXACTLY_ONCE_V2);
@@ -199,7 +203,7 @@ class DirectoriesTest {
         instance.close(task);
     }
 
-    /** Nothing is wiped; what was sent since the last commit is read again. */
+    /** Nothing is wiped, and the records since the last commit are read again. */
     @Test
     void atLeastOnceAnUncleanEndReadsTheRestAgain() throws IOException {
         Instance instance = instance(StreamsConfig.AT_LEAST_ONCE);

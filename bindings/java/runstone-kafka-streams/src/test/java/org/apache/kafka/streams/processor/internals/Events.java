@@ -1,4 +1,4 @@
-// The events that go into the stores of a test.
+// The events for the stores of a test.
 
 package org.apache.kafka.streams.processor.internals;
 
@@ -14,14 +14,16 @@ import org.apache.kafka.common.record.TimestampType;
 
 final class Events {
     static final int COUNT = 400;
-    /** By then the first events are beyond the retention. */
+    /** At this time the first events are beyond the retention. */
     static final long LAST_MS = 2 * AllStores.RETENTION.toMillis();
 
     private Events() {
     }
 
-    /** The events from number {@code from} up to but not including {@code to}. Some are late, all
-     * have headers. */
+    /**
+     * The events from number {@code from} up to but not including {@code to}. Some are late, all
+     * have headers.
+     */
     static List<ConsumerRecord<byte[], byte[]>> of(int partition, int from, int to) {
         List<ConsumerRecord<byte[], byte[]>> events = new ArrayList<>();
         Random random = new Random(5 + partition);
@@ -32,7 +34,7 @@ final class Events {
                     .getBytes(UTF_8);
             byte[] value = ("v" + partition + "-" + number).getBytes(UTF_8);
             if (number > 10 && random.nextInt(8) == 0) {
-                // Deletes what an earlier event has put, and its window and session too.
+                // Deletes the entry of an earlier event, and its window and session too.
                 ConsumerRecord<byte[], byte[]> one =
                         events.get(number - 1 - random.nextInt(10));
                 time = one.timestamp();

@@ -1,5 +1,5 @@
-// An instance of an application without brokers: Kafka's own tasks, state directory and reader of
-// changelogs, in one thread.
+// An instance of an application without brokers: Kafka's own tasks, state directory and changelog
+// reader, in one thread.
 
 package org.apache.kafka.streams.processor.internals;
 
@@ -28,12 +28,12 @@ import org.apache.kafka.streams.processor.internals.metrics.StreamsMetricsImpl;
 import org.apache.kafka.streams.processor.internals.metrics.ThreadMetrics;
 import org.apache.kafka.streams.state.internals.ThreadCache;
 
-/** Tasks of one subtopology. Whoever makes a task closes it. */
+/** Tasks of one subtopology. The test that makes a task closes it. */
 final class Instance {
     private static final LogContext LOG = new LogContext("test ");
 
     final StateDirectory directory;
-    /** What listeners received. */
+    /** The notifications that listeners received. */
     final List<String> told = new ArrayList<>();
     private final StreamsConfig config;
     private final Topics topics;
@@ -42,7 +42,7 @@ final class Instance {
     private final InternalTopologyBuilder topology;
     private final MockTime time = new MockTime();
     private final StreamsMetricsImpl metrics;
-    /** Each of Kafka's threads has this sensor from the start. */
+    /** Each Kafka thread has this sensor from the start. */
     private final Sensor commits;
     private final ThreadCache cache;
     private final StreamsProducer producer;
@@ -122,14 +122,14 @@ final class Instance {
         return task;
     }
 
-    /** Lets the standbys read what has come since. */
+    /** Makes the standbys read the new records. */
     void follow() {
         if (reader.isRestoringActive()) {
             reader.restore(tasks);
             reader.transitToUpdateStandby();
         }
         while (reader.restore(tasks) > 0) {
-            // There may be more.
+            // There may be more records.
             continue;
         }
     }
@@ -175,7 +175,7 @@ final class Instance {
         return task;
     }
 
-    /** Restores by polls of at most {@code most} records, and at most this many times. */
+    /** Restores with at most {@code polls} polls of at most {@code most} records. */
     void restore(int most, int polls) {
         restoring.most = most;
         for (int poll = 0; poll < polls && !reader.allChangelogsCompleted(); poll++) {
@@ -184,7 +184,7 @@ final class Instance {
         restoring.most = Integer.MAX_VALUE;
     }
 
-    /** Restores what is left, so that the task can process events. */
+    /** Restores the rest, so that the task can process events. */
     void restore(StreamTask task) {
         while (!reader.completedChangelogs().containsAll(task.changelogPartitions())) {
             reader.restore(tasks);
@@ -211,7 +211,7 @@ final class Instance {
         }
     }
 
-    /** Commits, and has the stores commit too, as at the end of a task. */
+    /** Commits, and makes the stores commit too, as at the end of a task. */
     void commit(Task task) {
         commit(task, true);
     }
@@ -230,13 +230,13 @@ final class Instance {
         task.postCommit(enforcesCheckpoint);
     }
 
-    /** What Kafka does with the stores that it finds when an instance begins. */
+    /** Does what Kafka does with existing stores when an instance starts. */
     Map<TaskId, Long> lookAtStores() {
         directory.initializeStartupStores(new TopologyMetadata(topology, config), LOG, metrics);
         return directory.taskOffsetSums(Set.of(new TaskId(0, 0), new TaskId(0, 1)));
     }
 
-    /** Lets an hour pass, and Kafka remove the directories of tasks that are not there. */
+    /** Advances the clock by an hour, so that Kafka removes the directories of absent tasks. */
     void cleanRemovedTasks() {
         time.sleep(3_600_000);
         directory.cleanRemovedTasks(60_000);
@@ -247,7 +247,7 @@ final class Instance {
         commit(task);
     }
 
-    /** As when an instance ends or gives a task away. */
+    /** Closes a task as when an instance ends or hands it over. */
     void close(Task task) {
         reader.unregister(task.changelogPartitions());
         suspend(task);
@@ -255,7 +255,7 @@ final class Instance {
         tasks.remove(task.id());
     }
 
-    /** As after an error. */
+    /** Closes a task as after an error. */
     void closeDirty(Task task) {
         reader.unregister(task.changelogPartitions());
         task.suspend();
@@ -264,7 +264,7 @@ final class Instance {
         tasks.remove(task.id());
     }
 
-    /** What a killed process leaves; the brokers give up its transaction. */
+    /** Leaves the state of a killed process. The brokers abort its transaction. */
     void kill(StreamTask task) {
         task.stateMgr.close();
         if (taskConfig().eosEnabled) {

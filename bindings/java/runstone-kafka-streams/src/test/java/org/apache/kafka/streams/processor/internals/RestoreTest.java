@@ -1,4 +1,4 @@
-// Stores that are restored from their changelogs, as Kafka's own tasks do it, without brokers.
+// Tests restoring stores from their changelogs by Kafka's own tasks, without brokers.
 
 package org.apache.kafka.streams.processor.internals;
 
@@ -96,7 +96,7 @@ class RestoreTest {
         one.close(active);
     }
 
-    /** Both by a standby that is closed, and by one whose open stores become the active ones. */
+    /** Tests both a standby that is closed and one whose open stores become the active ones. */
     @ParameterizedTest
     @MethodSource("takeovers")
     void aStandbyTakesOver(String guarantee, boolean closes) {
@@ -124,10 +124,10 @@ class RestoreTest {
         two.commit(active);
         contents = Instance.contents(active);
 
-        // The first instance comes back, and catches up.
+        // The first instance returns and catches up.
         standby = one.standby(TASK);
         AllStores.assertSame(contents, Instance.contents(standby));
-        // They change places again, with open stores.
+        // The instances swap roles again, with open stores.
         standby = becomesStandby(one, two, standby, active, contents);
         two.close(standby);
     }
@@ -151,7 +151,9 @@ class RestoreTest {
                         Arguments.of(guarantee, true), Arguments.of(guarantee, false)));
     }
 
-    /** What a listener of one store receives when it is restored by polls of 150 records. */
+    /**
+     * The notifications that a listener receives when a store is restored in polls of 150 records.
+     */
     private static List<String> told(String store, long from, long end) {
         List<String> told = new ArrayList<>();
         told.add(store + " from " + from + " to " + end);
@@ -182,7 +184,7 @@ class RestoreTest {
         assertTrue(contents.get(store).size() > 2);
         two.close(restored);
 
-        // The store has all that is in the changelog, and reads nothing again.
+        // The store has all records of the changelog, and reads nothing again.
         two.told.clear();
         restored = two.begun(TASK);
         two.restore(150, 10);
@@ -191,7 +193,7 @@ class RestoreTest {
         two.close(restored);
     }
 
-    /** A restore continues where its closed store was; after an error, it begins anew. */
+    /** A restore continues where the closed store was. After an error, it begins again. */
     @ParameterizedTest
     @MethodSource("storesAndGuarantees")
     void aRestoreThatIsInterruptedIsBegunAgain(String store, String guarantee) {
@@ -224,9 +226,9 @@ class RestoreTest {
     }
 
     /**
-     * With exactly-once processing, a running thread tells stores nothing of its commits. A killed
-     * instance has what was committed before its last event, and reads only what came since. One of
-     * its stores has never been written to: once it reported no offset, and so Kafka removed the
+     * With exactly-once processing, a running thread does not notify stores of its commits. A
+     * killed instance has everything committed before its last event, and reads only later records.
+     * One of its stores has never been written to. It once reported no offset, so Kafka removed the
      * stores of the whole task.
      */
     @ParameterizedTest
@@ -259,7 +261,7 @@ class RestoreTest {
         two.close(active);
     }
 
-    /** Where the records of a changelog carry positions, a standby can tell how far it is. */
+    /** If changelog records carry positions, a standby knows its progress. */
     @ParameterizedTest
     @ValueSource(strings = {StreamsConfig.AT_LEAST_ONCE, StreamsConfig.EXACTLY_ONCE_V2})
     void aStandbyHasThePositionOfTheActiveTask(String guarantee) {
@@ -286,7 +288,7 @@ class RestoreTest {
         instances.get(1).close(standby);
         instances.get(0).close(active);
 
-        // It is stored as well.
+        // The position is stored as well.
         standby = instances.get(1).standby(TASK);
         for (String store : AllStores.Maker.RUNSTONE.builders().keySet()) {
             assertEquals(positions.get(store), standby.store(store).getPosition());

@@ -1,4 +1,5 @@
-// Interactive queries of single stores: Runstone's answer as RocksDB's and those in memory do.
+// Tests interactive queries of single stores: Runstone's stores answer as those of RocksDB and
+// those in memory.
 
 package org.apache.kafka.streams.processor.internals;
 
@@ -79,7 +80,10 @@ class StoreQueriesTest {
         return all;
     }
 
-    /** Stores in memory order windows of several keys by their times; here all are sorted. */
+    /**
+     * Stores in memory order windows of several keys by their times, so all answers are sorted
+     * here.
+     */
     private static String answer(Query<?> query, QueryResult<?> result) {
         if (result.isFailure()) {
             return "failed: " + result.getFailureReason();
@@ -100,7 +104,7 @@ class StoreQueriesTest {
         return all.toString();
     }
 
-    /** Answers of all stores to all queries: before the commit, and after it. */
+    /** Answers of all stores to all queries, before and after the commit. */
     private Map<String, String> answers(AllStores.Maker maker, String guarantee) {
         Map<String, String> answers = new TreeMap<>();
         Instance instance = new Instance(AllStores.topology(maker.builders()),
@@ -146,7 +150,9 @@ class StoreQueriesTest {
         }
     }
 
-    /** RocksDB's stores with headers answer no query; Runstone's answer as those without. */
+    /**
+     * RocksDB's stores with headers answer no query. Runstone's answer like stores without headers.
+     */
     @ParameterizedTest
     @ValueSource(strings = {StreamsConfig.AT_LEAST_ONCE, StreamsConfig.EXACTLY_ONCE_V2})
     void storesWithHeadersAnswerAsThoseWithout(String guarantee) {
@@ -168,7 +174,7 @@ class StoreQueriesTest {
         instance.close(task);
     }
 
-    /** A bound of another partition says nothing; one of another topic is not reached. */
+    /** A bound of another partition is ignored; a bound of another topic is never reached. */
     @ParameterizedTest
     @ValueSource(strings = {StreamsConfig.AT_LEAST_ONCE, StreamsConfig.EXACTLY_ONCE_V2})
     void boundsOfPositionsAreHeeded(String guarantee) {

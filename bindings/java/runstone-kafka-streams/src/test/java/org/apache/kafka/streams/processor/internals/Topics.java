@@ -1,4 +1,4 @@
-// Stands for brokers in tests without them: topics in memory, and their clients.
+// Replaces brokers in tests without them: topics in memory, and their clients.
 
 package org.apache.kafka.streams.processor.internals;
 
@@ -29,12 +29,12 @@ final class Topics {
             new HashMap<>();
     private final Map<TopicPartition, Long> nextOffsets = new HashMap<>();
 
-    /** What readers of committed records see. */
+    /** The committed records of a partition. */
     synchronized List<ConsumerRecord<byte[], byte[]>> of(TopicPartition partition) {
         return records.computeIfAbsent(partition, made -> new ArrayList<>());
     }
 
-    /** The offset after the last record that is seen. */
+    /** The offset after the last committed record. */
     long end(TopicPartition partition) {
         List<ConsumerRecord<byte[], byte[]>> all = of(partition);
         return all.isEmpty() ? 0 : all.get(all.size() - 1).offset() + 1;
@@ -91,7 +91,7 @@ final class Topics {
             uncommitted.clear();
         }
 
-        /** Nobody sees the records of an aborted transaction, and their offsets are used up. */
+        /** The records of an aborted transaction stay invisible, but their offsets are used up. */
         @Override
         public void abortTransaction() {
             super.abortTransaction();
@@ -99,13 +99,13 @@ final class Topics {
         }
     }
 
-    /** Reads the topics from where Kafka Streams seeks to. */
+    /** Reads the topics from the offsets to which Kafka Streams seeks. */
     Reading consumer() {
         return new Reading();
     }
 
     final class Reading extends MockConsumer<byte[], byte[]> {
-        /** How many records a poll gives at most. */
+        /** The most records that a poll returns. */
         int most = Integer.MAX_VALUE;
 
         Reading() {

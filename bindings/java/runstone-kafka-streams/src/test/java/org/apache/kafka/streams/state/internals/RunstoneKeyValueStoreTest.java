@@ -1,5 +1,5 @@
-// Upstream's suite of key-value stores, over Runstone. In upstream's package, because the suites
-// and what they use are not public.
+// Runs upstream's suite of key-value stores over Runstone. It is in upstream's package, because the
+// suites and their helpers are not public.
 
 package org.apache.kafka.streams.state.internals;
 

@@ -1,5 +1,5 @@
-// Upstream's suite of session stores, over Runstone. In upstream's package, because the suites and
-// what they use are not public.
+// Runs upstream's suite of session stores over Runstone. It is in upstream's package, because the
+// suites and their helpers are not public.
 
 package org.apache.kafka.streams.state.internals;
 
@@ -24,7 +24,10 @@ import org.junit.jupiter.api.Test;
 import org.runstone.kafka.streams.RunstoneStores;
 
 class RunstoneSessionStoreTest extends AbstractSessionBytesStoreTest {
-    /** Some tests open a second store beside the first; upstream's shares its directory. */
+    /**
+     * Counts stores: some tests open a second store. Upstream's second store shares the directory
+     * of the first.
+     */
     private int built;
 
     @Override
@@ -35,7 +38,9 @@ class RunstoneSessionStoreTest extends AbstractSessionBytesStoreTest {
                 keySerde, valueSerde).build();
     }
 
-    /** The suite asks where stores differ. Ours finds sessions by time, as this type does. */
+    /**
+     * The suite uses this type where stores differ. Ours finds sessions by time, as this type does.
+     */
     @Override
     StoreType storeType() {
         return StoreType.RocksDBTimeOrderedSessionStoreWithIndex;

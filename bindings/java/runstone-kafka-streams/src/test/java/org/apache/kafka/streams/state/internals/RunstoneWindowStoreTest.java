@@ -1,5 +1,5 @@
-// Upstream's suite of window stores, over Runstone. In upstream's package, because the suites and
-// what they use are not public.
+// Runs upstream's suite of window stores over Runstone. It is in upstream's package, because the
+// suites and their helpers are not public.
 
 package org.apache.kafka.streams.state.internals;
 
@@ -11,7 +11,10 @@ import org.apache.kafka.streams.state.WindowStore;
 import org.runstone.kafka.streams.RunstoneStores;
 
 class RunstoneWindowStoreTest extends AbstractWindowBytesStoreTest {
-    /** Some tests open a second store beside the first. Upstream's two share a directory. */
+    /**
+     * Counts stores: some tests open a second store. Upstream's second store shares the directory
+     * of the first.
+     */
     private int built;
 
     @Override
