@@ -1,4 +1,5 @@
-"""Runstone, plyvel, rocksdict and sqlite3, in turn in one run: put, get, batch, scan of 100.
+"""Compares Runstone, plyvel, rocksdict and sqlite3, alternately in one run: put, get, batch, scan
+of 100.
 
 python compare.py [--keys N] [--rounds N]
 """

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# plyvel's own tests, with plyvel and with runstone.plyvel in its place:
-#   foreign.sh [arguments of pytest, such as -k iterator]
-# pip fetches them from the package index, in plyvel's source distribution. Prints how many tests
-# passed with each, and which fail with only one of them. It fails if one fails with Runstone only
-# and foreign.txt has no reason for it. Takes a minute, after the build.
+# Runs plyvel's own tests, with plyvel and with runstone.plyvel in its place: foreign.sh [arguments
+#   of pytest, such as -k iterator] pip fetches them from the package index, in plyvel's source
+#   distribution. Prints how many tests passed with each, and which fail with only one of them.
+#   Fails if a test fails only with Runstone and foreign.txt gives no reason. Takes a minute after
+#   the build.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 work=$(mktemp -d)
@@ -23,7 +23,7 @@ tar -xzf "$work/plyvel-1.5.1.tar.gz" -C "$work"
     { cat "$work/log" >&2; exit 1; }
 "${pip[@]}" install "$work"/wheels/*.whl
 
-# The tests import plyvel; with this they get Runstone's.
+# The tests import plyvel. With this module they get Runstone's.
 mkdir "$work/in-place"
 cat > "$work/in-place/in_place.py" << 'EOF'
 import sys

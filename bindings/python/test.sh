@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds the wheel into a virtual environment and tests it: needs Rust, a C compiler, Python 3.9 or
+# Builds the wheel into a virtual environment and tests it. Needs Rust, a C compiler, Python 3.9 or
 # later with venv, and the package index. Usage: bindings/python/test.sh [--compare]
 set -eu
 cd "$(dirname "$0")"
@@ -11,7 +11,7 @@ python3 -m venv "$work/venv" || { echo "bindings/python needs python3 with venv"
 CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$PWD/../target}" \
     "$work/venv/bin/maturin" build --quiet --release --out "$work/wheels"
 "$work/venv/bin/pip" install --quiet "$work"/wheels/*.whl
-# The code of the README.
+# Runs the code of the README.
 awk '/^```python$/ { code = 1; next } /^```$/ { code = 0 } code' README.md > "$work/readme.py"
 (cd "$work" && venv/bin/python readme.py)
 "$work/venv/bin/mypy" --strict --cache-dir "$work/mypy" python tests

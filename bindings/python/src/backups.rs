@@ -14,7 +14,7 @@ use crate::errors::{closed, outcome, wait};
 use crate::held::{Own, Shared};
 use crate::store::Store;
 
-/// How long a wait lasts before Python looks for signals, and other threads can use the archiver.
+/// How long a wait lasts before Python checks for signals and other threads can use the archiver.
 pub const SLICE: Duration = Duration::from_millis(100);
 
 /// A directory of backups.
@@ -29,7 +29,7 @@ pub struct Backups {
 #[derive(Clone, PartialEq)]
 pub struct Backup {
     number: u64,
-    /// In seconds since 1970.
+    /// When it was made, in seconds since 1970.
     time: f64,
     last_number: u64,
     tables: u64,
@@ -370,7 +370,7 @@ impl Archiver {
         self.with(py, |archiver| Ok(Position(archiver.position())))
     }
 
-    /// A second call does nothing, nor does a call in a fork do anything.
+    /// Neither a second call nor a call in a fork does anything.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if self.0.is_foreign() {
             return Ok(());

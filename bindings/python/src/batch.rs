@@ -16,7 +16,7 @@ use crate::keyspace::{Keyspace, bounds, write_options};
 /// the block raises.
 #[pyclass(frozen, module = "runstone")]
 pub struct WriteBatch {
-    /// The store. Writes that name no keyspace go to its default keyspace.
+    /// The store. Writes without a keyspace go to its default keyspace.
     family: Arc<Family>,
     batch: Alone<Batch>,
     sync: Option<bool>,
@@ -91,7 +91,7 @@ impl WriteBatch {
         })())
     }
 
-    /// About how many bytes it takes in the log.
+    /// The approximate size of the batch in the log.
     fn approximate_bytes(&self) -> PyResult<u64> {
         outcome((|| {
             self.family.store()?;
@@ -110,7 +110,7 @@ impl WriteBatch {
         Ok(outcome(self.batch.lock())?.len() as usize)
     }
 
-    /// Writes what was collected, and forgets it.
+    /// Writes the collected writes, and removes them unless `clear` is false.
     #[pyo3(signature = (*, clear=true))]
     fn write(&self, py: Python<'_>, clear: bool) -> PyResult<()> {
         wait(py, || {

@@ -1,13 +1,14 @@
-//! Iterators as plyvel has them: they stand between two entries, and give the one on either side.
+//! Iterators like plyvel's: they are between two entries, and return the one on either side.
 //!
 //! 1. Entries are read ahead by the page, in the direction of the step that needed one.
-//! 2. A step in this direction gives the page's next entry, a step against it gives the entry given
-//!    last.
+//! 2. A step in this direction returns the page's next entry. A step in the other direction returns
+//!    the last returned entry.
 //! 3. When the page is used up, a step reads the next one.
-//! 4. A step against the direction of a page that has given nothing yet turns: it moves to the
-//!    place in front of the page's first entry, and reads a page the other way from there.
+//! 4. A step against the direction of a page of which no entry was returned yet turns: it moves to
+//!    the place in front of the page's first entry, and reads a page in the other direction from
+//!    there.
 //!
-//! A page that finds nothing leaves the one before in place, so that rule 2 still works.
+//! An empty page leaves the previous one in place, so that rule 2 still works.
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -29,7 +30,7 @@ use crate::walk::Shows;
 enum Place {
     Start,
     Stop,
-    /// Before a key, whether it exists or not; or after it.
+    /// Before a key, whether it exists or not.
     Before(Vec<u8>),
     Behind(Vec<u8>),
 }
@@ -40,12 +41,12 @@ struct Steps {
     /// The key of the page's first entry.
     first: Vec<u8>,
     is_upward: bool,
-    /// Where it stands while the page is empty.
+    /// The position while the page is empty.
     place: Place,
-    /// Entries of the next page, and of the first one from a new place.
+    /// Entries of the next page, and of the first page from a new place.
     size: usize,
     first_size: usize,
-    /// The error after the page; it is raised instead of the next one.
+    /// The error after the page, which is raised instead of reading the next page.
     failure: Option<Failure>,
     shows: Shows,
     /// Bytes of the key that are not shown: the prefix of a prefixed database.
@@ -66,7 +67,7 @@ impl Steps {
         Steps { cursor, page, first, is_upward, place, size, first_size, failure, shows, hidden }
     }
 
-    /// Whether the page has the entry of the next step.
+    /// Whether the page contains the entry of the next step.
     #[inline]
     fn has(&self, is_upward: bool) -> bool {
         match is_upward == self.is_upward {
@@ -137,7 +138,7 @@ impl Steps {
                     true => cursor.seek(key)?,
                     false => cursor.seek_for_prev(key)?,
                 }
-                // The key itself lies on the other side.
+                // The key itself is on the other side.
                 if is_upward == is_behind && cursor.valid() && cursor.key() == &key[..] {
                     self.onward()?;
                 }
@@ -211,7 +212,7 @@ fn options(
             (low, high.or_else(|| prefix_successor(inside)))
         }
     };
-    // LevelDB shows nothing for a range that ends before it starts.
+    // For LevelDB, a range that ends before it starts is empty.
     let high = high.map(|high| high.max(low.clone()));
     Ok(ReadOptions::default().with_bounds(Some(&low), high.as_deref()))
 }
@@ -240,7 +241,7 @@ pub fn iterator(
     verify_checksums: Option<bool>,
     fill_cache: Option<bool>,
 ) -> PyResult<Iterator> {
-    // Whatever is read is checked.
+    // All reads are checked anyway.
     let _ = verify_checksums;
     let yes = |flag: Option<bool>| flag.unwrap_or(false);
     let included = [yes(include_start), yes(include_stop)];
@@ -323,7 +324,7 @@ impl Iterator {
         self.stand(py, Place::Stop)
     }
 
-    /// The next step upwards gives the first key that is not less.
+    /// The next step upwards returns the first key that is not less than `target`.
     fn seek(&self, py: Python<'_>, target: Buffer) -> PyResult<()> {
         self.stand(py, Place::Before([&self.prefix, &*target].concat()))
     }
@@ -352,7 +353,7 @@ fn stop() -> PyErr {
     pyo3::exceptions::PyStopIteration::new_err(())
 }
 
-/// LevelDB's own iterator, which is on an entry or on none: the entry that the page would give
+/// LevelDB's own iterator, which is on an entry or on none: the entry that the page would return
 /// next, in the direction of the page. Its first page is one entry, because many programs read only
 /// one entry after a seek.
 #[pyclass(frozen, weakref, module = "runstone.plyvel")]

@@ -1,4 +1,4 @@
-//! Keys and values on their way in and out.
+//! Converts keys and values between Python and Rust.
 
 use std::ops::Deref;
 
@@ -42,7 +42,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Buffer {
         // A buffer may change while the store works, so its present content is copied.
         let view = PyMemoryView::from(&given).map_err(|error| {
             if !error.is_instance_of::<PyTypeError>(given.py()) {
-                // It is a buffer, such as a memoryview that was released.
+                // It is a buffer, but not a valid one, such as a released memoryview.
                 return error;
             }
             let name = given.get_type().name().map(|name| name.to_string());
@@ -51,8 +51,8 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Buffer {
         })?;
         let size: u64 = view.getattr("nbytes")?.extract()?;
         if size > MAX_VALUE_BYTES {
-            // The store refuses such a value too, but only after it was copied. There may be too
-            // little memory for the copy.
+            // The store would also refuse such a value, but only after the copy, for which there
+            // may be too little memory.
             let what = format!("a buffer has {size} bytes; at most {MAX_VALUE_BYTES} fit");
             outcome(Err(Failure::invalid(what)))?;
         }
@@ -61,7 +61,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Buffer {
     }
 }
 
-/// A value that Python reads where it lies. `runstone.get_view` makes a `memoryview` of it.
+/// A value that Python reads in place. `runstone.get_view` makes a `memoryview` of it.
 #[pyclass(frozen, module = "runstone._runstone")]
 pub struct View(pub Value);
 

@@ -50,7 +50,7 @@ pub struct Write {
     stop: Option<Py<PyBytes>>,
     /// In seconds since 1970.
     expires: Option<f64>,
-    /// A get stored what it had made of many operands.
+    /// Whether a get stored this value, which it had made of many operands.
     folded: bool,
 }
 
@@ -65,7 +65,7 @@ fn position_of(after: &Bound<'_, PyAny>) -> PyResult<runstone::Position> {
     outcome(text.parse().map_err(Failure::from))
 }
 
-/// The options for the state after a gap, if the caller asks for it.
+/// The options for the state after a gap, if the caller requests it.
 fn state_of(
     py: Python<'_>,
     on_gap: &str,
@@ -103,8 +103,8 @@ impl Changes {
         wait(py, || work(self.reader()?.as_mut().ok_or_else(|| closed("reader of changes"))?))
     }
 
-    /// The reader, once no other thread is using it. A merge operator that makes the state for it
-    /// would wait for itself.
+    /// The reader, once no other thread is using it. A merge operator that the reader runs for the
+    /// state would wait for itself, so it does not wait.
     fn reader(&self) -> Result<MutexGuard<'_, Option<ChangeReader>>> {
         let held = self.0.get()?;
         if is_inside() { held.lock() } else { held.wait() }
@@ -179,7 +179,7 @@ impl Changes {
         self.with(py, |reader| Ok(Position(reader.position())))
     }
 
-    /// A second call does nothing, nor does a call in a fork do anything.
+    /// Neither a second call nor a call in a fork does anything.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if self.0.is_foreign() {
             return Ok(());

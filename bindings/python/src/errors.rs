@@ -14,7 +14,7 @@ create_exception!(runstone, Error, PyException, "What the store refuses, or cann
 create_exception!(runstone, IteratorInvalidError, Error, "The iterator is on no entry.");
 
 /// Defines an exception class for each failure code, and the two functions that need all of them.
-/// The classes of the second list derive from a class of Python's as well.
+/// The classes of the second list also derive from a Python class.
 macro_rules! exceptions {
     (
         [$($name:ident: $what:literal,)*]
@@ -86,8 +86,8 @@ exceptions! {
     ]
 }
 
-/// An exception class that derives from [`Error`] and from a class of Python's. `create_exception`
-/// takes only one base.
+/// An exception class that derives from [`Error`] and from a Python class. `create_exception`
+/// accepts only one base.
 fn both<'py, B: PyTypeInfo>(
     py: Python<'py>,
     class: &'static PyOnceLock<Py<PyType>>,
@@ -113,7 +113,7 @@ pub fn wait<T: Send>(
 ) -> PyResult<T> {
     let outcome = py.detach(|| in_call(|| guard(work)));
     if let Some(error) = raised() {
-        // It may be a store, whose end waits.
+        // It may be a store, whose drop may wait.
         py.detach(|| drop(outcome));
         return Err(error);
     }

@@ -1,19 +1,19 @@
-//! How the objects of Python hold parts of a store, and how they release them.
+//! How Python objects hold parts of a store, and how they release them.
 //!
-//! A close ends everything. Otherwise cursors would hold tables, and transactions and keyspaces
-//! would hold the whole store, with its files and memory, for as long as Python keeps the objects
-//! (for example in a traceback). So the objects of a store are listed, and its close makes each
-//! release its part. An object that is in use meanwhile is dropped when that use ends. Without a
-//! close, the store is closed with its last object.
+//! Closing a store ends everything. Otherwise cursors would hold tables, and transactions and
+//! keyspaces would hold the whole store, with its files and memory, for as long as Python keeps the
+//! objects (for example in a traceback). So a store lists its objects, and closing it makes each
+//! release its part. If an object is in use, its part is dropped when that use ends. A store that
+//! is not closed explicitly is closed with its last object.
 //!
-//! Python ends objects while it holds its own lock, in whichever thread drops the last reference:
+//! Python drops objects while it holds its own lock, in any thread that drops the last reference:
 //!
-//! 1. An end may wait for threads of the store, and those may wait for Python to run a merge
+//! 1. The drop may wait for threads of the store, and those may wait for Python to run a merge
 //!    operator. So Python's lock is released meanwhile.
 //! 2. A merge operator or filter may drop the last reference to its own store. The job that called
-//!    it would wait for itself, so another thread ends the object.
-//! 3. A fork has none of the store's threads, but it has the locks that they held. So nothing is
-//!    used or ended in a fork: the memory is the fork's until it exits.
+//!    it would wait for itself, so another thread drops the object.
+//! 3. A fork has none of the store's threads, but it has the locks that they held. So in a fork
+//!    nothing is used or dropped, and the memory stays allocated until the fork exits.
 
 use std::mem;
 use std::ops::Deref;
@@ -35,7 +35,7 @@ use crate::programs::is_inside;
 /// An open store, and the list of its objects.
 pub struct Family {
     store: Shared<OpenStore>,
-    /// The functions that the store calls, which Python's collector has to see.
+    /// The functions that the store calls, which must be visible to Python's collector.
     functions: Vec<Arc<Py<PyAny>>>,
     members: Mutex<Members>,
     process: Process,
@@ -69,8 +69,8 @@ impl Family {
         self.store.get()
     }
 
-    /// Moves the store and its keyspaces to what another process has committed since. Returns
-    /// whether there was anything.
+    /// Moves the store and its keyspaces to the newest commits of another process. Returns whether
+    /// there were any.
     pub fn refresh(&self) -> Result<bool> {
         let open = OpenStore::clone(&*self.store()?);
         open.refresh(|now| {
@@ -117,7 +117,7 @@ impl Family {
         if self.is_foreign() { Err(Error::OtherProcess.into()) } else { Ok(()) }
     }
 
-    /// Lists an object, and gives its slot. O(1).
+    /// Adds an object to the list, and returns its slot. O(1).
     fn add(&self, object: Weak<dyn LetGo>) -> usize {
         let mut members = self.members.lock();
         if members.is_closed {
@@ -137,7 +137,7 @@ impl Family {
         }
     }
 
-    /// Takes an object from the list. O(1).
+    /// Removes an object from the list. O(1).
     fn remove(&self, slot: usize) {
         let mut members = self.members.lock();
         if let Some(object) = members.objects.get_mut(slot) {
@@ -159,11 +159,11 @@ impl Drop for Family {
 
 /// An object that can release its part of a store while Python keeps the object.
 pub trait LetGo: Send + Sync {
-    /// Releases it. This may wait for threads that use it. These may wait for Python, so Python's
-    /// lock is not held.
+    /// Releases the part. This may wait for threads that use it, and these may wait for Python, so
+    /// the caller must not hold Python's lock.
     fn let_go(&self);
 
-    /// Shows a later moment of the store, if it shows any. Returns what it held before.
+    /// Moves the object to a later moment of the store, if it shows one. Returns its previous part.
     fn show(&self, _: &Store) -> Option<Arc<dyn Send + Sync>> {
         None
     }
@@ -171,8 +171,8 @@ pub trait LetGo: Send + Sync {
 
 /// The objects of a store at a later moment.
 pub trait Later: Sized {
-    /// The object at that moment, or the reason why there is none. `None` if the object keeps its
-    /// moment.
+    /// The object at that moment, or the reason why it does not exist. `None` if the object keeps
+    /// its moment.
     fn later(&self, _: &Store) -> Option<Result<Self>> {
         None
     }
@@ -245,9 +245,9 @@ impl<T: Send> LetGo for Alone<Option<T>> {
     }
 }
 
-/// The part of a store that an object of Python holds.
+/// The part of a store that a Python object holds.
 pub struct Held<T: LetGo + 'static> {
-    /// `None` only while it ends.
+    /// `None` only while the object is being dropped.
     object: Option<Arc<T>>,
     family: Arc<Family>,
     slot: usize,
@@ -299,13 +299,13 @@ impl<T: LetGo + 'static> Drop for Held<T> {
 }
 
 impl<T: Send + Sync + 'static> Shared<T> {
-    /// Drops the object once nobody uses it. The drop may wait, so Python's lock is released.
+    /// Drops the object once it is no longer used. The drop may wait, so Python's lock is released.
     pub fn end(&self) {
         end(self.0.swap(None));
     }
 }
 
-/// An object that somebody uses.
+/// An object in use.
 pub struct InUse<T>(Guard<Option<Arc<State<T>>>>);
 
 impl<T> Deref for InUse<T> {
@@ -320,9 +320,9 @@ impl<T> Deref for InUse<T> {
     }
 }
 
-/// A value that an object of Python holds by itself, not as part of an open store.
+/// A value that a Python object holds by itself, not as part of an open store.
 pub struct Own<T: Send + Sync + 'static> {
-    /// `None` only while it ends.
+    /// `None` only while the object is being dropped.
     object: Option<Arc<T>>,
     process: Process,
 }
@@ -363,7 +363,7 @@ impl<T: Send + Sync + 'static> Drop for Own<T> {
 fn end<T: Send + Sync + 'static>(object: Option<Arc<T>>) {
     if object.is_none() {
     } else if is_inside() {
-        // Without a thread to spare, it ends here.
+        // If no thread can be started, the object is dropped here.
         let _ = thread::Builder::new().spawn(move || drop(object));
     } else {
         // If Python has ended already, the object is dropped together with the closure that should

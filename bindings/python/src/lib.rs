@@ -1,7 +1,7 @@
-//! The part of the Python package that is not Python: `runstone._runstone`. What users see of it is
-//! declared in `python/runstone/__init__.pyi`.
+//! The native part of the Python package: `runstone._runstone`. Its interface for users is declared
+//! in `python/runstone/_runstone.pyi`.
 //!
-//! * [`errors`]: failures as exceptions. [`bytes`]: keys and values in and out.
+//! * [`errors`]: failures as exceptions. [`bytes`]: conversion of keys and values.
 //! * [`keyspace`], [`store`]: a store is its default keyspace and more.
 //! * [`keyspace::views`]: the results of `keys`, `values` and `items`.
 //! * [`batch`], [`snapshot`], [`transaction`], [`walk`]: the other objects.
@@ -9,14 +9,14 @@
 //!   contents of a damaged one.
 //! * [`changes`]: committed changes, in order. [`mirror`]: a second store that follows them.
 //! * [`live`]: the reports of the process that writes to a store.
-//! * [`between`]: iterators of plyvel. [`page`]: entries that iterators read ahead.
+//! * [`between`]: iterators like plyvel's. [`page`]: entries that iterators read ahead.
 //! * [`resources`]: resources that many stores share.
 //! * [`programs`]: merge operators, compaction filters and listeners in Python.
 //!
-//! * [`held`]: how an object of Python holds parts of a store, and releases them.
+//! * [`held`]: how a Python object holds parts of a store, and releases them.
 //!
-//! Every call that can wait lets other Python threads run, and so does every end of an object. In a
-//! fork, every object from before the fork is refused. Panics end in an exception.
+//! Every call that can wait lets other Python threads run, and so does dropping an object. In a
+//! fork, every object from before the fork is refused. Panics become exceptions.
 
 #![forbid(unsafe_code)]
 // Documentation for users is in the stubs and in the Python sources.

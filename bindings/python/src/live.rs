@@ -1,4 +1,4 @@
-//! What the process that writes to a store reports to its followers.
+//! The reports of the process that writes to a store, for its followers.
 
 use pyo3::prelude::*;
 
@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 #[derive(Clone)]
 pub struct LiveState {
     process: u32,
-    /// In seconds.
+    /// How long ago it reported, in seconds.
     age: f64,
     is_current: bool,
     metrics: String,

@@ -1,4 +1,4 @@
-//! A store that follows another one, change by change.
+//! A store that follows another store, change by change.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use crate::errors::{outcome, wait};
 use crate::held::Own;
 use crate::programs::{filters, mergers};
 
-/// A store that follows another one.
+/// A store that follows another store.
 #[pyclass(frozen, weakref, module = "runstone")]
 pub struct Mirror(Own<OpenMirror>);
 
@@ -79,7 +79,7 @@ impl Mirror {
         self.with(py, |mirror| Ok(Position(mirror.position())))
     }
 
-    /// A second call does nothing, nor does a call in a fork do anything.
+    /// Neither a second call nor a call in a fork does anything.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if self.0.is_foreign() {
             return Ok(());

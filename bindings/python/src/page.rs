@@ -1,8 +1,8 @@
-//! Entries that an iterator has read ahead. Reading them may wait, so it is done while other
-//! threads of Python run, for many at a time; the objects of Python are made of them later.
+//! Entries that an iterator has read ahead. Reading may wait, so many entries are read at a time
+//! while other Python threads run. The Python objects are made from them later.
 
 /// An iterator first reads this many entries, and each later page is half as large again, up to the
-/// largest. So when its user stops, the unused entries are fewer than half of the used ones and a
+/// largest. So when its user stops, the unused entries are fewer than half of the used ones plus a
 /// first page. With pages that double, there could be as many unused entries as used ones.
 pub const FIRST_ENTRIES: usize = 8;
 const MOST_ENTRIES: usize = 512;
@@ -14,19 +14,19 @@ pub fn more(entries: usize) -> usize {
     (entries + entries.div_ceil(2)).min(MOST_ENTRIES)
 }
 
-/// Entries in the direction in which they were read, and how many of them were given.
+/// Entries in the direction in which they were read, and how many of them were returned.
 #[derive(Default)]
 pub struct Page {
     bytes: Vec<u8>,
-    /// For each entry, where its key and its value end. They begin where the entry before ends.
+    /// For each entry, where its key and its value end. They begin where the previous entry ends.
     ends: Vec<(usize, usize)>,
     given: usize,
-    /// Where the next one begins.
+    /// The index of the next entry to return.
     at: usize,
 }
 
 impl Page {
-    /// The next entry, which is given.
+    /// Returns the next entry, and advances.
     #[inline]
     pub fn next(&mut self) -> Option<(&[u8], &[u8])> {
         let (key_end, value_end) = *self.ends.get(self.given)?;
@@ -35,7 +35,7 @@ impl Page {
         Some((&self.bytes[start..key_end], &self.bytes[key_end..value_end]))
     }
 
-    /// The entry that was given last, which is taken back.
+    /// Returns the last returned entry again, and steps back.
     #[inline]
     pub fn back(&mut self) -> Option<(&[u8], &[u8])> {
         self.given = self.given.checked_sub(1)?;
@@ -43,7 +43,7 @@ impl Page {
         self.look()
     }
 
-    /// The entry that would be given next.
+    /// The entry that would be returned next.
     #[inline]
     pub fn look(&self) -> Option<(&[u8], &[u8])> {
         let (key_end, value_end) = *self.ends.get(self.given)?;
@@ -70,13 +70,13 @@ impl Page {
         self.bytes.len()
     }
 
-    /// Whether all were given.
+    /// Whether all entries were returned.
     #[inline]
     pub fn is_spent(&self) -> bool {
         self.given == self.ends.len()
     }
 
-    /// Whether none was given.
+    /// Whether no entry was returned yet.
     #[inline]
     pub fn is_fresh(&self) -> bool {
         self.given == 0

@@ -1,10 +1,10 @@
-//! Merge operators, compaction filters and listeners in Python. The store calls them from its own
-//! threads too.
+//! Merge operators, compaction filters and listeners in Python. The store also calls them from its
+//! own threads.
 //!
-//! What such a function raises concerns the store: a merge fails, or an entry stays. But a
-//! `KeyboardInterrupt` or a `SystemExit` is meant for the whole program. Python raises a
-//! `KeyboardInterrupt` in whatever function the main thread happens to run. So the call during
-//! which the function ran raises it again, in place of its outcome.
+//! An exception of such a function concerns the store: a merge fails, or an entry stays. But a
+//! `KeyboardInterrupt` or a `SystemExit` is meant for the whole program, since Python raises a
+//! `KeyboardInterrupt` in any function that the main thread happens to run. So the call during
+//! which the function ran raises it again, in place of its result.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -18,11 +18,11 @@ use runstone_boundary::events::{Field, Told};
 
 thread_local! {
     static IS_INSIDE: Cell<bool> = const { Cell::new(false) };
-    /// The calls of Python that the thread is in.
+    /// The number of Python calls that the thread is running.
     static CALLS: Cell<u32> = const { Cell::new(0) };
-    /// Whether there is something in `RAISED`.
+    /// Whether `RAISED` contains an exception.
     static HAS_RAISED: Cell<bool> = const { Cell::new(false) };
-    /// What a function raised for the whole program.
+    /// The exception for the whole program that a function raised.
     static RAISED: RefCell<Option<PyErr>> = const { RefCell::new(None) };
 }
 
@@ -35,14 +35,14 @@ pub fn in_call<T>(work: impl FnOnce() -> T) -> T {
     outcome
 }
 
-/// What a function raised for the whole program during a call of the thread.
+/// Returns the exception for the whole program that a function raised during a call of the thread.
 #[inline]
 pub fn raised() -> Option<PyErr> {
     if HAS_RAISED.replace(false) { RAISED.take() } else { None }
 }
 
-/// Keeps what is meant for the whole program for the call that the thread is in. Gives other errors
-/// back, and all those that no call waits for.
+/// Keeps an exception for the whole program until the current call of the thread ends. Returns
+/// other exceptions, and those for which no call waits.
 fn keep_raised(py: Python<'_>, error: PyErr) -> Option<PyErr> {
     if CALLS.get() == 0 || error.is_instance_of::<PyException>(py) {
         return Some(error);
@@ -67,7 +67,7 @@ fn inside<T>(work: impl FnOnce(Python<'_>) -> T) -> T {
     })
 }
 
-/// A function of Python under a name.
+/// A Python function with a name.
 pub struct Program {
     name: String,
     function: Arc<Py<PyAny>>,
@@ -85,11 +85,11 @@ impl fmt::Debug for Program {
     }
 }
 
-/// Functions of Python that stores and their objects share.
+/// Python functions that stores and their objects share.
 pub type Functions = Vec<Arc<Py<PyAny>>>;
 
-/// A function of Python that the store and its object share: one reference, which Python's
-/// collector sees through the object.
+/// A Python function that the store and its object share: one reference, which Python's collector
+/// finds through the object.
 pub fn kept(function: Bound<'_, PyAny>, all: &mut Functions) -> Arc<Py<PyAny>> {
     let function = Arc::new(function.unbind());
     all.push(Arc::clone(&function));
@@ -205,7 +205,7 @@ impl Filter {
     }
 }
 
-/// An event in a store.
+/// An event of a store.
 #[pyclass(frozen, module = "runstone")]
 pub struct Event {
     #[pyo3(get)]
@@ -252,7 +252,7 @@ impl fmt::Debug for Listener {
 impl EventListener for Listener {
     fn on_event(&self, event: &runstone::Event) {
         let Some(told) = Told::of(event) else { return };
-        // When Python has ended, nobody can be told.
+        // When Python has ended, no listener can be called.
         Python::try_attach(|py| {
             let before = IS_INSIDE.replace(true);
             let outcome = Event::new(py, told).and_then(|event| self.0.call1(py, (event,)));
@@ -264,7 +264,7 @@ impl EventListener for Listener {
     }
 }
 
-/// Keeps the message of a lost end of the log, for a warning where the store was opened.
+/// Keeps the message about a lost end of the log, for a warning at the call that opened the store.
 #[derive(Debug, Default)]
 pub struct LostLog(Mutex<Option<String>>);
 

@@ -55,7 +55,7 @@ impl RepairReport {
 
 #[pymethods]
 impl Doubt {
-    /// Whether it is about a key.
+    /// Whether the doubt includes a key.
     fn covers(&self, py: Python<'_>, keyspace: &str, key: crate::bytes::Buffer) -> bool {
         let (first, key): (&[u8], &[u8]) = (self.first.as_bytes(py), &key);
         self.keyspace.as_deref().is_none_or(|own| own == keyspace)

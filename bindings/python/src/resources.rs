@@ -11,7 +11,7 @@ use crate::held::Shared;
 pub struct Resources(Shared<runstone::Resources>);
 
 impl Resources {
-    /// They last as long as a store that was opened with them.
+    /// Stores that were opened with the resources keep them after a close.
     pub fn get(&self, py: Python<'_>) -> PyResult<runstone::Resources> {
         wait(py, || Ok(self.0.get()?.clone()))
     }
@@ -25,7 +25,7 @@ impl Resources {
         wait(py, || Ok(Resources(Shared::new(of_resources(options)?))))
     }
 
-    /// The number of open stores that share them.
+    /// The number of open stores that share the resources.
     #[getter]
     fn stores(&self, py: Python<'_>) -> PyResult<u64> {
         wait(py, || Ok(self.0.get()?.stores()))

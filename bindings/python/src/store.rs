@@ -28,16 +28,16 @@ use crate::transaction::Transaction;
 #[pyclass(frozen, weakref, extends = Keyspace, module = "runstone")]
 pub struct Store {
     family: Arc<Family>,
-    /// As it was given.
+    /// The path as the caller gave it.
     path: PathBuf,
-    /// The same, wherever the process changes its directory to.
+    /// The absolute path, which stays valid if the process changes its directory.
     place: PathBuf,
     /// Returns whether the object still exists.
     object: Arc<()>,
 }
 
-/// Opens a store, or makes it, or follows it. `options` is TOML. Without a listener, a lost end of
-/// the log is a warning.
+/// Opens, makes or follows a store. `options` is TOML. Without a listener, a lost end of the log
+/// causes a warning.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)]
 pub fn open<'py>(
@@ -67,7 +67,7 @@ pub fn open<'py>(
         None => Arc::clone(&lost) as Arc<dyn EventListener>,
     });
     let place = std::path::absolute(&path)?;
-    // Below a directory that may not be searched only the path as it is leads anywhere.
+    // Below a directory that may not be searched, only the original path works.
     let place = if place.try_exists().is_err() { path.clone() } else { place };
     let store = wait(py, || {
         Ok(match resources {
@@ -91,7 +91,7 @@ pub fn open<'py>(
     Bound::new(py, PyClassInitializer::from(keyspace).add_subclass(store))
 }
 
-/// Options of a keyspace as TOML: a text is that already, a dict becomes it.
+/// Options of a keyspace as TOML: a text is TOML already, and a dict is converted.
 pub fn text_of(options: Bound<'_, PyAny>) -> PyResult<String> {
     if let Ok(text) = options.extract() {
         return Ok(text);
@@ -116,8 +116,8 @@ impl Opening {
         wait(py, || self.family.upgrade().map_or(Ok(()), |family| family.close()))
     }
 
-    /// Closes the store if nothing but its object keeps it open. An object that is freed by itself
-    /// does not exist any more when its weak references report its end.
+    /// Closes the store if nothing but its object keeps it open. If the object was freed normally,
+    /// it no longer exists when its weak references report its end.
     fn close_if_alone(&self, py: Python<'_>) -> PyResult<()> {
         if self.object.strong_count() == 0 {
             return Ok(());
@@ -141,11 +141,11 @@ pub fn destroy(py: Python<'_>, path: PathBuf) -> PyResult<()> {
     wait(py, || Ok(runstone::Store::destroy(path)?))
 }
 
-/// How often the object of a store holds the shared state: as itself, and as a keyspace.
+/// How many references to the shared state the object of a store has: as a store and as a keyspace.
 const OF_THE_STORE: usize = 2;
 
 impl Store {
-    /// Where the store is.
+    /// The path of the store.
     pub fn place(&self) -> PathBuf {
         self.place.clone()
     }
@@ -154,9 +154,9 @@ impl Store {
 #[pymethods]
 impl Store {
     /// Shows Python's collector the functions that the store calls, so that it finds cycles of a
-    /// program and its store. Not while other objects keep the store open: they call it too, and
-    /// the collector does not know that they need it. Before it clears anything, it closes the
-    /// store by way of its weak references.
+    /// program and its store. It does not do so while other objects keep the store open, because
+    /// the collector does not know that these need the functions. Before the collector clears
+    /// anything, the store is closed through its weak references.
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         if Arc::strong_count(&self.family) > OF_THE_STORE {
             return Ok(());
@@ -241,7 +241,7 @@ impl Store {
         wait(py, || self.family.refresh())
     }
 
-    /// In seconds.
+    /// The largest possible age of the view, in seconds.
     #[getter]
     fn age(&self, py: Python<'_>) -> PyResult<f64> {
         wait(py, || Ok(self.family.store()?.age()?.as_secs_f64()))
@@ -256,12 +256,12 @@ impl Store {
         wait(py, || Ok(self.family.store()?.checkpoint(path)?))
     }
 
-    /// A property of LevelDB's.
+    /// A property of LevelDB.
     fn _property(&self, py: Python<'_>, name: &str) -> PyResult<Option<String>> {
         wait(py, || Ok(property(&*self.family.store()?, name)))
     }
 
-    /// Reads and checks everything. Damage raises.
+    /// Reads and checks everything. Damage raises an exception.
     fn verify(&self, py: Python<'_>) -> PyResult<u64> {
         wait(py, || {
             let report = self.family.store()?.verify()?;

@@ -19,7 +19,7 @@ use crate::walk::{Range, Shows, Walk};
 /// of the block, and rolls back if the block raises.
 #[pyclass(frozen, module = "runstone")]
 pub struct Transaction {
-    /// The transaction, and the keyspace of calls that name none.
+    /// The transaction, and the keyspace for calls without one.
     held: Held<Shared<(SharedTransaction, runstone::Keyspace)>>,
     sync: Option<bool>,
 }
@@ -44,7 +44,7 @@ impl Transaction {
         Ok(Transaction { held, sync })
     }
 
-    /// Does work with the transaction in this keyspace, or in the default keyspace.
+    /// Runs `work` with the transaction and this keyspace, or the default keyspace.
     fn with<T: Send>(
         &self,
         py: Python<'_>,
@@ -227,8 +227,8 @@ impl Transaction {
         _value: &Bound<'_, PyAny>,
         _trace: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
-        // The block may have ended it itself. If it closed the store, a commit says so, and the
-        // exception of the block continues.
+        // The block may have ended the transaction itself. If it closed the store, a commit reports
+        // that, and an exception of the block continues.
         let held = self.held.get().and_then(Shared::get);
         let has_ended = match &held {
             Ok(held) => held.0.read(|_| Ok(())).is_err_and(|failure| failure.code == Code::Closed),

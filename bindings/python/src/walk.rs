@@ -25,7 +25,7 @@ pub enum Shows {
 }
 
 impl Shows {
-    /// Adds the parts of an entry that are shown to a page.
+    /// Adds the shown parts of an entry to a page.
     #[inline]
     pub fn keep(self, page: &mut Page, key: &[u8], value: &[u8]) {
         match self {
@@ -36,7 +36,7 @@ impl Shows {
         }
     }
 
-    /// An entry of a page as objects of Python.
+    /// An entry of a page as Python objects.
     #[inline]
     pub fn show<'py>(self, py: Python<'py>, (key, value): (&[u8], &[u8])) -> Shown<'py> {
         match self {
@@ -48,9 +48,9 @@ impl Shows {
     }
 }
 
-/// An entry that is not an object of its own yet. Whoever holds the lock of an iterator makes only
-/// this: to make a tuple may begin Python's collector, and a `__del__` that closes the store waits
-/// for that lock. Bytes are no business of the collector's.
+/// An entry that is not a tuple yet. A thread that holds the lock of an iterator makes only this:
+/// making a tuple may start Python's collector, and a `__del__` that closes the store waits for
+/// that lock. Making bytes does not start the collector.
 pub enum Shown<'py> {
     One(Bound<'py, PyAny>),
     Pair([Bound<'py, PyBytes>; 2]),
@@ -67,7 +67,7 @@ impl<'py> Shown<'py> {
     }
 }
 
-/// Which keys.
+/// A range of keys.
 pub struct Range {
     pub start: Option<Buffer>,
     pub stop: Option<Buffer>,
@@ -96,11 +96,11 @@ struct Steps {
     /// `None` once it is closed.
     place: Option<AnyCursor>,
     page: Page,
-    /// Entries of the next page.
+    /// The number of entries of the next page.
     size: usize,
-    /// The move to the next page. `None` at the end.
+    /// The move to the next page; `None` at the end.
     onward: Option<Move<'static>>,
-    /// The error after the page; it is raised instead of the next one.
+    /// The error after the page, which is raised instead of reading the next page.
     failure: Option<Failure>,
 }
 
@@ -111,7 +111,7 @@ impl Steps {
     }
 
     /// Reads a page after the move `to`. That may wait, so other threads run meanwhile, and the
-    /// objects of Python are made from the page later.
+    /// Python objects are made from the page later.
     fn fill(&mut self, to: Option<Move<'_>>, step: Move<'static>, shows: Shows) -> Result<()> {
         let place = self.place.as_mut().ok_or_else(|| closed("iterator"))?;
         self.page.clear();
@@ -194,7 +194,7 @@ impl Walk {
         self.step(py)
     }
 
-    /// Continues at the first key that is not less, or backwards at the last that is not greater.
+    /// Continues at the first key not less than this one; if reversed, at the last not greater.
     pub fn seek(&self, py: Python<'_>, key: Buffer) -> PyResult<()> {
         wait(py, || {
             let held = self.steps.get()?;
@@ -230,7 +230,7 @@ impl Walk {
     }
 }
 
-/// A place in a keyspace that moves both ways.
+/// A position in a keyspace that moves both ways.
 #[pyclass(frozen, module = "runstone")]
 pub struct Cursor(Held<Alone<Option<AnyCursor>>>);
 

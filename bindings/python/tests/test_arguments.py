@@ -1,4 +1,4 @@
-"""Wrong arguments, in every place: an error that names the argument, and nothing done."""
+"""Tests wrong arguments everywhere: each raises an error that names it, and nothing is done."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ PLYVEL: dict[str, tuple[list[Any], list[Any]]] = {
 
 
 def test_options_of_plyvel_in_pairs(tmp_path: Path) -> None:
-    """As in LevelDB, a size is moved into the valid range, and other values are refused."""
+    """As in LevelDB, a size is clamped to the valid range, and other values are refused."""
     count = itertools.count()
 
     def opens(times: int, **options: Any) -> None:

@@ -1,4 +1,4 @@
-"""Backups, archives, restores, repairs, and stores that another process writes to."""
+"""Tests backups, archives, restores, repairs, and stores to which another process writes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import pytest
 import runstone
 from test_handles import nothing_left
 
-# This process writes a value on command, and says when it has.
+# This process writes a value on command and reports each write.
 WRITER = """
 import runstone, sys
 db = runstone.open(sys.argv[1], keep_log_bytes="1M")
@@ -74,7 +74,7 @@ def value_in(path: Path) -> bytes:
 
 
 def test_nightly(tmp_path: Path, writer: Writer) -> None:
-    """Back up what another process writes; go back to a backup, and to a moment between them."""
+    """Backs up while another process writes, then restores a backup and a moment in between."""
     path = tmp_path / "db"
     writer.write("one")
     with runstone.Backups(tmp_path / "backups") as backups:
@@ -198,7 +198,7 @@ def test_bad_places(tmp_path: Path) -> None:
         for text in ("", "7", "7@x", "-1@0123456789abcdef"):
             with pytest.raises(runstone.InvalidArgument, match="position"):
                 runstone.Position(text)
-        # Damage a table, and then a description.
+        # Damages a table, and then a description.
         for table in (tmp_path / "backups").glob("*.pack"):
             with table.open("r+b") as file:
                 file.seek(3)
@@ -215,7 +215,7 @@ def test_bad_places(tmp_path: Path) -> None:
 
 
 def test_merge_operators_and_keyspaces(tmp_path: Path) -> None:
-    """A store that has the operators reads what an archive replays."""
+    """A store with the merge operators can read the operands that an archive replays."""
     join = {"join": lambda key, base, operands: (base or b"") + b"".join(operands)}
     path = tmp_path / "db"
     with runstone.open(path, merge_operators=join) as db:
@@ -235,7 +235,7 @@ def test_merge_operators_and_keyspaces(tmp_path: Path) -> None:
 
 
 def test_ends(tmp_path: Path) -> None:
-    """A store, its backups and its archiver end in any order, and twice."""
+    """A store, its backups and its archiver are closed in any order, and twice."""
     db = runstone.open(tmp_path / "db")
     backups = runstone.Backups(tmp_path / "backups")
     archiver = backups.archive(db)
@@ -253,7 +253,8 @@ def test_ends(tmp_path: Path) -> None:
     thread = threading.Thread(target=wait)
     thread.start()
     waits.wait(60)
-    # Others run meanwhile, and the archiver outlives the store and the object of its directory.
+    # Other threads run meanwhile, and the archiver outlives the store and the object of its
+    # directory.
     db[b"key"] = b"value"
     thread.join(60)
     assert not caught and not thread.is_alive()
@@ -283,8 +284,8 @@ def test_ends(tmp_path: Path) -> None:
 
 
 def test_a_wait_ends_with_a_signal(tmp_path: Path) -> None:
-    """Ctrl-C comes through while the archiver waits."""
-    # A shell lets its background jobs ignore the signal, and Python takes that over.
+    """Ctrl-C interrupts an archiver that waits."""
+    # A shell makes its background jobs ignore the signal, and Python inherits this.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     runstone.open(tmp_path / "db").close()
     with runstone.Backups(tmp_path / "backups") as backups:
@@ -336,7 +337,7 @@ def test_refresh(tmp_path: Path, writer: Writer) -> None:
         assert db[b"key"] == b"1"
         assert db.refresh() and not db.refresh()
         assert db[b"key"] == apart[b"key"] == db.keyspace("apart", create=False)[b"key"] == b"2"
-        # Each keeps its moment; a view shows what is there when it is asked.
+        # Each keeps its moment, but a view shows the present state at each call.
         assert db.get(b"key", snapshot=snapshot) == apart.get(b"key", snapshot=snapshot) == b"1"
         assert list(db.items(snapshot=snapshot)) == list(walk) == [(b"key", b"1")]
         assert len(apart.keys(snapshot=snapshot)) == 1 and list(items) == [(b"key", b"2")]
@@ -394,7 +395,7 @@ def test_refresh_while_others_read(tmp_path: Path, writer: Writer) -> None:
 
 
 def test_followers_come_and_go(tmp_path: Path) -> None:
-    """A follower keeps nobody from writing, and outlives a writer that is killed."""
+    """A follower does not prevent writing, and survives the kill of the writer."""
     with pytest.raises(runstone.NotAStore):
         runstone.follow(tmp_path / "db")
     with runstone.open(tmp_path / "db") as db:
@@ -419,7 +420,7 @@ def test_followers_come_and_go(tmp_path: Path) -> None:
 
 
 def test_leases_end(tmp_path: Path) -> None:
-    """A writer that cannot wait any longer takes back what it kept, and says so."""
+    """A writer that cannot wait any longer drops the files that it kept, and reports this."""
     with runstone.open(tmp_path / "db", follower_keep_seconds=0) as db:
         db[b"key"] = b"0"
         db.flush()

@@ -1,4 +1,4 @@
-"""What was committed to a store, in order, as another process writes it."""
+"""Tests reading committed changes in order while another process writes."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_all_kinds(tmp_path: Path) -> None:
             (expiring,) = found[2]
             assert expiring.expires is not None and before + 30 < expiring.expires < before + 90
             assert next(changes, None) is None and "soon" in repr(expiring)
-        # After a position come the later changes.
+        # Reading after a position returns the later changes.
         with runstone.Changes(db, after=found[1].position) as again:
             assert kinds(again) == ["writes", "dropped"]
         with runstone.Changes(str(tmp_path / "db"), after=str(found[2].position)) as again:
@@ -74,7 +74,8 @@ def test_a_folded_put(tmp_path: Path) -> None:
 
 
 def test_exactly_once(tmp_path: Path, writer: Writer) -> None:
-    """A copy that is killed at any moment has each change once: its position is in each batch."""
+    """A copy that is killed at any moment has each change once, because each batch has its
+    position."""
     counts = {"add": lambda key, base, operands: b"%d" % (int(base or 0) + len(operands))}
     options = {"merge_operator": "add"}
     for words in (["1", "2"], ["3"], []):
@@ -113,7 +114,7 @@ def test_waits(tmp_path: Path, writer: Writer) -> None:
         thread.join(60)
         values = [write.value for change in found for write in change]
         assert values[-1] == b"last" and values.count(b"first") == 2
-        # A close ends a wait.
+        # Closing ends a wait.
         caught: list[BaseException] = []
 
         def wait() -> None:
@@ -141,7 +142,7 @@ def test_what_is_gone(tmp_path: Path) -> None:
         with runstone.Changes(db) as changes:
             db[b"key"] = b"value"
             first = next(change for change in changes if change.kind == "writes")
-    # Nothing keeps the log.
+    # No reader keeps the log.
     with runstone.open(path) as db:
         db[b"key"] = b"other"
     with pytest.raises(runstone.HistoryGone, match="keep_log_bytes"):
@@ -166,7 +167,7 @@ def test_what_is_gone(tmp_path: Path) -> None:
 
 
 def test_everything(tmp_path: Path) -> None:
-    """The log begins after a flush: a consumer that has nothing begins with the state."""
+    """The log begins after a flush, so a consumer without data begins with the state."""
     path = tmp_path / "db"
     with runstone.open(path) as db:
         db[b"flushed"] = b"1"
@@ -180,7 +181,7 @@ def test_everything(tmp_path: Path) -> None:
         assert found[0].gap is not None and found[0].gap[0] == 0
         told = [(write.key, write.value) for change in found for write in change]
         assert told == [(b"flushed", b"1"), (b"later", b"2")]
-        # A position inside the state leads to all of it again.
+        # Reading from a position inside the state returns the whole state again.
         with runstone.Changes(db, after=found[2].position) as again:
             assert kinds(again)[:3] == ["gap", "keyspaces", "state"]
         with pytest.raises(runstone.InvalidArgument, match="alone"):
@@ -220,13 +221,13 @@ def test_the_state_behind_a_gap(tmp_path: Path) -> None:
                 ("put", "default", b"new", b"2"),
                 ("put", "apart", b"m", b"xxx"),
             ]
-            # A reader that is interrupted in the middle begins with the gap again.
+            # A reader that is interrupted inside the gap begins with the gap again.
             assert [change.position for change in found[:4]] == [after] * 4
             assert found[4].position.number >= found[0].gap[1] and found[4].gap is None
             # Then the log continues.
             db[b"last"] = b"4"
             assert kinds(changes) == ["writes"]
-        # The state of operands needs the operator.
+        # Reading the state of operands needs the operator.
         with pytest.raises(runstone.Error, match="join"):
             with runstone.Changes(db, after=after, on_gap="state") as changes:
                 kinds(changes)

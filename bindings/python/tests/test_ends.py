@@ -1,4 +1,4 @@
-"""How objects end: by the last reference to them, in a merge operator, and in a fork."""
+"""Tests how objects end: with their last reference, in a merge operator, and in a fork."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ LAST = {
 
 
 def run(program: str, path: Path) -> None:
-    """A program that hangs is killed. If one fails, the test reports the end of its output."""
+    """A program that hangs is killed. If it fails, the test reports the end of its output."""
     command = [sys.executable, "-W", "ignore", "-c", OPEN + program, str(path)]
     ended = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=120)
     if ended.returncode:
@@ -52,9 +52,9 @@ def run(program: str, path: Path) -> None:
 
 @pytest.mark.parametrize("last", LAST)
 def test_the_last_reference_closes_the_store(tmp_path: Path, last: str) -> None:
-    """A program forgot to close a store with a merge operator in Python. The end of its last object
-    waited for a compaction, with Python's lock, and the compaction waited for that lock to run the
-    operator. The lock is now released while anything ends."""
+    """A program forgot to close a store with a merge operator in Python. Dropping its last object
+    waited for a compaction while it held Python's lock, and the compaction waited for that lock to
+    run the operator. The lock is now released while any object is dropped."""
     program = f"""
 for round in range(10):
     db = open_store()
@@ -72,7 +72,7 @@ db.close()
 
 def test_a_merge_operator_may_drop_its_store(tmp_path: Path) -> None:
     """The last reference is dropped in the thread that runs the operator, for example by garbage
-    collection. The job waited for its own end; another thread ends the store now."""
+    collection. The job once waited for its own end. Another thread ends the store now."""
     program = """
 kept, lost = [], threading.Event()
 def merge(key, base, operands):
@@ -104,7 +104,7 @@ ITERATORS = {
 
 @pytest.mark.parametrize("made", ITERATORS)
 def test_the_collector_may_close_a_store_that_is_iterated(tmp_path: Path, made: str) -> None:
-    """A step of an iterator made a tuple while it held its lock. To make one may begin Python's
+    """A step of an iterator once made a tuple while it held its lock. Making one may start Python's
     collector, and a `__del__` that closed the store waited for that lock, in the same thread."""
     program = f"""
 from runstone import plyvel
@@ -135,8 +135,8 @@ else:
 
 
 def test_a_reader_of_changes_in_its_merge_operator(tmp_path: Path) -> None:
-    """The reader made the state of a key by a merge operator, and the operator asked the reader for
-    something. It waited for itself."""
+    """The reader computed the state of a key with a merge operator, and the operator called the
+    reader. It once waited for itself."""
     program = """
 from runstone import Changes
 def merge(key, base, operands):
@@ -167,9 +167,9 @@ with runstone.open(sys.argv[1], merge_operators=join) as db:
 
 
 def test_forks_while_threads_are_busy(tmp_path: Path) -> None:
-    """A fork inherits locks that other threads held, without those threads. Once, its calls hung,
-    and so did the end of each inherited object; others changed files that the parent had open. All
-    calls are refused now, and inherited objects are only forgotten."""
+    """A fork inherits locks that other threads held, without those threads. Calls in the fork once
+    hung, and so did the end of each inherited object. Other calls changed files that the parent had
+    open. All calls are refused now, and inherited objects are only forgotten."""
     program = """
 db = open_store()
 db.update((b"k%04d" % at, b"v" * 100) for at in range(1000))

@@ -1,4 +1,4 @@
-"""Events of a store, as a listener hears them, and the warning without one."""
+"""Tests the events that a listener receives, and the warning without a listener."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nothing of a store is left when it ends, whichever way: no descriptor, no thread, no lock."""
+"""Tests that nothing of a store is left when it ends in any way: no descriptor, thread or lock."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ KEYS = [b"%04d" % number for number in range(2000)]
 
 
 def left(path: Path) -> list[str]:
-    """The files below a path that the process has open, and threads that Python does not know."""
+    """The files below a path that the process has open, and the threads that Python did not
+    start."""
     found = []
     for name in os.listdir("/proc/self/fd"):
         try:
@@ -35,7 +36,7 @@ def left(path: Path) -> list[str]:
 
 
 def nothing_left(path: Path) -> bool:
-    """Waits, because Python's own threads leave the list a moment after they are joined."""
+    """Waits, because Python's own threads stay in the list for a moment after they are joined."""
     for _ in range(500):
         if not left(path):
             return True
@@ -104,8 +105,8 @@ def by_an_exception(db: runstone.Store) -> None:
 
 @pytest.mark.parametrize("end", [by_close, by_close_in_threads, by_with, by_an_exception])
 def test_a_close_ends_all_objects(tmp_path: Path, end: Callable[[runstone.Store], None]) -> None:
-    """Once, a closed store kept its directory, its manifest and each table that it had read, and
-    the memory of its memtables, for as long as Python kept the object or one of its iterators."""
+    """A closed store once kept its directory, its manifest and each table that it had read, and the
+    memory of its memtables, for as long as Python kept the object or one of its iterators."""
     db = fill(tmp_path / "db")
     objects = objects_of(db)
     assert len(left(tmp_path)) > 5
@@ -140,7 +141,8 @@ def test_a_close_ends_all_objects(tmp_path: Path, end: Callable[[runstone.Store]
 
 
 def test_the_last_object_ends_the_store(tmp_path: Path) -> None:
-    """Iterators and snapshots keep the store open, as keyspaces do; it is closed with the last."""
+    """Iterators, snapshots and keyspaces keep the store open. It is closed with the last of
+    them."""
     for name in ("keyspace", "walk", "cursor", "snapshot", "batch", "transaction", "seen", "none"):
         db: Optional[runstone.Store] = fill(tmp_path / "db")
         assert db is not None
@@ -190,7 +192,8 @@ def test_a_failed_open(tmp_path: Path) -> None:
 
 
 def test_a_close_while_others_read(tmp_path: Path) -> None:
-    """An object that a thread uses when the store closes goes when that use ends."""
+    """If a thread uses an object when the store closes, the object is dropped when that use
+    ends."""
     db = fill(tmp_path / "db")
     ready, ended = threading.Barrier(5), []
 
@@ -237,8 +240,8 @@ def test_the_end_of_plyvel(tmp_path: Path) -> None:
 
 
 def test_programs_that_end(tmp_path: Path) -> None:
-    """When the interpreter ends, all open stores are closed before their threads could call a
-    merge operator that is gone. Once, a store freed before its iterators was left open."""
+    """When the interpreter ends, all open stores are closed before their threads could call a merge
+    operator that no longer exists. A store freed before its iterators was once left open."""
     program = (
         "import runstone, sys\n"
         "db = runstone.open(sys.argv[1], merge_operators={'m': lambda k, b, o: o[-1]},\n"
@@ -289,7 +292,7 @@ class App:
 
 
 def test_a_store_that_calls_its_owner(tmp_path: Path) -> None:
-    """Once, Python's collector did not see that the store held its functions, so a program whose
+    """Python's collector once did not see that the store held its functions. So a program whose
     methods were functions of its store was never collected, and the store stayed open."""
     for _ in range(5):
         app: Any = App(tmp_path / "db")

@@ -1,5 +1,5 @@
-"""What is meant for the whole program reaches it: signals, and exceptions such as
-KeyboardInterrupt that a function of the store raises."""
+"""Tests that signals, and exceptions such as KeyboardInterrupt that a function of the store raises,
+reach the whole program."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ ENTRIES = 300_000
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
 def test_a_merge_operator_that_is_interrupted(tmp_path: Path, kind: Type[BaseException]) -> None:
-    """Python raises a KeyboardInterrupt in whatever function the main thread runs. In a merge
-    operator it was a MergeFailed, whose message advised to delete the key."""
+    """Python raises a KeyboardInterrupt in any function that the main thread runs. In a merge
+    operator, it once became a MergeFailed, whose message advised to delete the key."""
     raised: list[Optional[BaseException]] = [None]
 
     def join(key: bytes, base: Optional[bytes], operands: list[bytes]) -> bytes:
@@ -42,7 +42,7 @@ def test_a_merge_operator_that_is_interrupted(tmp_path: Path, kind: Type[BaseExc
             raised[0] = kind()
             with pytest.raises(kind):
                 call()
-            # Nothing of it is left.
+            # The interrupt leaves no trace.
             assert db[b"k"] == b"1"
             raised[0] = ValueError("not now")
             with pytest.raises(runstone.MergeFailed, match="not now"):
@@ -69,8 +69,8 @@ def test_the_threads_of_a_store_are_nobodys_call(
 
 
 def test_signals_during_a_long_call(tmp_path: Path) -> None:
-    """Calls that read everything looked for signals only at their end, so that nobody could
-    interrupt them."""
+    """Calls that read everything once checked for signals only at their end, so they could not be
+    interrupted."""
     with runstone.open(tmp_path / "db") as db:
         for start in range(0, ENTRIES, 10_000):
             db.update((b"%07d" % number, b"v") for number in range(start, start + 10_000))
@@ -95,7 +95,7 @@ def test_signals_during_a_long_call(tmp_path: Path) -> None:
                 signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
                 call()
                 signal.setitimer(signal.ITIMER_REAL, 0)
-                # One is heard at the end in any case.
+                # One signal is handled at the end in any case.
                 assert heard[0] > 1
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)

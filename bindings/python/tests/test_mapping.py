@@ -1,4 +1,4 @@
-"""A keyspace beside a dict: whatever is asked of both has the same answer."""
+"""Compares a keyspace with a dict: every call must have the same result on both."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_classes(db: runstone.Store) -> None:
 
 
 def test_equality(db: runstone.Store, tmp_path: Path) -> None:
-    """Once, `db == dict(db)` was False: a store was equal to itself alone."""
+    """`db == dict(db)` was once False: a store was equal only to itself."""
     assert db == ENTRIES and ENTRIES == db and dict(db) == db
     assert not db != ENTRIES and db == db and db == db.keyspace("default")
     assert db == collections.OrderedDict(reversed(list(ENTRIES.items())))
@@ -72,7 +72,7 @@ def test_equality(db: runstone.Store, tmp_path: Path) -> None:
 
 
 def test_the_cost_of_equality(db: runstone.Store) -> None:
-    """A comparison stops at the first difference, or when there is more than in the other."""
+    """A comparison stops at the first difference, or at the first entry beyond the other's end."""
     db.update((b"m%05d" % number, b"v") for number in range(20_000))
     assert not db == {}
     assert not db == {b"k000": b"v0", b"k001": b"v1"}
@@ -188,7 +188,7 @@ def test_a_view_that_is_an_iterator(db: runstone.Store) -> None:
 
 
 def change(target: MutableMapping[bytes, bytes], step: int) -> list[Any]:
-    """Some calls that change a mapping, with what each gives or raises."""
+    """Some calls that change a mapping, with the result or exception of each."""
     source, told = random.Random(step), list[Any]()
     for _ in range(200):
         key, value = b"%d" % source.randrange(20), b"%d" % source.randrange(5)
@@ -248,7 +248,7 @@ def test_arguments_of_the_methods_of_a_dict(db: runstone.Store) -> None:
 
 
 def test_a_store_is_a_mutable_mapping_to_mypy(tmp_path: Path) -> None:
-    """Once, mypy did not take a store for a mapping: its stub had no base class of `typing`."""
+    """mypy once did not accept a store as a mapping: its stub had no base class of `typing`."""
     pytest.importorskip("mypy")
     good = tmp_path / "good.py"
     good.write_text(

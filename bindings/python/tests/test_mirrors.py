@@ -1,4 +1,4 @@
-"""A store that follows another one, and what a writer tells those who follow it."""
+"""Tests a store that follows another store, and the reports of a writer to its followers."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_rounds_say_whether_there_is_more(tmp_path: Path) -> None:
                 pass
             while not archiver.advance().is_drained:
                 pass
-            # The writer may have noted the time since, which is a change, too.
+            # The writer may have recorded the time since, which is also a change.
             assert mirror.advance().bytes == 0 and archiver.advance().changes <= 1
             with runstone.follow(tmp_path / "mirror") as shown:
                 assert shown[b"key"] == db[b"key"]
@@ -89,8 +89,8 @@ def test_it_needs_the_programs_of_the_other_store(tmp_path: Path) -> None:
 
 
 def test_a_filter_that_closes_its_mirror(tmp_path: Path) -> None:
-    """A filter of the mirror closed it. It waited for the round that was running, which could wait
-    for the filter; and then the mirror was gone without having been closed."""
+    """A filter of the mirror once closed the mirror. The close waited for the running round, which
+    could wait for the filter, and then the mirror was lost without having been closed."""
     refused: set[int] = set()
 
     def keep(level: int, key: bytes, value: bytes) -> bool:
@@ -156,7 +156,7 @@ def test_a_mirror_that_nobody_closes(tmp_path: Path) -> None:
         del mirror
         gc.collect()
         runstone.open(tmp_path / "mirror").close()
-    # A mirror whose store calls Python from its threads does not keep Python from ending.
+    # A mirror whose store calls Python from its threads does not prevent Python from ending.
     program = """
 import runstone, sys
 join = {"join": lambda key, base, operands: b"".join([base or b"", *operands])}

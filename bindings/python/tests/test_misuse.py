@@ -1,4 +1,4 @@
-"""Misuse of the store from Python: clear errors, no crash, no leak."""
+"""Tests misuse of the store from Python: clear errors, no crash, no leak."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_wrong_types(tmp_path: Path, wrong: Any) -> None:
 
 
 def test_a_buffer_that_is_gone(tmp_path: Path) -> None:
-    """Once, the message said that a memoryview is not a buffer."""
+    """The message once said that a memoryview is not a buffer."""
     view = memoryview(b"k")
     view.release()
     with runstone.open(tmp_path / "db") as db:
@@ -55,7 +55,7 @@ def test_a_buffer_that_is_gone(tmp_path: Path) -> None:
 
 
 def test_the_length_of_a_batch_that_is_written(tmp_path: Path) -> None:
-    """Once, the length of a batch was 0 while another thread wrote it."""
+    """The length of a batch was once 0 while another thread wrote it."""
     with runstone.open(tmp_path / "db") as db:
         batch = db.write_batch()
         for number in range(10_000):
@@ -114,8 +114,8 @@ def test_huge_sizes(tmp_path: Path) -> None:
 
 
 def test_a_fork_that_ends_as_programs_do(tmp_path: Path) -> None:
-    """All that a child inherits is freed when it ends: nothing hangs, and the parent goes on
-    writing."""
+    """All inherited objects of a child are freed when it ends: nothing hangs, and the parent
+    continues to write."""
     program = (
         "import os, runstone, sys\n"
         "db = runstone.open(sys.argv[1])\n"
@@ -147,7 +147,7 @@ class _Usage(ctypes.Structure):
 
 
 def _native_bytes() -> int:
-    """The bytes that malloc has handed out; 0 if it does not say."""
+    """The bytes that malloc has allocated; 0 if it does not report them."""
     usage = getattr(ctypes.CDLL(None), "mallinfo2", None)
     if usage is None:
         return 0
@@ -157,7 +157,8 @@ def _native_bytes() -> int:
 
 
 def test_what_is_left_open_goes(tmp_path: Path) -> None:
-    """Stores, iterators, batches, transactions and snapshots, closed or merely forgotten."""
+    """Makes stores, iterators, batches, transactions and snapshots, and closes or only forgets
+    them."""
 
     def work(closes: bool) -> None:
         db = runstone.open(tmp_path / "db", merge_operators={"m": lambda k, b, o: b""})

@@ -1,5 +1,5 @@
-"""Options together: each acts beside every other as it does alone. All combinations are tried, and
-what is expected comes from a model of each option by itself."""
+"""Tests combinations of options: each acts with every other as it does alone. All combinations are
+tried, and the expected results come from a model of each option alone."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def write_batch(db: runstone.Store, part: runstone.Keyspace, sync: Optional[bool
 @pytest.mark.parametrize("durability", ["buffered", "sync"])
 @pytest.mark.parametrize("sync", [None, False, True])
 def test_writes(tmp_path: Path, durability: str, sync: Optional[bool]) -> None:
-    """`put` with a time to live forgot `sync`, so its value did not survive a power loss. Both act
-    now, as in every other write."""
+    """`put` with a time to live once ignored `sync`, so its value did not survive a power loss.
+    Both options work now, as in every other write."""
     expected = int(sync or (sync is None and durability == "sync"))
     with runstone.open(tmp_path / "db", durability=durability) as db:
         part = db.keyspace("sums", runstone.to_toml({"merge_operator": "add-u64"}))
@@ -120,7 +120,7 @@ def test_transactions(tmp_path: Path) -> None:
 def read(
     db: runstone.Store, kind: str, reverse: bool, fill_cache: bool, options: dict[str, Any]
 ) -> list[Any]:
-    """What a walk shows, as keys, values or pairs."""
+    """The entries that an iteration shows, as keys, values or pairs."""
     if kind == "cursor":
         with db.cursor(fill_cache=fill_cache, **options) as cursor:
             found = []
@@ -144,7 +144,7 @@ def test_reads(tmp_path: Path, kind: str) -> None:
     for has_start, has_stop, has_prefix, reverse, at, fills in choices(6):
         if (at and kind.startswith("transaction")) or (not fills and kind != "cursor"):
             continue
-        # New each time: compactions fill the cache too.
+        # The store is new each time, because compactions fill the cache too.
         with runstone.open(tmp_path / "db") as db:
             db.update((key, value) for key in KEYS)
             db.flush()
@@ -192,7 +192,7 @@ def test_gets(tmp_path: Path) -> None:
 
 
 def test_keyspaces(tmp_path: Path) -> None:
-    """Once, `create=False` forgot the options of an existing keyspace."""
+    """`create=False` once ignored the options of an existing keyspace."""
     options = runstone.to_toml({"merge_operator": "add-u64"})
     with runstone.open(tmp_path / "db") as db:
         for number, (creates, has_options, exists) in enumerate(choices(3)):
@@ -216,7 +216,7 @@ def test_keyspaces(tmp_path: Path) -> None:
 
 
 def model(db: str, **given: Any) -> list[bytes]:
-    """Keys that an iterator of plyvel shows, by each option alone."""
+    """Keys that an iterator of plyvel shows, by a model of each option alone."""
     inner = [key[len(db) :] for key in ALL if key.startswith(db.encode())]
     start, stop, prefix = given.get("start"), given.get("stop"), given.get("prefix")
     if start is not None:
@@ -231,7 +231,7 @@ ALL = sorted(b"%s%d" % (part, number) for part in PARTS for number in range(4))
 
 
 def seek(walk: Any, keys: list[bytes], target: bytes, reverse: bool) -> None:
-    """Seeks to a key, moves on, turns, and returns to its place."""
+    """Seeks to a key, moves on, turns, and returns to its position."""
     behind, before = [k for k in keys if k >= target], [k for k in keys if k < target]
     onward, back = (before[::-1], behind) if reverse else (behind, before[::-1])
     walk.seek(target)
@@ -247,7 +247,7 @@ def seek(walk: Any, keys: list[bytes], target: bytes, reverse: bool) -> None:
 
 
 def test_iterators_of_plyvel(tmp_path: Path) -> None:
-    """Once, `seek` of an iterator of a prefixed database went to the key without the prefix."""
+    """`seek` of an iterator of a prefixed database once moved to the key without the prefix."""
     with plyvel.DB(str(tmp_path / "db"), create_if_missing=True) as db:
         for key in ALL:
             db.put(key, b"of " + key)

@@ -1,4 +1,4 @@
-"""What programs of plyvel do."""
+"""Tests the calls that programs for plyvel make."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_names_and_attributes(tmp_path: Path) -> None:
 
 
 def test_batches(tmp_path: Path) -> None:
-    """Once, a batch could not be appended, had no size, and was empty once it was written."""
+    """A batch once could not be appended, had no size, and was empty after it was written."""
     with open_db(tmp_path / "db") as db:
         part = db.prefixed_db(b"p/")
         one, other = part.write_batch(), db.write_batch()
@@ -161,7 +161,7 @@ def test_properties_and_sizes(tmp_path: Path) -> None:
 
 
 def test_what_is_closed(tmp_path: Path) -> None:
-    """Once, the exception was an Error; programs of plyvel expect a RuntimeError."""
+    """The exception was once an Error; programs for plyvel expect a RuntimeError."""
     with open_db(tmp_path / "db") as db:
         db.put(b"k", b"v")
         walk, raw, snapshot = db.iterator(), db.raw_iterator(), db.snapshot()
@@ -205,7 +205,7 @@ def test_raw_iterators(tmp_path: Path) -> None:
 @pytest.mark.parametrize("length", [0, 1, 7, 8, 9, 20, 21, 600])
 def test_turns_anywhere(tmp_path: Path, reverse: bool, length: int) -> None:
     """An iterator reads ahead by the page. A turn at any place, even at the end of a page, shows
-    what a list would."""
+    the same as a list."""
     source = random.Random(length)
     with open_db(tmp_path / "db") as db:
         keys = [b"%04d" % (2 * number) for number in range(length)]
@@ -246,7 +246,7 @@ def previous(walk: Any) -> Any:
 
 
 def test_an_error_behind_a_page(tmp_path: Path) -> None:
-    """The entries before an unreadable key are shown, and the error comes in its place."""
+    """The entries before an unreadable key are shown, and the error is raised at the key."""
     store = runstone.open(tmp_path / "db", keyspace={"merge_operator": "add-u64"})
     keys = [b"%02d" % number for number in range(30)]
     store.update((key, b"no number") for key in keys)

@@ -1,4 +1,4 @@
-"""Many stores draw on one memory budget, one set of threads and one limit of open files."""
+"""Tests that many stores share a memory budget, threads and a limit of open files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import runstone
 
 
 def threads() -> int:
-    """Threads that Python does not know."""
+    """The number of threads that Python did not start."""
     return len(os.listdir("/proc/self/task")) - threading.active_count()
 
 

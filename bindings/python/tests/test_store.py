@@ -1,4 +1,4 @@
-"""The store from Python: its use, and its misuse."""
+"""Tests the use and misuse of the store from Python."""
 
 from __future__ import annotations
 
@@ -203,8 +203,8 @@ def test_programs(tmp_path: Path) -> None:
 
 
 def test_an_error_comes_at_its_place(db: runstone.Store) -> None:
-    """Once, a key that could not be read, anywhere in the next page, raised its error before the
-    entries in front of it were shown. They were then lost, or came after the error."""
+    """An unreadable key anywhere in the next page once raised its error before the entries in front
+    of it were shown. They were then lost, or followed the error."""
     sums = db.keyspace("sums", runstone.to_toml({"merge_operator": "add-u64"}))
     keys = [b"%02d" % number for number in range(20)]
     sums.update((key, b"no number") for key in keys)

@@ -7,9 +7,9 @@
 ...         print(key, value)
 
 A store is a mutable mapping from bytes to bytes, and so is each of its keyspaces. Every call that
-can wait lets other threads run. A store that is not closed is closed when its last object is freed,
-or the interpreter ends. A fork cannot use objects that were opened before it; open a store there
-only if the process had none open.
+can wait lets other threads run. A store that is not closed explicitly is closed when its last
+object is freed or the interpreter ends. A fork cannot use objects that were opened before it; open
+a store there only if the process had none open.
 """
 
 from __future__ import annotations
@@ -164,10 +164,9 @@ Listener = Callable[[Event], object]
 # Open stores. This list does not keep them open. Their threads may call Python, so the stores are
 # closed before the interpreter ends.
 _open: "list[_runstone.Opening]" = []
-# Mirrors that may be open. Their stores have threads, too.
+# Mirrors that may be open. Their stores have threads too.
 _mirrors: "weakref.WeakSet[Mirror]" = weakref.WeakSet()
-# References that call back before Python's collector clears the functions that a store
-# calls.
+# Weak references that call back before Python's collector clears the functions that a store calls.
 _watches: "dict[int, weakref.ref[Store]]" = {}
 
 
@@ -178,7 +177,7 @@ def _close_all() -> None:
         try:
             one.close()
         except Error:
-            # Nobody is left to hear of it; the writes are in the log.
+            # Nothing can handle the error any more, but the writes are in the log.
             pass
 
 
@@ -189,8 +188,8 @@ class Resources(_runstone.Resources):
     >>> one = runstone.open(path, resources=shared)          # doctest: +SKIP
 
     ``max_open_files`` and ``background_bytes_per_second`` are the other options. Options that are
-    left out are as in a store by itself, and the rate has no limit. The resources last as long as
-    a store that was opened with them, even after `close`.
+    left out have their usual defaults, and the rate then has no limit. The resources last as long
+    as a store that was opened with them, even after `close`.
     """
 
     def __new__(cls, **options: Any) -> Resources:
@@ -208,25 +207,24 @@ def open(
 ) -> Store:
     """Opens the store in a directory, or makes it there.
 
-    Options are those of the store: ``memory_budget_bytes="1G"``, ``durability="sync"``,
-    ``read_only=True``, ``create_if_missing=False``; ``keyspace={"policy": "garnering"}`` holds
-    those of the default keyspace, as ``runstone help options`` lists them. With ``read_only`` a
+    The options are those of the store: ``memory_budget_bytes="1G"``, ``durability="sync"``,
+    ``read_only=True``, ``create_if_missing=False``; ``keyspace={"policy": "garnering"}`` contains
+    those of the default keyspace, as ``runstone help options`` lists them. With ``read_only``, a
     store that another process has open is followed, as by `follow`. A value of the wrong kind
     raises a TypeError or an `InvalidArgument`, which is a ValueError. An impossible value raises an
     `InvalidArgument`.
 
     A merge operator is a function of a key, its value or None, and a list of operands, oldest
     first; it returns the new value. A compaction filter is a function of a level, a key and a
-    value; it returns True to keep the entry, False to remove it, or another value. A
-    KeyboardInterrupt or SystemExit raised in such a function is raised by the call during which
-    it ran.
+    value; it returns True to keep the entry, False to remove it, or another value. If such a
+    function raises KeyboardInterrupt or SystemExit, the call during which it ran raises it again.
 
     ``on_event`` is called with an `Event` when the store has flushed, compacted and so on. Any
-    thread may call it, in the middle of its work: it should return soon, and may only read from
-    the store. Its exceptions go to ``sys.unraisablehook``. Without it, records that a crash left in
-    the log and that cannot be used cause a RuntimeWarning.
+    thread may call it in the middle of its work, so it should return soon, and may only read from
+    the store. Its exceptions go to ``sys.unraisablehook``. Without it, unusable records that a
+    crash left in the log cause a RuntimeWarning.
 
-    The store shares ``resources`` with others. Options that the resources set are refused then.
+    The store shares ``resources`` with others. Then options that the resources set are refused.
     """
     if resources is not None and not isinstance(resources, Resources):
         raise TypeError(f"resources must be a runstone.Resources, not {resources!r}")
@@ -254,11 +252,11 @@ def follow(
 ) -> Store:
     """Opens a store for reading, whether or not another process writes to it.
 
-    It does not keep others from writing, and shows one moment. `Store.refresh` shows a later one,
-    and `Store.age` says how old it may be. The writer keeps the files that the moment needs, within
-    its ``follower_keep_bytes`` and ``follower_keep_seconds``. Beyond these limits `LeaseRevoked` is
-    raised: then follow the store again. Options and resources are those of `open`. `Store.live`
-    returns the measurements of the process that writes to the store.
+    It does not prevent others from writing, and shows one moment. `Store.refresh` moves it to a
+    later one, and `Store.age` is its largest possible age. The writer keeps the files that the
+    moment needs, within its ``follower_keep_bytes`` and ``follower_keep_seconds``. Beyond these
+    limits `LeaseRevoked` is raised: then follow the store again. Options and resources are as for
+    `open`. `Store.live` returns the measurements of the process that writes to the store.
     """
     if resources is not None and not isinstance(resources, Resources):
         raise TypeError(f"resources must be a runstone.Resources, not {resources!r}")
@@ -283,9 +281,9 @@ def mirror(
 
     A mirror equals a past state of the other store; `Mirror.advance` brings it up to date.
     The other store may be open in any process, or closed. Options, merge operators and filters are
-    those of the mirror: it needs those of the other store. A mirror that was away for too long is
-    `HistoryGone` (``keep_log_bytes`` of the other store), and needs a new directory. To read it
-    meanwhile, `follow` it.
+    for the mirror, which needs the same operators and filters as the other store. A mirror that did
+    not advance for too long raises `HistoryGone` (see ``keep_log_bytes`` of the other store), and
+    needs a new directory. To read the mirror while it is open, `follow` it.
     """
     mergers = _functions("merge_operators", merge_operators)
     filters = _functions("compaction_filters", compaction_filters)
@@ -304,10 +302,10 @@ def repair(
 ) -> RepairReport:
     """Makes a new store in `target` from the readable contents of the damaged one in `source`.
 
-    `source` is only read; `target` is new or empty. Every key of the new store is right, or a
-    `Doubt` of the report covers it. For a healthy store nothing is done. ``lost_log`` restores
-    writes that an earlier open kept in ``lost-NNNNNN.wal``, for keys that were not written since.
-    Options and merge operators are those with which the application opens the store.
+    `source` is only read; `target` must be new or empty. Every key of the new store is right, or a
+    `Doubt` of the report covers it. A healthy store is left alone. ``lost_log`` restores writes
+    that an earlier open kept in ``lost-NNNNNN.wal``, for keys that were not written since. Options
+    and merge operators are those with which the application opens the store.
     """
     operators = _functions("merge_operators", merge_operators)
     return _runstone.repair(source, target, to_toml(options), operators, lost_log)
@@ -319,7 +317,8 @@ def _watch(store: Store, opening: _runstone.Opening) -> None:
         try:
             opening.close_if_alone()
         except Error:
-            # Nobody is left to hear of it. Inside a merge operator, the last object closes it.
+            # Nothing can handle the error here. Inside a merge operator, the last object closes the
+            # store.
             pass
 
     _open[:] = [one for one in _open if one.is_open()] + [opening]
@@ -342,11 +341,11 @@ def _functions(argument: str, given: Any) -> "dict[str, Callable[..., Any]]":
 
 
 def to_toml(options: Mapping[str, Any]) -> str:
-    """Options as TOML, which `Store.keyspace` takes: to_toml({"block_bytes": "8K"})."""
+    """Options as TOML, which `Store.keyspace` accepts: to_toml({"block_bytes": "8K"})."""
     if not isinstance(options, Mapping):
         raise TypeError(f"options are a dict from names to values, not {options!r}")
     pairs = [(_checked(name), value) for name, value in options.items()]
-    # Tables of TOML come last.
+    # TOML tables must come last.
     pairs.sort(key=lambda pair: isinstance(pair[1], Mapping))
     return "\n".join(f"{name} = {_toml(name, value)}" for name, value in pairs)
 
@@ -363,7 +362,7 @@ def _checked(name: Any) -> str:
 
 
 def _toml(option: str, value: Any) -> str:
-    """A value as TOML; the option is for errors."""
+    """A value as TOML; the option's name is for errors."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (int, float)):
@@ -403,6 +402,6 @@ def get_view(
     if len(view) == 0:
         return memoryview(b"")
     array = (ctypes.c_ubyte * len(view)).from_address(view.address)
-    # The memoryview keeps the array, and the array the value.
+    # The memoryview keeps the array alive, and the array keeps the value alive.
     array._runstone_value = view  # type: ignore[attr-defined]
     return memoryview(array).cast("B").toreadonly()

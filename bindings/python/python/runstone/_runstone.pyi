@@ -1,4 +1,4 @@
-"""What the native part of runstone looks like from Python."""
+"""The Python interface of the native part of runstone."""
 
 import datetime
 import os
@@ -36,7 +36,7 @@ _Entries = Union[SupportsKeysAndGetItem[bytes, bytes], Iterable[Tuple[bytes, byt
 __version__: str
 
 class Error(Exception):
-    """An operation that the store refuses or cannot do."""
+    """The store refused an operation, or an operation failed."""
 
 class InvalidArgument(Error, ValueError): ...
 class NotAStore(Error): ...
@@ -79,15 +79,15 @@ class _Closing(_Block):
 
 class Walk(_Closing, typing.Iterator[_T], Generic[_T]):
     """An iterator that reads ahead. It shows the moment when it was made, and keeps its store open
-    until that is closed."""
+    until the store is closed."""
 
     def __iter__(self) -> Walk[_T]: ...
     def __next__(self) -> _T: ...
     def seek(self, key: Buffer) -> None:
-        """Moves to the first key that is not less, or backwards to the last that is not greater."""
+        """Moves to the first key not less than this one; if reversed, to the last not greater."""
 
 class Cursor(_Closing):
-    """A place in a keyspace. Each move returns whether it is on an entry."""
+    """A position in a keyspace. Each move returns whether the cursor is on an entry."""
 
     def first(self) -> bool: ...
     def last(self) -> bool: ...
@@ -103,7 +103,7 @@ class Cursor(_Closing):
     def value(self) -> Optional[bytes]: ...
 
 class Iterator(_Closing):
-    """An iterator of plyvel: it stands between two entries and gives the one on either side."""
+    """An iterator of plyvel: it is between two entries and returns the one on either side."""
 
     def __iter__(self) -> Iterator: ...
     def __next__(self) -> Any: ...
@@ -152,11 +152,10 @@ def raw_iterator(
 ) -> RawIterator: ...
 
 class Event:
-    """What happened in a store.
+    """An event of a store.
 
-    The kinds are flushed, compacted, loaded, values_collected, pressure, recovered, and with a
-    warning log_end_lost, background_error, merge_failed, compaction_filter_missing,
-    budget_above_limit.
+    The kinds are flushed, compacted, loaded, values_collected, pressure, recovered, and as warnings
+    log_end_lost, background_error, merge_failed, compaction_filter_missing, budget_above_limit.
     """
 
     @property
@@ -181,10 +180,9 @@ class View:
 class EntriesView(_Closing, Generic[_T]):
     """The result of `keys`, `values` and `items`: a view of a range, like the views of a dict.
 
-    Each call shows the keyspace as it is then, or a snapshot. `len` counts one by one, and
-    `in` of values looks at all; the other look-ups are gets. Each `iter` is a `Walk` of its own. A
-    view that was itself stepped by `next`, sought, or entered by `with` is an iterator from then
-    on, and `iter` continues it.
+    Each call shows the keyspace as it is then, or a snapshot. `len` counts one by one, and `in` of
+    values searches all; the other look-ups are gets. Each `iter` is a separate `Walk`. After
+    `next`, a seek or `with` on the view itself, the view is an iterator, and `iter` continues it.
     """
 
     def __iter__(self) -> Walk[_T]: ...
@@ -194,19 +192,19 @@ class EntriesView(_Closing, Generic[_T]):
     def __bool__(self) -> bool: ...
     def __contains__(self, key: object) -> bool: ...
     def seek(self, key: Buffer) -> None:
-        """Moves to the first key that is not less, or backwards to the last that is not greater."""
+        """Moves to the first key not less than this one; if reversed, to the last not greater."""
 
 class Keys(EntriesView[bytes], KeysView[bytes]): ...
 class Values(EntriesView[bytes], ValuesView[bytes]): ...
 class Items(EntriesView[Tuple[bytes, bytes]], ItemsView[bytes, bytes]): ...
 
-# At run time it and its views are registered with the classes of collections.abc.
+# At run time, this class and its views are registered with the classes of collections.abc.
 class Keyspace(MutableMapping[bytes, bytes]):
     """An ordered, mutable mapping from bytes to bytes.
 
     `==` compares entries with those of another keyspace or mapping, in order, and stops at the
     first difference: against a dict it reads at most one entry more than the dict has.
-    Two names of one keyspace are equal without a read. Like a dict it has no hash.
+    Two objects of the same keyspace are equal without a read. Like a dict, a keyspace has no hash.
     """
 
     @property
@@ -218,8 +216,8 @@ class Keyspace(MutableMapping[bytes, bytes]):
     def __iter__(self) -> Walk[bytes]: ...
     def __reversed__(self) -> Walk[bytes]: ...
     def __len__(self) -> int:
-        """Counts the keys one by one, in some 100 ns each; `estimate` gives about how many there
-        are without counting."""
+        """Counts the keys one by one, in about 100 ns each; `estimate` estimates their number
+        without counting."""
     def __bool__(self) -> bool:
         """Whether there is a key, without counting."""
     def __eq__(self, other: object) -> bool: ...
@@ -241,7 +239,7 @@ class Keyspace(MutableMapping[bytes, bytes]):
         sync: Optional[bool] = None,
         ttl: Optional[float] = None,
     ) -> None:
-        """Stores a value. `sync`: it survives a power loss. `ttl`: it expires after seconds."""
+        """Stores a value. With `sync` it survives a power loss. It expires after `ttl` seconds."""
     def delete(self, key: Buffer, *, sync: Optional[bool] = None) -> None:
         """Removes a key. Removing an absent key is not an error."""
     def delete_range(
@@ -295,7 +293,7 @@ class Keyspace(MutableMapping[bytes, bytes]):
         snapshot: Optional[Snapshot] = None,
         fill_cache: bool = True,
     ) -> Cursor:
-        """A place in the keyspace. Without `fill_cache` its reads stay out of the cache."""
+        """A cursor. Without `fill_cache`, the data that it reads is not added to the cache."""
     @overload
     def pop(self, key: Buffer) -> bytes: ...
     @overload
@@ -303,19 +301,19 @@ class Keyspace(MutableMapping[bytes, bytes]):
     def popitem(self) -> Tuple[bytes, bytes]:
         """Removes the first entry and returns it; KeyError if there is none."""
     def setdefault(self, key: Buffer, default: Buffer) -> bytes:
-        """The value of a key; a key without a value gets `default` first."""
+        """The value of a key; if it has none, `default` is stored first."""
     def update(self, entries: _Entries = ...) -> None:
-        """Puts all entries of a mapping or of pairs, or none."""
+        """Puts all entries of a mapping or of pairs, all or nothing."""
     def clear(self) -> None:
         """Removes all entries, with one record."""
     def estimate(
         self, start: Optional[Buffer] = None, stop: Optional[Buffer] = None
     ) -> Tuple[int, int]:
-        """About how many entries and bytes a range holds."""
+        """The approximate numbers of entries and bytes in a range."""
     def compact(self, start: Optional[Buffer] = None, stop: Optional[Buffer] = None) -> None: ...
 
 class _Writes:
-    """What batches and transactions have in common: writes that happen together or not at all."""
+    """The base of batches and transactions: writes that happen together or not at all."""
 
     def __setitem__(self, key: Buffer, value: Buffer) -> None: ...
     def __delitem__(self, key: Buffer) -> None: ...
@@ -342,7 +340,7 @@ class WriteBatch(_Block, _Writes):
     def append(self, other: WriteBatch) -> None:
         """Adds the writes of another batch of the same store."""
     def approximate_bytes(self) -> int:
-        """About how many bytes it takes."""
+        """The approximate size of the batch."""
     def clear(self) -> None: ...
     def write(self, *, clear: bool = True) -> None:
         """Writes the collected writes, and removes them from the batch unless `clear` is false."""
@@ -409,7 +407,7 @@ class Store(_Closing, Keyspace):
     ) -> Keyspace:
         """A keyspace, which is made if it does not exist and `create` is true.
 
-        `options` is a dict such as {"ttl_seconds": 3600}, or TOML, and replaces those of an
+        `options` is a dict such as {"ttl_seconds": 3600}, or TOML, and replaces the options of an
         existing keyspace; `runstone help options` lists them.
         """
     def drop_keyspace(self, name: str) -> None: ...
@@ -424,23 +422,25 @@ class Store(_Closing, Keyspace):
     ) -> Transaction: ...
     def snapshot(self) -> Snapshot: ...
     def refresh(self) -> bool:
-        """Shows what another process has committed to a store that is open for reading.
+        """Makes the commits of another process visible in a store that is open for reading.
 
-        Returns whether there was anything. The store and its keyspaces show it from then on;
+        Returns whether there were any. The store and its keyspaces show them from then on;
         snapshots, iterators and cursors keep their moment. A transaction that began before refuses
-        these keyspaces: begin it again. A keyspace that was dropped is `UnknownKeyspace`.
+        these keyspaces: begin it again. A dropped keyspace raises `UnknownKeyspace`.
         """
     @property
     def age(self) -> float:
-        """How old the view of a store that is open for reading may be, in seconds.
+        """The largest possible age of the view of a store that is open for reading, in seconds.
 
-        Everything committed before then is in it. 0 if no other process can write to the store.
+        The view contains everything committed before then. 0 if no other process can write to the
+        store.
         """
     def live(self) -> Optional[LiveState]:
         """The last report of the process that writes to a store that is open for reading.
 
-        It reports once a second while somebody follows the store. None if there is no report:
-        no process has the store open for writing, or it opened the store less than a second ago.
+        It reports once a second while another process follows the store. None if there is no
+        report: no process has the store open for writing, or it opened the store less than a second
+        ago.
         """
     def sync(self) -> None: ...
     def flush(self) -> None: ...
@@ -476,10 +476,10 @@ class Resources:
     def __new__(cls: Type[_Resources], options: str) -> _Resources: ...
     @property
     def stores(self) -> int:
-        """The number of stores that share them and are open, or followed."""
+        """The number of open or followed stores that share them."""
 
     def close(self) -> None:
-        """Opens no more stores. Those that are open keep what they share."""
+        """Opens no more stores. Open stores keep the shared resources."""
 
     def __enter__(self: _Resources) -> _Resources: ...
     def __exit__(self, *error: object) -> None: ...
@@ -499,9 +499,9 @@ def destroy(path: Union[str, os.PathLike[str]]) -> None:
 _Path = Union[str, os.PathLike[str]]
 
 class Position:
-    """A place in the history of a store, after a write. As text: NUMBER@HISTORY.
+    """A place in the history of a store, after a write. Its text is NUMBER@HISTORY.
 
-    After a power loss the same number can mean another write; the history tells them apart.
+    After a power loss the same number can mean another write; the history distinguishes them.
     """
 
     def __new__(cls, text: str) -> Position: ...
@@ -518,7 +518,7 @@ class Backup:
 
     @property
     def number(self) -> int:
-        """From 1 up; later backups have larger ones."""
+        """Its number, from 1 up. Later backups have larger numbers."""
     @property
     def time(self) -> float:
         """When it was made, in seconds since 1970."""
@@ -534,7 +534,7 @@ class Backup:
         """Bytes that a restore writes."""
     @property
     def added_bytes(self) -> int:
-        """Bytes that it added to the directory when it was made."""
+        """Bytes by which it enlarged the directory when it was made."""
 
 class Archive:
     """A part of an archive without a gap."""
@@ -574,46 +574,47 @@ class Archiving:
     def bytes(self) -> int: ...
     @property
     def backup(self) -> Optional[Backup]:
-        """The backup with which the archive began, at first or again; None if it continued."""
+        """The first backup of the archive if it began or began again; None if it continued."""
     @property
     def lacks(self) -> Optional[Tuple[int, int]]:
         """The gap before the archive began again: after the first number, up to the second."""
     @property
     def is_drained(self) -> bool:
-        """Whether there was no more. A round ends after about 16 MiB even if there is more."""
+        """Whether no changes are left. A round ends after about 16 MiB even if some are."""
 
 class Archiver(_Closing):
     """Appends the committed changes of a store to the archive beside its backups."""
 
     def advance(self, wait: float = 0.0) -> Archiving:
-        """Appends the changes committed since, and waits at most `wait` seconds for a change.
+        """Waits at most `wait` seconds for a change, then appends the changes committed since.
 
-        They are durable when this returns. After an error the archive is whole, and the next call
+        They are durable when this returns. After an error the archive is intact, and the next call
         continues. Other threads run meanwhile. Closing the archiver ends the wait with `Closed`.
         """
     @property
     def position(self) -> Position:
-        """The position up to which the archive has everything."""
+        """The position up to which the archive is complete."""
 
 class Backups(_Closing):
-    """A directory of backups of one store, which should lie on another disk.
+    """A directory of backups of one store, which should be on another disk.
 
     A store is given by its directory, or as the `Store` that is open there. It may be open in any
-    process, or closed. A directory that holds anything else, such as a store, is `ForeignFiles`.
+    process, or closed. A directory that contains anything else, such as a store, raises
+    `ForeignFiles`.
     """
 
     def __new__(cls, path: _Path, *, create: bool = True) -> Backups: ...
     @property
     def path(self) -> os.PathLike[str]: ...
     def create(self, store: Union[_Path, Store]) -> Backup:
-        """Adds a backup of a store, as it is now. Copies only what the directory lacks.
+        """Adds a backup of a store, as it is now. Copies only files that the directory lacks.
 
-        Writers of the store wait for nothing. Two backups at a time are `InUse`.
+        Writers of the store do not wait. A second backup at the same time raises `InUse`.
         """
     def list(self) -> List[Backup]:
-        """All backups whose description is whole, the oldest first."""
+        """All backups with an intact description, the oldest first."""
     def damaged(self) -> List[Tuple[int, str]]:
-        """The numbers of the backups whose description is damaged, and what is wrong."""
+        """The numbers of the backups with a damaged description, and the damage."""
     def archives(self) -> List[Archive]:
         """The parts of the archive without a gap, the oldest first."""
     def verify(self, number: Optional[int] = None) -> None:
@@ -632,32 +633,33 @@ class Backups(_Closing):
     ) -> Restored:
         """Makes a store as of a moment of the archive, by default of its end.
 
-        `time` is a datetime, or seconds since 1970: everything that had been committed by then,
-        exact to about a second. `number` is the number of a write: exact to the batch. After a
-        power loss or a restore a store uses numbers again; `position` also says in which
-        history. A moment that neither a backup nor the archive has is an `InvalidArgument`. So is a time that the
-        clock showed twice: the message has the numbers.
+        `time` is a datetime, or seconds since 1970. The store gets everything that had been
+        committed by then, exact to about a second. `number` is the number of a write, and is exact
+        to the batch. After a power loss or a restore, a store uses numbers again; `position` also
+        names the history. A moment that neither a backup nor the archive has raises
+        `InvalidArgument`. So does a time that the clock showed twice; the message then lists the
+        numbers.
         """
     def prune(self, keep: int) -> int:
-        """Removes all backups but the newest, and files that only they needed. Returns how many."""
+        """Removes all but the newest backups, and files that only they needed. Returns how many."""
     def archive(self, store: Union[_Path, Store]) -> Archiver:
         """Continues the archive of a store, or begins it with a backup.
 
-        A second archiver at a time is `InUse`. The store keeps its log for an open archiver, and
-        up to its ``keep_log_bytes`` while no archiver is open.
+        A second archiver at the same time raises `InUse`. The store keeps its log for an open
+        archiver, and up to its ``keep_log_bytes`` while no archiver is open.
         """
 
 class Doubt:
-    """Keys that a repaired store may have wrong."""
+    """Keys that may be wrong in a repaired store."""
 
     @property
     def keyspace(self) -> Optional[str]:
-        """The name of the keyspace; None: all of them."""
+        """The name of the keyspace; None means all."""
     @property
     def first(self) -> bytes: ...
     @property
     def last(self) -> Optional[bytes]:
-        """The last key, inclusive; None: there is none."""
+        """The last key, inclusive; None if there is none."""
     @property
     def numbers(self) -> Optional[Tuple[int, int]]:
         """The first and last number of the writes concerned, if they are known."""
@@ -667,7 +669,7 @@ class Doubt:
     @property
     def message(self) -> str: ...
     def covers(self, keyspace: str, key: Buffer) -> bool:
-        """Whether it is about a key."""
+        """Whether the doubt includes a key."""
 
 class RepairReport:
     """The result of a repair, and the keys that may be wrong."""
@@ -677,14 +679,15 @@ class RepairReport:
         """Whether the store was found healthy. Then there is no new store."""
     @property
     def basis(self) -> str:
-        """The source of the list of tables in force: manifest, part-of-manifest or tables."""
+        """The source of the list of current tables: manifest, part-of-manifest or tables."""
     @property
     def keyspaces(self) -> List[str]: ...
     @property
     def tables(self) -> int: ...
     @property
     def carried_tables(self) -> int:
-        """Tables that the new store has as they are. A link shares the file with the damaged store."""
+        """Tables that the new store has unchanged. A link shares the file with the damaged
+        store."""
     @property
     def log_records(self) -> int: ...
     @property
@@ -693,13 +696,13 @@ class RepairReport:
     def bytes(self) -> int: ...
     @property
     def last_number(self) -> int:
-        """The largest number of a write that was found. Later ones are not there."""
+        """The largest sequence number that was found. Later writes are lost."""
     @property
     def lost(self) -> List[Tuple[str, str]]:
         """Files that are damaged or missing, and what is wrong."""
     @property
     def doubts(self) -> List[Doubt]:
-        """Empty: every key of the new store is right, and none is missing."""
+        """If empty, every key of the new store is right and none is missing."""
     @property
     def notes(self) -> List[str]: ...
 
@@ -727,15 +730,16 @@ class Write:
         """The value of a put, or the operand of a merge."""
     @property
     def stop(self) -> Optional[bytes]:
-        """For a range, the key before which it ends; None: it has no end."""
+        """For a range, the key before which it ends; None if it has no end."""
     @property
     def expires(self) -> Optional[float]:
         """When the value expires, in seconds since 1970."""
     @property
     def folded(self) -> bool:
-        """Whether nobody asked for this put: a get stored what it made of many operands of the key.
+        """Whether no program requested this put: a get stored the result of many operands of the
+        key.
 
-        The put does not change what the key reads as.
+        The put does not change the value that a read of the key returns.
         """
 
 class Writes(typing.Iterator[Write]):
@@ -745,31 +749,31 @@ class Writes(typing.Iterator[Write]):
     def __next__(self) -> Write: ...
 
 class Change(Iterable[Write]):
-    """A committed change. Iterating over it gives its writes, in order.
+    """A committed change. Iterating over it returns its writes, in order.
 
     The writes became visible together. Those of a load are read a megabyte at a time.
     """
 
     @property
     def position(self) -> Position:
-        """The position after it. A reader that begins there gets no write twice."""
+        """The position after the change. A reader that begins there gets no write twice."""
     @property
     def kind(self) -> str:
         """writes, loaded, keyspace, dropped, keyspaces, time, gap, state or gap-end.
 
         keyspace: one was made, or its options changed. keyspaces: all existing ones, after a crash
-        or a gap. time: all changes before it had been committed by then. gap: the log does not
-        have the next changes; state follows until gap-end, with the values of keys as of its end.
+        or a gap. time: all earlier changes had been committed by then. gap: the log lacks the next
+        changes; state follows until gap-end, with the values of keys as of the end of the gap.
         Values that were overwritten meanwhile are left out. So are deletes that a compaction has
         dropped together with the entries that they hid: such a deletion is not reported. After a
-        gap from 0 the state is that of all keys: forget what came before.
+        gap from 0, the state contains all keys: discard all earlier data.
         """
     @property
     def keyspaces(self) -> List[Tuple[str, Optional[str]]]:
         """Names of keyspaces, with options as TOML for those that were made or changed."""
     @property
     def time(self) -> Optional[float]:
-        """For a time: seconds since 1970 by the writer's clock. The clock may go back."""
+        """For a time: seconds since 1970 by the writer's clock, which may go back."""
     @property
     def gap(self) -> Optional[Tuple[int, int]]:
         """For a gap: state follows for keys written after the first number, as of the second."""
@@ -780,14 +784,15 @@ class Changes(_Closing, typing.Iterator[Change]):
 
     A loop over it ends after the changes made so far; a later loop, or `next`, continues. It begins
     with the oldest change of the log, or after a position, or `now`. With `everything` it begins
-    with the state of all keys, which comes as a gap after 0: that is for a consumer that has nothing
-    yet, because the log reaches back only to the last flush. Changes are durable, unless `unsynced`.
-    `HistoryForked`: a power loss took changes that were read already.
+    with the state of all keys, which appears as a gap after 0. This is for a consumer that has no
+    data yet, because the log reaches back only to the last flush. Changes are durable, unless
+    `unsynced` is set. `HistoryForked` means that a power loss removed changes that were read
+    already.
 
-    `HistoryGone`: what came after the position is not known any more, mostly because the log does
-    not reach back so far (``keep_log_bytes``). With ``on_gap="state"`` the state of the keys
-    written after the position is returned instead, and then the log: see `Change.kind`. The options
-    and merge operators are for reading the state, as in `follow`.
+    `HistoryGone` means that the changes after the position are no longer known, mostly because the
+    log does not reach back so far (``keep_log_bytes``). With ``on_gap="state"`` the state of the
+    keys written after the position is returned instead, and then the log: see `Change.kind`. The
+    options and merge operators are for reading the state, as in `follow`.
     """
 
     def __new__(
@@ -810,7 +815,7 @@ class Changes(_Closing, typing.Iterator[Change]):
     def position(self) -> Position:
         """The position after the last change that was returned.
 
-        Store it in the same batch as the effects of the change: then each effect occurs once.
+        If it is stored in the same batch as the effects of the change, each effect occurs once.
         """
 
 class Mirroring:
@@ -823,20 +828,20 @@ class Mirroring:
         """Their approximate size in bytes."""
     @property
     def is_drained(self) -> bool:
-        """Whether there was no more. A round ends after about 16 MiB even if there is more."""
+        """Whether no changes are left. A round ends after about 16 MiB even if some are."""
 
 class Mirror(_Closing):
-    """A store that follows another one, change by change."""
+    """A store that follows another store, change by change."""
 
     def advance(self, wait: float = 0.0) -> Mirroring:
-        """Applies the changes committed since, and waits at most `wait` seconds for a change.
+        """Waits at most `wait` seconds for a change, then applies the changes committed since.
 
         After an error the mirror is at its position, and the next call continues. Other threads
         run meanwhile. Closing the mirror ends the wait with `Closed`.
         """
     @property
     def position(self) -> Position:
-        """The position of the other store that the mirror shows."""
+        """The position in the other store that the mirror has reached."""
 
 def mirror(
     source: Union[_Path, Store],

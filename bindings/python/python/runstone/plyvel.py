@@ -1,9 +1,9 @@
-"""Plyvel's names over Runstone: ``from runstone import plyvel`` in place of ``import plyvel``.
+"""Plyvel's interface over Runstone: write ``from runstone import plyvel`` for ``import plyvel``.
 
 Databases are stores of Runstone; those of LevelDB are imported with ``runstone import``. Only the
-order of bytes exists, so a comparator is refused. Filters and caches are Runstone's own: reads are
-always checked, and `fill_cache` is for iterators. An object that is used after it was closed raises
-`runstone.Closed`, which is a RuntimeError.
+order of bytes exists, so a comparator is refused. Filters and caches are Runstone's own. Reads are
+always checked, and `fill_cache` applies only to iterators. An object that is used after it was
+closed raises `runstone.Closed`, which is a RuntimeError.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class _Closing:
 
 
 class _Reader:
-    """The reads that databases, their prefixes and their snapshots have in common."""
+    """The reads of databases, their prefixes and their snapshots."""
 
     _db: Store
     _prefix: bytes = b""
@@ -86,7 +86,7 @@ class _Reader:
         return _runstone.iterator(self._db, self._prefix, self._snapshot, **options)
 
     def raw_iterator(self, **options: Any) -> RawIterator:
-        """LevelDB's own iterator; also for a database with a prefix."""
+        """LevelDB's own iterator, also for a database with a prefix."""
         return _runstone.raw_iterator(self._db, self._prefix, self._snapshot, **options)
 
     def __iter__(self) -> Iterator:
@@ -108,7 +108,7 @@ class Snapshot(_Closing, _Reader):
 
 
 class WriteBatch:
-    """Writes that happen together. Without `transaction` they happen even if the block raises."""
+    """Writes that happen together. Without `transaction`, they happen even if the block raises."""
 
     def __init__(
         self, db: DB, prefix: bytes, transaction: Optional[bool], sync: Optional[bool]
@@ -136,7 +136,7 @@ class WriteBatch:
         return self._batch.approximate_bytes()
 
     def write(self) -> None:
-        """Writes what was collected, and keeps it."""
+        """Writes the collected writes, and keeps them."""
         self._batch.write(clear=False)
 
     def __enter__(self) -> WriteBatch:
@@ -154,7 +154,7 @@ class WriteBatch:
 
 
 class _Writer(_Reader):
-    """The calls that databases and their prefixes have in common."""
+    """The calls of databases and their prefixes."""
 
     def _whole(self) -> DB:
         raise NotImplementedError
@@ -210,8 +210,8 @@ class DB(_Closing, _Writer):
         error_if_exists: Optional[bool] = False,
         **options: Any,
     ) -> None:
-        """The options are plyvel's. As in LevelDB, a size is moved into the valid range.
-        A store keeps its layout: block_size, compression and so on are for a new one."""
+        """The options are plyvel's. As in LevelDB, a size is clamped to the valid range. A store
+        keeps its layout: block_size, compression and so on apply only to a new store."""
         self._name, self._closed = name, True
         path = _check_name(name)
         _check_flags(create_if_missing=create_if_missing, error_if_exists=error_if_exists)
@@ -317,7 +317,7 @@ def _check_bytes(**given: Any) -> None:
 
 
 def _size(name: str, given: Any, least: int, most: int) -> Optional[int]:
-    """A number, moved into the range that LevelDB allows."""
+    """A number, clamped to the range that LevelDB allows."""
     if given is None:
         return None
     try:

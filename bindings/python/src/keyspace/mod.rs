@@ -310,7 +310,7 @@ impl Keyspace {
                 return Err(PyKeyError::new_err("the keyspace is empty"));
             };
             let found = wait(py, || Ok(self.inner()?.fetch_update(&key, |_| None)?))?;
-            // Otherwise somebody else took it.
+            // Otherwise another writer removed it.
             if let Some(value) = found {
                 return Ok((PyBytes::new(py, &key), bytes(py, &value)));
             }
@@ -436,13 +436,13 @@ fn is_mapping(object: &Bound<'_, PyAny>) -> PyResult<bool> {
 }
 
 impl Keyspace {
-    /// Removes a key, and gives its value.
+    /// Removes a key, and returns its value.
     fn take(&self, py: Python<'_>, key: &Buffer) -> PyResult<Option<Value>> {
         wait(py, || Ok(self.inner()?.fetch_update(key, |_| None)?))
     }
 }
 
-/// Where a range begins and ends.
+/// The begin and the end of a range.
 pub type Bounds = (End<Vec<u8>>, End<Vec<u8>>);
 
 /// The bounds of a range or of a prefix.

@@ -1,8 +1,9 @@
-//! What `keys`, `values` and `items` of a keyspace give: views, like those of a dict, over a range.
+//! The results of `keys`, `values` and `items` of a keyspace: views, like those of a dict, over a
+//! range.
 //!
 //! A view shows the keyspace as it is when the view is used: `len`, `in`, and each `iter` begin
-//! anew. A view that was itself stepped, sought or entered is an iterator from then on, and `iter`
-//! continues with it. The operations of sets are those of `collections.abc.Set`, which Python adds.
+//! again. After a step, a seek or `with` on the view itself, the view is an iterator, and `iter`
+//! continues it. The operations of sets are those of `collections.abc.Set`, which Python adds.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -79,7 +80,7 @@ impl EntriesView {
             is_closed: AtomicBool::new(false),
         };
         match (&view.start, &view.stop) {
-            // The store says what is wrong.
+            // The store reports the error.
             (Some(start), Some(stop)) if stop < start => drop(view.cursor(py)?),
             _ => {
                 outcome(keyspace.get().inner())?;
@@ -220,8 +221,8 @@ impl EntriesView {
     }
 }
 
-/// How many entries are read before Python looks for signals: a `KeyboardInterrupt` waits for no
-/// more.
+/// How many entries are read before Python checks for signals: a `KeyboardInterrupt` waits for at
+/// most that many.
 const SLICE_ENTRIES: usize = 16 << 10;
 
 /// The number of entries that a cursor shows.
@@ -243,8 +244,8 @@ pub fn count(py: Python<'_>, mut cursor: Cursor) -> PyResult<usize> {
 }
 
 /// Whether a keyspace has the entries of a mapping. The comparison stops at the first entry that
-/// differs or that only the keyspace has, so a small mapping costs little whatever the keyspace
-/// holds.
+/// differs or that only the keyspace has, so comparing with a small mapping is cheap, however large
+/// the keyspace is.
 pub fn equals_mapping(keyspace: &Keyspace, other: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = other.py();
     let mut left = other.len()?;
