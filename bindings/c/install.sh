@@ -1,6 +1,6 @@
 #!/bin/sh
-# Builds librunstone and libleveldb, and puts them, their headers and pkg-config files under PREFIX
-# (default: /usr/local), laid out as cargo-c does. Usage: install.sh [PREFIX]
+# Builds librunstone and libleveldb, and installs them, their headers and pkg-config files under
+# PREFIX (default: /usr/local), in the layout of cargo-c. Usage: install.sh [PREFIX]
 set -eu
 cd "$(dirname "$0")"
 prefix="${1:-/usr/local}"
@@ -12,9 +12,10 @@ trap 'rm -rf "$work"' EXIT
 mkdir -p "$prefix/lib/pkgconfig" "$prefix/include/leveldb"
 prefix="$(cd "$prefix" && pwd)"
 
-# NAME BUILT: the static library, as one object with what the functions of its header reach. The
-# compiler's own is 42 MB: it has all of Rust's standard library, some of it twice, as bitcode too.
-# Other names are hidden, so that a program may link both libraries. Not every linker can do it.
+# NAME BUILT: makes the static library, as one object with all code that the functions of its header
+# reach. The compiler's own library has 42 MB: it contains all of Rust's standard library, some of
+# it twice, since it is also there as bitcode. Other names are hidden, so that a program may link
+# both libraries. Not every linker can do this.
 static() {
     nm -D --defined-only "$built/lib$2.so" | awk '$2 == "T" { print $3 }' > "$work/names"
     # shellcheck disable=SC2046
@@ -30,7 +31,7 @@ static() {
     fi
 }
 
-# NAME BUILT VERSION: the library with the links by which the linker and programs look for it.
+# NAME BUILT VERSION: installs the library and the links by which the linker and programs find it.
 library() {
     install -m 755 "$built/lib$2.so" "$prefix/lib/lib$1.so.$3"
     ln -sf "lib$1.so.$3" "$prefix/lib/lib$1.so.${3%%.*}"
@@ -52,7 +53,7 @@ EOF
 
 library runstone runstone_c "$version" "Runstone, an embedded key-value store whose shape is a choice"
 library leveldb leveldb 1.23.0 "The C interface of LevelDB over Runstone"
-# Debian's programs ask for it by this name.
+# Debian's programs look for the library under this name.
 ln -sf libleveldb.so.1 "$prefix/lib/libleveldb.so.1d"
 install -m 644 include/runstone.h include/runstone.hpp "$prefix/include"
 install -m 644 leveldb/include/leveldb/c.h "$prefix/include/leveldb"
