@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Runs Kafka's own tests of the DSL, first with RocksDB's stores and then with Runstone's instead:
-#   foreign.sh [files of tests, such as 'org/apache/kafka/streams/state/**/*Test.java'] Maven
-#   fetches the tests from its repository, as a jar of Kafka. Prints how many tests passed with each
-#   kind of store, and which tests fail with only one of them. Fails if a test fails only with
-#   Runstone and foreign.txt gives no reason. Takes some minutes.
+#   foreign.sh [files of tests, such as 'org/apache/kafka/streams/state/**/*Test.java']
+# Maven fetches the tests from its repository, as a jar of Kafka. Prints how many tests passed with
+# each kind of store, and which tests fail with only one of them. Fails if a test fails only with
+# Runstone and foreign.txt gives no reason. Takes some minutes.
 . "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
 tests=${1:-org/apache/kafka/streams/kstream/**/*Test.java}

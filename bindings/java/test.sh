@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Builds the native library and tests everything for the JVM: the library, upstream's suites over
 # our stores, restores and standbys with Kafka's own tasks, and whole topologies. Needs a JDK from
-# 17 on, Maven and cargo. test.sh [options of Maven, such as -Drunstone.leak.rounds=1000] With
-# -Drunstone.matrix.every=1, all settings of topologies are compared with RocksDB, not only some.
-# See also cluster.sh (brokers that are killed), compare.sh (comparison with RocksDB), and
+# 17 on, Maven and cargo.
+#   test.sh [options of Maven, such as -Drunstone.leak.rounds=1000]
+# With -Drunstone.matrix.every=1, all settings of topologies are compared with RocksDB, not only
+# some. See also cluster.sh (brokers that are killed), compare.sh (comparison with RocksDB), and
 # foreign.sh (Kafka's own tests over both).
 . "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Runs plyvel's own tests, with plyvel and with runstone.plyvel in its place: foreign.sh [arguments
-#   of pytest, such as -k iterator] pip fetches them from the package index, in plyvel's source
-#   distribution. Prints how many tests passed with each, and which fail with only one of them.
-#   Fails if a test fails only with Runstone and foreign.txt gives no reason. Takes a minute after
-#   the build.
+# Runs plyvel's own tests, with plyvel and with runstone.plyvel in its place:
+#   foreign.sh [arguments of pytest, such as -k iterator]
+# pip fetches them from the package index, in plyvel's source distribution. Prints how many tests
+# passed with each, and which fail with only one of them. Fails if a test fails only with Runstone
+# and foreign.txt gives no reason. Takes a minute after the build.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 work=$(mktemp -d)
