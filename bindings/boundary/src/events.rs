@@ -22,9 +22,9 @@ pub enum Field {
 /// An event for another language.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Told {
-    /// What happened, such as `log_end_lost`.
+    /// The kind, such as `log_end_lost`.
     pub kind: &'static str,
-    /// Whether it reports something that somebody should look at, and not ordinary work.
+    /// Whether the event needs attention and is not ordinary work.
     pub is_warning: bool,
     /// What happened, for people.
     pub message: String,
@@ -161,7 +161,7 @@ fn work(event: &Event) -> Option<Told> {
     })
 }
 
-/// Events that somebody should look at.
+/// Events that need attention.
 fn trouble(event: &Event) -> Option<Told> {
     let text = |error: &runstone::Error| Failure::from(error.clone()).message;
     Some(match event {

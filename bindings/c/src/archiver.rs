@@ -27,7 +27,7 @@ pub struct runstone_position {
     pub history: u64,
 }
 
-/// What a round of archiving did.
+/// The result of a round of archiving.
 #[allow(non_camel_case_types)]
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]

@@ -36,7 +36,7 @@ pub struct runstone_output {
     bytes: Result<Vec<u8>>,
 }
 
-/// Sets the result of a callback, in place of what it set before. The bytes are copied. If they are
+/// Sets the result of a callback, and replaces an earlier one. The bytes are copied. If they are
 /// not valid, such as null with a size, the merge fails, or the filtered entry stays as it is.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_output_set(

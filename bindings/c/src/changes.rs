@@ -28,7 +28,7 @@ handle!(12 "reader of changes" runstone_changes: Alone<Reader>);
 pub struct Reader {
     reader: ChangeReader,
     change: Option<OneChange>,
-    /// Its writes, once the caller asks for them.
+    /// The writes of the last change, once the caller has read one.
     writes: Option<WriteReader>,
     page: vec::IntoIter<OneWrite>,
     /// The current write, and the name of its keyspace.

@@ -3,7 +3,7 @@
 use runstone::{Durability, WriteOptions};
 use runstone_boundary::Failure;
 
-/// What a write survives after it has returned.
+/// The failures that a write survives after it has returned.
 #[allow(non_camel_case_types)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]

@@ -32,7 +32,7 @@ pub struct runstone_transaction(());
 #[allow(non_camel_case_types)]
 pub struct runstone_sorted_writer(());
 
-/// Options for runstone_open(), which takes a copy. One thread at a time may use them.
+/// Options for runstone_open(), which copies them. One thread at a time may use them.
 #[allow(non_camel_case_types)]
 pub struct runstone_options(());
 

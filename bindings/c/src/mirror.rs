@@ -15,7 +15,7 @@ use crate::status::{answer, runstone_status};
 
 handle!(13 "mirror" runstone_mirror: OpenMirror);
 
-/// What a round of mirroring did.
+/// The result of a round of mirroring.
 #[allow(non_camel_case_types)]
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]

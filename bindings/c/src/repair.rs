@@ -11,7 +11,7 @@ use crate::bytes::{Place, runstone_bytes, text};
 use crate::handles::runstone_options;
 use crate::status::{answer, runstone_status};
 
-/// What a repair did.
+/// The result of a repair.
 #[allow(non_camel_case_types)]
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]

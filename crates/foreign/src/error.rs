@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 /// Result of an operation that reads a database.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What kind of error it is.
+/// The kind of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// The directory contains no such database.

@@ -57,7 +57,7 @@ pub struct Level {
 /// The entries of a family in the logs.
 pub struct InMemory {
     entries: Arc<Sorted>,
-    /// The entry that comes next.
+    /// The index of the next entry.
     next: usize,
     /// The path that errors name.
     place: PathBuf,

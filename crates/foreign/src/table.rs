@@ -238,7 +238,7 @@ pub struct TableCursor {
     pub read_bytes: u64,
 }
 
-/// A key, its number, and what the entry is.
+/// A key, its sequence number, and the kind of the entry.
 pub type Head<'a> = (&'a [u8], u64, Kind);
 
 impl TableCursor {

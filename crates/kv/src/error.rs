@@ -1,4 +1,4 @@
-//! What can go wrong in a store of any kind.
+//! Errors of stores of any kind.
 
 use thiserror::Error as Derive;
 

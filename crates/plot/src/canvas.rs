@@ -232,7 +232,7 @@ pub(crate) mod tests {
         a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom
     }
 
-    /// Panics if two texts overlap, or if one lies outside the drawing.
+    /// Panics if two texts overlap, or if one is outside the drawing.
     pub(crate) fn assert_apart(places: &[Place], width: f64, height: f64) {
         for (at, place) in places.iter().enumerate() {
             let inside = place.left >= 0.0 && place.right <= width;

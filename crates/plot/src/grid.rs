@@ -28,7 +28,7 @@ pub struct Cell {
     pub paint: Option<usize>,
     /// How much of it is filled, from 0 to 1.
     pub filled: f64,
-    /// The text that is shown when somebody points at it.
+    /// The text that is shown when the pointer is over it.
     pub tip: String,
 }
 

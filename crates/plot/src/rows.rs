@@ -78,7 +78,7 @@ pub struct Bar {
     pub to: f64,
     /// Index into [`Rows::paints`].
     pub paint: usize,
-    /// The text that is shown when somebody points at it.
+    /// The text that is shown when the pointer is over it.
     pub tip: String,
 }
 

@@ -1,12 +1,12 @@
-//! Finds the tables that cover a key. A compaction visits keys in ascending order, so the keys
-//! asked about ascend too. `drop_guard.rs` decides from the answers.
+//! Finds the tables that cover a key, for keys in ascending order, as a compaction visits them.
+//! `drop_guard.rs` uses the results.
 
 use std::sync::Arc;
 
 use crate::shape::overlapping::OverlappingTables;
 use crate::shape::{Level, Run, Shape, Table, bounds};
 
-/// A set of tables, and the tables among them that cover the last key asked about.
+/// A set of tables, and the tables among them that cover the key of the last seek.
 ///
 /// The cover changes only at a table's bounds, so a step costs four key comparisons, plus O(depth
 /// of overlap) at a bound; O(1) amortised over ascending keys. A smaller key starts over: correct,
@@ -16,7 +16,7 @@ pub(crate) struct Covering {
     tables: Vec<Arc<Table>>,
     /// The first table not yet reached.
     next: usize,
-    /// Tables reached and not yet passed: the cover of the last key asked about.
+    /// Tables reached and not yet passed, which cover the key of the last seek.
     cover: Vec<usize>,
     /// The table of `cover` with the smallest `max_key`.
     first_to_leave: Option<usize>,

@@ -1,14 +1,14 @@
-//! What a compaction may conclude from its inputs alone. Other versions of a key may lie in tables
-//! outside it; the shape shows where they cannot.
+//! Conclusions of a compaction from its inputs alone. Tables outside the compaction may contain
+//! other versions of a key; the shape shows which tables cannot.
 //!
-//! - [`DropGuard`]: no older version lies outside, so a tombstone may be dropped (rule I4). The
-//!   caller adds the rest of the rule: it keeps a tombstone that a live snapshot needs, and one
-//!   version per stripe.
-//! - [`LinkGuard`]: no version outside lies between two versions of a key in the inputs, so they
-//!   are adjacent (rule I7).
-//! - [`NewerGuard`]: no table outside holds a newer version, so current readers see this one,
-//!   unless a memtable holds a newer one.
-//! - [`RangeGuard`]: no table outside holds an entry that a range tombstone deletes.
+//! - [`DropGuard`]: no table outside contains an older version, so a tombstone may be dropped (rule
+//!   I4). The caller adds the rest of the rule: it keeps a tombstone that a live snapshot needs,
+//!   and one version per stripe.
+//! - [`LinkGuard`]: no table outside contains a version between two versions of a key in the
+//!   inputs, so these are adjacent (rule I7).
+//! - [`NewerGuard`]: no table outside contains a newer version, so current readers see this one,
+//!   unless a memtable contains a newer one.
+//! - [`RangeGuard`]: no table outside contains an entry that a range tombstone deletes.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
@@ -18,8 +18,8 @@ use crate::covering::{Covering, Layer, met_outside};
 use crate::shape::range_delete::RangeDelete;
 use crate::shape::{SeqNo, Shape, Table, TableId};
 
-/// Answers, for one compaction: may the tombstone (key, seq) be dropped, because nothing outside
-/// the compaction holds an older version of the key?
+/// Answers, for one compaction: may the tombstone (key, seq) be dropped, because no table outside
+/// the compaction contains an older version of the key?
 ///
 /// 1. Suspects are the tables outside the compaction that overlap the key range of its inputs in
 ///    the same layer (a run, or a level whose tables overlap) or in newer layers. A table above
@@ -80,14 +80,14 @@ impl LinkGuard {
         LinkGuard(Covering::new(met.flatten().collect()))
     }
 
-    /// The tables that may hold a version between two others.
+    /// The tables that may contain a version between two others.
     pub fn suspects(&self) -> &[Arc<Table>] {
         self.0.tables()
     }
 
     /// Whether the shape and `may_hold` prove that the version of `key` at `older` directly follows
-    /// the version at `newer`. `may_hold` says whether a suspect may hold the key at all. O(1)
-    /// amortised over ascending keys, and O(depth of overlap) where suspects cover the key.
+    /// the version at `newer`. `may_hold` returns whether a suspect may contain the key at all.
+    /// O(1) amortised over ascending keys, and O(depth of overlap) where suspects cover the key.
     pub fn may_link(
         &mut self,
         key: &[u8],
@@ -105,7 +105,7 @@ impl LinkGuard {
 /// a version in the inputs?
 ///
 /// Suspects are the tables outside the compaction that overlap the key range of its inputs in the
-/// same layer or in older ones. A table below every input that it overlaps holds only older
+/// same layer or in older ones. A table below every input that it overlaps contains only older
 /// versions (I1).
 pub struct NewerGuard(Covering);
 
@@ -116,12 +116,12 @@ impl NewerGuard {
         NewerGuard(Covering::new(met_outside(upwards, is_among(inputs)).unwrap_or_default()))
     }
 
-    /// The tables that may hold a newer version.
+    /// The tables that may contain a newer version.
     pub fn suspects(&self) -> &[Arc<Table>] {
         self.0.tables()
     }
 
-    /// Whether the shape and `may_hold` prove that no suspect holds a version of `key` that is
+    /// Whether the shape and `may_hold` prove that no suspect contains a version of `key` that is
     /// newer than `seq`, as in [`LinkGuard::may_link`].
     pub fn is_newest(
         &mut self,
@@ -147,7 +147,7 @@ fn is_among(inputs: &BTreeSet<TableId>) -> impl Fn(&Table) -> bool {
 /// Answers, for a compaction that rewrites some tables: may one of their range tombstones be
 /// dropped, because no other table contains an older entry in the range? Every level counts, unlike
 /// in [`DropGuard`]: a range tombstone acts by its sequence number, so it may be below the entries
-/// that it deletes. Inputs that move unread count as other tables.
+/// that it deletes. Inputs that move without being read count as other tables.
 pub struct RangeGuard {
     /// The smallest key of each table, and the next key after its largest one, in order. Between
     /// two of these bounds, the same tables cover all keys.

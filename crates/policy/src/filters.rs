@@ -14,7 +14,7 @@
 //! 3. If filters have a maximum, and the smallest run of A exceeds it, the run gets the maximum and
 //!    is removed from A, and the maximum is subtracted from M. Back to 1.
 //!
-//! What n and M are:
+//! The definitions of n and M:
 //!
 //! * Filters are made once and live long, so n is the number of keys that a level will contain:
 //!   max(actual, half of its capacity). Levels below the deepest in use are not planned for. M is
@@ -30,8 +30,7 @@
 //!   the rounds end. If stale filters take all of M, new tables get no filter.
 //!
 //! The computation uses floating point; its results are integers, rounded so that two machines
-//! differ by one thousandth of a bit at worst. Filter sizes are data and decide nothing about what
-//! is compacted.
+//! differ by one thousandth of a bit at worst. Filter sizes are data and do not affect compactions.
 
 use std::collections::BTreeSet;
 use std::f64::consts::LN_2;

@@ -57,7 +57,7 @@ macro_rules! options {
         }
 
         impl PolicyOptions {
-            /// What each field means, in the order of the fields, for help.
+            /// The meaning of each field, in the order of the fields, for help.
             #[doc(hidden)]
             pub const FIELDS: &'static [OptionDoc] = &[$(OptionDoc {
                 name: stringify!($name),
@@ -189,14 +189,15 @@ pub enum IntraLevel {
     Last,
 }
 
-/// What is charged to a table's access counter.
+/// The accesses that a table's counter counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Charge {
-    /// Each table that a get asks where two or more overlap, filter included, as the paper does.
+    /// Each probe of a table by a get where two or more tables overlap, even if only its filter is
+    /// read, as in the paper.
     #[default]
     Probes,
-    /// Only a data block that the get read there in vain: this is what the device feels.
+    /// Only data blocks that the get read there in vain, because these cost the device time.
     BlockReads,
 }
 
@@ -208,10 +209,10 @@ pub const MIN_TABLE_BYTES: u64 = 4 << 10;
 pub const MAX_L0_SHARE_PERCENT: u32 = 100;
 
 /// A tighter bound does not help: each byte would be rewritten more than ten times, and the
-/// estimate of what is live errs by a few percent.
+/// estimate of the live bytes errs by a few percent.
 pub const MIN_SPACE_PERCENT: u32 = 110;
 
-/// A hundred times what is live: nobody wants a larger bound.
+/// A hundred times the live bytes. Nobody wants a larger bound.
 pub const MAX_SPACE_PERCENT: u32 = 10_000;
 
 /// An exbibyte, for any number of bytes. Beyond 2^63 it could not be stored as TOML, and sums of a

@@ -109,7 +109,7 @@ pub(crate) struct Output {
     pub cut: Cut,
 }
 
-/// What is next in key order among the inputs.
+/// The next tables in key order among the inputs.
 pub(crate) enum Group<'a> {
     /// Tables that overlap no other input, with no table of another row between them. Each is a
     /// component.
@@ -170,7 +170,7 @@ pub(crate) fn any_overlap(rows: Vec<Row<'_>>) -> bool {
 struct Sweep<'a> {
     /// The part of each row that is in no group yet.
     rows: Vec<Row<'a>>,
-    /// How many of its first tables each row gives to the group that is being built.
+    /// How many of its first tables each row contributes to the current group.
     given: Vec<usize>,
     /// For each row that is not at its end, the key where it continues and its index; smallest
     /// first.
@@ -198,8 +198,8 @@ impl<'a> Sweep<'a> {
         })
     }
 
-    /// The component of the next table: each row gives the tables that begin within it, until no
-    /// row has more.
+    /// The component of the next table: each row contributes the tables that begin within it, until
+    /// no row has more.
     fn joined(&mut self) -> Option<Component<'a>> {
         let Reverse((min_key, _)) = *self.heads.peek()?;
         let (mut max_key, mut givers) = (min_key, Vec::new());
@@ -325,7 +325,7 @@ mod tests {
     /// tables and how far each table would reach. In a run, a table ends before the next one.
     type Drawn = (bool, Vec<BTreeMap<u8, u8>>);
 
-    /// What the reference implementations know of a table: bounds, id, level and run. The field
+    /// The data of a table for the reference implementations: bounds, id, level and run. The field
     /// order is their sort order.
     type Known = (Box<[u8]>, Box<[u8]>, TableId, (u32, usize));
 

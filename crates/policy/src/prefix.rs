@@ -9,7 +9,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// Longest prefix that `fixed(n)` may ask for, and that `auto` may choose.
+/// The longest prefix that `fixed(n)` may have and that `auto` may choose.
 pub const MAX_FIXED_BYTES: u32 = 64;
 
 /// A table with more prefixes than this keeps only its bounds.

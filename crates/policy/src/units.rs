@@ -2,7 +2,7 @@
 //! they are integers, so that a decision is the same on every machine.
 //!
 //! [`size`] is for serde's `with`: it reads `65536`, `"64K"` or `"64KiB"` and writes the number.
-//! [`Tenths`] and [`Thousandths`] hold `9.9` as 99 and `0.8` as 800.
+//! [`Tenths`] and [`Thousandths`] store `9.9` as 99 and `0.8` as 800.
 
 use std::fmt;
 
@@ -74,9 +74,9 @@ pub mod size {
     }
 }
 
-/// A decimal number that is held as an integer, in `PARTS` parts of one: `0.8` is 800 thousandths.
-/// Made from a float, it is rounded to the nearest part. The option that uses it decides whether it
-/// is in range, so this type can hold numbers below zero too.
+/// A decimal number that is stored as an integer, in `PARTS` parts of one: `0.8` is 800
+/// thousandths. Made from a float, it is rounded to the nearest part. The option that uses it
+/// decides whether it is in range, so this type can store numbers below zero too.
 ///
 /// ```
 /// use runstone_policy::units::Thousandths;
@@ -107,7 +107,7 @@ impl<const PARTS: u32> Decimal<PARTS> {
         self.0.clamp(0, u32::MAX.into()) as u32
     }
 
-    /// The parts as they are held, including numbers below zero, for checks.
+    /// The parts as they are stored, including numbers below zero, for checks.
     pub fn signed_parts(self) -> i128 {
         self.0.into()
     }

@@ -18,7 +18,8 @@
 //! | `apply` | carries out the last plan and prints the tree |
 //! | `drop inputs=1,2` | per body line `key@seq` or `[a..c]@seq`: may the tombstone be dropped? |
 //! | `link inputs=1,2 without=3` | per body line `key@newer>older`: does `older` directly follow? |
-//! | `newest inputs=1,2 without=3` | per body line `key@seq`: does nothing hold a newer version? |
+//! | `newest inputs=1,2 without=3` | per body line `key@seq`: is there no newer version elsewhere?
+//! |
 //!
 //! Lines of a tree: `L1 r1 11:[a..h]=64M#3-9 tomb=2 n=50 12:..` is a run (newest first in a level;
 //! sequence numbers, tombstones, range deletes `ranges=2` among them, entries and prefixes

@@ -97,10 +97,10 @@ fn several_runs_are_smaller_runs() {
     let targets = [UNBOUNDED; 3];
     assert_eq!(planned(&one, &targets, 1), 10_000);
     assert!(is_tenfold(planned(&many, &targets, 1) - planned(&many, &targets, 2)));
-    // The same for a level that may hold ten runs once it is as full as planned.
+    // The same holds for a level that may have ten runs once it is as full as planned.
     let allowed = [UNBOUNDED, target(1_000_000, 10), target(1_000_000, 1)];
     assert!(is_tenfold(planned(&one, &allowed, 1) - planned(&one, &allowed, 2)));
-    // And for tables that overlap ten deep; disjoint ones do not count.
+    // It also holds for tables of which ten overlap at one key; disjoint ones do not count.
     let tables: Vec<_> = (10..20).map(|id| filtered(id, ("b", "c"), 9_000, 0)).collect();
     let beside = filtered(30, ("d", "e"), 10_000, 0);
     let edits = [
@@ -116,7 +116,8 @@ fn several_runs_are_smaller_runs() {
 fn the_first_run_of_a_level_without_capacity() {
     let shape = grown(&[whole(2, 1, 100_000, 0), whole(3, 2, 1_000_000, 0)]);
     let targets = [UNBOUNDED; 6];
-    // Above: like the smallest run below. Below all: it will hold what they do.
+    // A run above others gets as many bits as the smallest run below. A run below all others will
+    // contain what they contain.
     let plan = optimal(&shape, &targets, 100, 0).millibits_per_key;
     assert_eq!(plan[0], plan[2]);
     assert_eq!(plan[1], 0, "empty and not written to");

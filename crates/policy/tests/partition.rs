@@ -242,7 +242,7 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    /// What every partitioner promises, on any keys and block sizes.
+    /// The promises of every partitioner, on any keys and block sizes.
     #[test]
     fn cuts_ascend_and_tables_fit(
         keys in keys(),
@@ -409,7 +409,7 @@ fn by_components_whole_tables_are_parts() {
     let border = Some(Box::from([40u8]));
     assert_eq!(bounds, [(None, border.clone()), (border, None)]);
     assert_eq!(parts.slices.iter().map(|s| s.bytes).collect::<Vec<_>>(), [200, 200]);
-    // A moved table lies between two cuts.
+    // A moved table is between two cuts.
     let cuts: Vec<&[u8]> = parts.cuts.iter().map(|cut| &**cut).collect();
     assert_eq!(cuts, [&[30][..], &[31, 0], &[40]]);
     // Where tables may overlap, nothing moves and each component is a part.

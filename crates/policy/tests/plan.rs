@@ -1,4 +1,5 @@
-//! What a plan owns and where it writes while it runs. Not how plans are made.
+//! Tests which tables a plan owns, and which ranges it writes, while it runs. Not how plans are
+//! made.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! What every policy of the registry promises, on random trees: plans use idle inputs that exist,
+//! Tests the promises of every registered policy on random trees: plans use idle inputs that exist,
 //! age order holds (I1), runs stay disjoint, the work ends, and a plan depends on its arguments
 //! alone. The tables have contents here, so I1 and the tombstone rule (I4) are checked on versions
 //! of keys, not on bounds. Expectations of a single policy belong in the text tests.
@@ -24,7 +24,7 @@ use runstone_policy::units::Thousandths;
 
 /// Picking and applying must end long before this.
 const MAX_STEPS: usize = 10_000;
-/// Small enough that a table of the smallest allowed size holds four keys.
+/// Small enough that a table of the smallest allowed size has four keys.
 const ENTRY_BYTES: u64 = 1 << 10;
 
 /// The versions of each key by sequence number; true is a delete.
@@ -488,7 +488,7 @@ impl World {
         parts.into_iter().map(|part| self.table(part)).collect()
     }
 
-    /// Checks I1 and what a read of each key finds.
+    /// Checks I1 and the result of a read of each key.
     fn check(&self) {
         let mut found: BTreeMap<u8, (SeqNo, bool)> = BTreeMap::new();
         let mut oldest: BTreeMap<u8, SeqNo> = BTreeMap::new();

@@ -10,7 +10,7 @@ use crate::full::Full;
 /// Result of a storage operation.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What was attempted.
+/// The attempted operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Operation {
@@ -58,7 +58,7 @@ impl fmt::Display for Operation {
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {operation} {path}: {source}")]
 pub struct Error {
-    /// What was attempted.
+    /// The attempted operation.
     pub operation: Operation,
     /// The file or directory.
     pub path: String,

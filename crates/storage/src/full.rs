@@ -7,7 +7,7 @@ use std::path::Path;
 
 use rustix::fs::{StatVfs, statvfs};
 
-/// What is used up.
+/// The resource that is used up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Full {
     /// The bytes of the device.

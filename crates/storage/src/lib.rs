@@ -46,7 +46,7 @@ pub use full::Full;
 pub use memory::MemoryStorage;
 pub use posix::{Access, PosixStorage};
 
-/// What a file is for. Counters are kept per category, and faults can be aimed at one.
+/// The purpose of a file. Counters are kept per category, and faults can be aimed at one category.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Category {
     /// Write-ahead log segments.

@@ -271,7 +271,7 @@ impl Mapping {
         }
     }
 
-    /// Populates what a write of `[offset, end)` needs: ahead in steps when it passes the
+    /// Populates the pages for a write of `[offset, end)`: ahead in steps when it passes the
     /// watermark, page by page where a sync cleaned pages. The atomics are hints that are read and
     /// set without order. A stale value costs a call, or leads to the remaining risk that the
     /// module docs describe.

@@ -7,7 +7,7 @@ use crate::partition::global_range::halve;
 use crate::partition::size::cut_row_evenly;
 use crate::partition::{CutKey, Input, Rule, cells};
 
-/// How many tables a cell may hold.
+/// How many tables a cell may contain.
 pub const CELL_TABLES: u64 = 8;
 
 pub(crate) static GROUPED_GLOBAL_RANGE: Rule = Rule { name: "grouped-global-range", cuts };

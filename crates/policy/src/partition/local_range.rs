@@ -99,7 +99,7 @@ impl<'a> Domain<'a> {
     }
 }
 
-/// What follows the first `common` bytes.
+/// The bytes after the first `common` ones.
 fn tail(key: &[u8], common: usize) -> &[u8] {
     key.get(common..).unwrap_or(&[])
 }

@@ -1,7 +1,7 @@
 //! Partitioners choose the keys before which the outputs of a compaction are cut, so that tables of
 //! different runs share their bounds and later compactions divide into independent parts (Mao and
 //! Hristidis, "Coordinated Partitioning of Sorted Runs"). They do not cut tables themselves, and
-//! they do not choose what is compacted: a policy does.
+//! they do not choose the inputs: a policy does.
 //!
 //! A partitioner is a pure function from a [`Histogram`] of the inputs to cut keys. A table ends
 //! before the first user key that is at or above the next cut, so a user key is never split (I2).
@@ -184,8 +184,8 @@ pub fn cells(histogram: &Histogram, cuts: &[CutKey]) -> Vec<Range<usize>> {
     cells
 }
 
-/// What every partitioner promises: cuts ascend strictly, and each cell holds points, or there is
-/// no cut at all.
+/// The promise of every partitioner: cuts ascend strictly and each cell contains points, or there
+/// is no cut at all.
 pub fn check_cuts(histogram: &Histogram, cuts: &[CutKey]) -> bool {
     let ascends = cuts.windows(2).all(|pair| pair[0] < pair[1]);
     ascends && (cuts.is_empty() || cells(histogram, cuts).iter().all(|cell| !cell.is_empty()))

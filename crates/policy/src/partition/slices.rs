@@ -294,7 +294,7 @@ fn is_alone(input: &SliceInput, rows: &[Vec<&SliceInput>]) -> bool {
 }
 
 impl SliceInput {
-    /// Whether a block may hold a key within the table's bounds. O(log blocks).
+    /// Whether a block may contain a key within the table's bounds. O(log blocks).
     fn meets(&self, table: &Table) -> bool {
         let at = self.blocks.partition_point(|block| *block.last_key < *table.min_key);
         self.blocks.get(at).is_some_and(|block| *block.from_key <= *table.max_key)

@@ -1,6 +1,6 @@
 //! Bigtable: when the stack has more than k runs, the newest of them are compacted, down to the
-//! first run that is no larger than all newer ones together (as in Bigtable and HBase). What a
-//! single compaction rewrites is not bounded.
+//! first run that is no larger than all newer ones together (as in Bigtable and HBase). The size of
+//! a single compaction is not bounded.
 //!
 //! 1. If there are more than k runs, find the least i, counted from the oldest, such that size(i)
 //!    is at most the sum of the newer runs. Run i and the newer runs become one. If there is no

@@ -1,11 +1,11 @@
 //! Binomial: the stack-based policy that weighs reading against writing: the stack of a small store
-//! has few runs, and deepens with the store up to k (Mao et al.). Not adaptive: what is compacted
-//! follows from the number of flushes alone, not from sizes, and the policy is worth using where
-//! flushes have about the same size.
+//! has few runs, and deepens with the store up to k (Mao et al.). Not adaptive: compactions depend
+//! on the number of flushes alone, not from sizes, and the policy is worth using where flushes have
+//! about the same size.
 //!
-//! 1. After t flushes, run j of the stack ends where `binomial_layout.rs` says. The runs that
-//!    belong to one run of that layout are compacted, newest first; several such compactions may
-//!    run at once.
+//! 1. After t flushes, run j of the stack ends at the flush that `binomial_layout.rs` computes. The
+//!    runs that belong to one run of that layout are compacted, newest first; several such
+//!    compactions may run at once.
 //! 2. A stack of few runs is compacted too, because early compactions keep the total cost low.
 //!    Waiting until there are k runs costs a third more (n = 1000, k = 8).
 //!

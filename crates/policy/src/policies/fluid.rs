@@ -3,14 +3,14 @@
 //! workload sets K (`max_runs`) and Z (`last_level_runs`).
 //!
 //! * K >= T-1: the level keeps each arrival as a run and sinks at the T-th, as in tiering. A larger
-//!   K acts as T-1: at the T-th arrival the level holds its capacity.
+//!   K acts as T-1: at the T-th arrival the level has reached its capacity.
 //! * K < T-1: arrivals gather in runs of capacity / K bytes, and the level sinks above its
 //!   capacity, base * T^(i-1) bytes. So each run takes about T/K arrivals, and each byte is written
 //!   about T/(2K) times per level.
 //! * Z works likewise for the last level, the deepest that contains a table; Z = 1 always gathers.
 //!   Above its capacity, a last level of one run becomes the next deeper level, by metadata only. A
 //!   last level of several runs compacts into one run of the next level. If K >= T-1, its capacity
-//!   is T times what arrives.
+//!   is T times the arriving bytes.
 //!
 //! The extreme cases, for T > 2:
 //!

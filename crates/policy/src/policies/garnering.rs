@@ -4,7 +4,7 @@
 //!
 //! 1. C_i / C_(i-1) = T / c^(L-i), so that C_i(L) = B T^i / c^((2L-1-i) i / 2), with c =
 //!    `c` and `base_bytes` = B T, the capacity of level 1 if c = 1. c = 1 is leveling.
-//! 2. L, the last level, is in the manifest: data alone does not show it. What counts is max(L,
+//! 2. L, the last level, is in the manifest: data alone does not show it. The effective L is max(L,
 //!    deepest non-empty level, 1), so that any tree may be opened.
 //! 3. Levels are picked by score and sink as in fragmented leveling; busy tables do not count.
 //! 4. Delayed last-level compaction: when level L is above its capacity, it does not sink. The plan

@@ -9,7 +9,7 @@
 //!    next deeper level. This changes only metadata, because its run would be alone there.
 //!
 //! So levels grow by T, whatever the size of a flush, and `base_bytes` is not used. The last level
-//! is the deepest that holds a table. The rules for moves, for layouts of other policies and for
+//! is the deepest that contains a table. The rules for moves, for layouts of other policies and for
 //! concurrent jobs are in `tiered.rs`.
 
 use crate::policies::tiered::{Keep, Rules, Tiered};

@@ -1,6 +1,6 @@
-//! What the leveled policies share: level 0 contains flush runs, and every deeper level contains
-//! one run. Each level has T times the capacity of the one above. This is no policy: each policy is
-//! a [`Leveled`] with its own rules.
+//! Shared by the leveled policies: level 0 contains flush runs, and every deeper level contains one
+//! run. Each level has T times the capacity of the one above. This is no policy: each policy is a
+//! [`Leveled`] with its own rules.
 //!
 //! 1. A level that another policy left behind becomes one run first ([`Job::reshape`]).
 //! 2. Then the levels over target get their turn, highest score first. A blocked level yields to
@@ -77,7 +77,7 @@ impl Over {
     pub fn new(level: u32, limit: &LevelTarget, bytes: u64, run_count: usize) -> Over {
         let (have, most) = match bytes > limit.capacity_bytes {
             true => (format_bytes(bytes), format_bytes(limit.capacity_bytes)),
-            // The count that triggers is one more than the level may hold.
+            // The count that triggers a compaction is one more than the level may have.
             false => (format!("{run_count} runs"), (u64::from(limit.max_runs) + 1).to_string()),
         };
         Over {
@@ -114,7 +114,8 @@ pub(crate) fn targets(shape: &Shape, options: &PolicyOptions) -> Vec<LevelTarget
     (0..=last).map(|level| target(level, options)).collect()
 }
 
-/// Whether the level is as a leveled policy wants it: at most one run, none that overlaps itself.
+/// Whether the level has the form that a leveled policy wants: at most one run, and no overlapping
+/// tables.
 pub(crate) fn is_plain(level: &Level) -> bool {
     match level {
         Level::Runs(runs) => runs.len() <= 1,

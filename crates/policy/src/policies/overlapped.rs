@@ -1,4 +1,4 @@
-//! Shared by the policies whose levels below level 0 hold tables that may overlap. Not a policy:
+//! Shared by the policies whose levels below level 0 have tables that may overlap. Not a policy:
 //! adaptive tiering and guards decide which tables leave such a level.
 //!
 //! Inside such a level there is no order; reads follow rule I3 and compactions drop by rule I4.

@@ -1,4 +1,4 @@
-//! What the stack-based policies share: all data is in level 0, a stack of runs by age, and a
+//! Shared by the stack-based policies: all data is in level 0, a stack of runs by age, and a
 //! compaction replaces neighbouring runs with one run. Not a policy: a [`Choose`] decides which
 //! runs are compacted.
 //!
@@ -12,7 +12,7 @@
 //!
 //! Age order (I1), after the running jobs finish in any order:
 //!
-//! * A compaction takes runs that are neighbours and idle, and owns all of their tables, including
+//! * A compaction uses runs that are neighbours and idle, and owns all of their tables, including
 //!   those that move from the newest run into itself. The output gets the slot and the id of the
 //!   newest of these runs, which keeps its slot until then because it is busy. Runs that arrive
 //!   meanwhile are added on top (flushes) or at the bottom (rule 1).

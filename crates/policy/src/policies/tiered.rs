@@ -1,4 +1,4 @@
-//! What the tiered policies share: levels keep several runs, and sink whole. Not a policy: tiering,
+//! Shared by the tiered policies: levels keep several runs, and sink whole. Not a policy: tiering,
 //! lazy leveling and fluid are [`Tiered`] under different [`Keep`]s.
 //!
 //! A level keeps at most `max_runs` runs, and its runs are formed in one of two ways:
@@ -14,8 +14,8 @@
 //! depends on the size of flushes, not on `base_bytes`. With the capacities of leveling, and a
 //! level 1 no larger than level 0 (the default), each arrival alone would outgrow the last level.
 //!
-//! The last level is the deepest that holds a table, level 1 at least. A pick is the first of
-//! these:
+//! The last level is the deepest that contains a table, but at least level 1. A pick is the first
+//! of these:
 //!
 //! 1. Deepen: the last level becomes the next deeper level if it gathers, contains one run and is
 //!    outgrown. This changes only metadata. (A last level of several runs sinks, which makes them
@@ -23,10 +23,10 @@
 //! 2. Reshape, in place, into one run: a level of overlapping tables; a gathering level with more
 //!    runs than allowed that is within its capacity. Such levels remain from another policy, or
 //!    after the last level became empty.
-//! 3. Sink the level with the highest score; one that is blocked yields to the next one. All its
-//!    runs sink into one run of the next level. (Level 0 sinks at `l0_trigger`, and only the runs
-//!    that are idle from the oldest on.) A component of key overlap that is one table moves, or
-//!    stays if it is in the target already: a load in key order rewrites nothing.
+//! 3. Sink the level with the highest score. A blocked level yields to the next one. All its runs
+//!    sink into one run of the next level. (Level 0 sinks at `l0_trigger`, and only the runs that
+//!    are idle from the oldest on.) A component of key overlap that is one table moves, or stays if
+//!    it is in the target already: a load in key order rewrites nothing.
 //! 4. If nothing can sink, a level that waits with [`waiting::PATIENCE`] times too many runs
 //!    compacts its newest runs inside itself. The job that blocks it may rewrite the last level and
 //!    take long. Without this rule, reads would have to probe a further run for each arrival
@@ -39,8 +39,8 @@
 //! * One job at a time writes into a level from above. Two might finish in the wrong order.
 //! * A job reads only the newest run of its target, and owns the tables that it overlaps there. If
 //!   that run is busy, it is sinking (no other job writes there), and the job makes a new run.
-//! * A job that writes inside a level owns the runs that it compacts, and takes the slot of the
-//!   newest.
+//! * A job that writes inside a level owns the runs that it compacts, and the output gets the slot
+//!   of the newest.
 //!
 //! Run ids: outputs get the id of the run that they join, or else of the newest sinking run, which
 //! leaves its level. If the target already has that id (leveled policies name runs after levels),
@@ -119,7 +119,7 @@ impl CompactionPolicy for Tiered {
 struct Tree<'a> {
     job: Job<'a>,
     rules: Rules,
-    /// The deepest level that holds a table; at least 1.
+    /// The deepest level that contains a table; at least 1.
     last: u32,
 }
 
@@ -149,7 +149,7 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// The bytes of the last level, and how many it may hold, if it gathers and holds more.
+    /// The bytes of the last level and its limit, if it gathers and exceeds this limit.
     fn outgrown(&self) -> Option<(u64, u64)> {
         if !self.keep(self.last).gathers || self.last + 1 >= Shape::MAX_LEVELS {
             return None;

@@ -1,5 +1,5 @@
-//! What a level does while the level below is busy: it compacts its newest runs inside itself, so
-//! that reads stay bounded. Not a policy: each policy decides when to do this.
+//! While the level below is busy, a level compacts its newest runs inside itself, so that reads
+//! stay bounded. Not a policy: each policy decides when to do this.
 
 use crate::overlap::{Output, compaction_of, run_rows};
 use crate::policy::Job;

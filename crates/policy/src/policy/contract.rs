@@ -1,14 +1,14 @@
-//! What a compaction policy is: one trait over metadata, and what follows from its targets alone
-//! (scores, debt). Not here: the policies themselves. They live in `policies/` and are listed in
-//! the registry.
+//! The trait of a compaction policy, which uses only metadata, and the figures that follow from its
+//! targets alone (scores, debt). Not here: the policies themselves. They live in `policies/` and
+//! are listed in the registry.
 
 use crate::options::{OptionError, PolicyOptions};
 use crate::shape::plan::{Busy, Cut, Heat, Partitioner, Plan};
 use crate::shape::{Level, RunSlot, Shape};
 
-/// Decides what is compacted, and when. A policy is a pure function of its arguments. What it must
-/// remember between calls (round-robin cursors, a last level, flush counts) is in the shape's
-/// state. The manifest persists that state, so a reopened store continues where it stopped.
+/// Decides what is compacted, and when. A policy is a pure function of its arguments. The data that
+/// it must remember between calls (round-robin cursors, a last level, flush counts) is in the
+/// shape's state. The manifest persists that state, so a reopened store continues where it stopped.
 pub trait CompactionPolicy: Send + Sync {
     /// Name in options, in manifests and on the command line. Lower case, words joined by `-`.
     fn name(&self) -> &'static str;
@@ -34,8 +34,8 @@ pub trait CompactionPolicy: Send + Sync {
         }
     }
 
-    /// What each level may hold before it is over its target. Covers level 0 down to one level
-    /// below the deepest in use, and at least levels 0 and 1.
+    /// The limits above which each level is over its target. Covers level 0 down to one level below
+    /// the deepest in use, and at least levels 0 and 1.
     fn targets(&self, shape: &Shape, options: &PolicyOptions) -> Vec<LevelTarget>;
 
     /// The run of a level that receives a compaction of the whole tree, and where its tables are
@@ -51,8 +51,8 @@ pub trait CompactionPolicy: Send + Sync {
         debt_of_levels(shape, &self.targets(shape, options))
     }
 
-    /// The next job, or `None` if there is nothing to do beside the running jobs. A store calls
-    /// `next_plan`, which calls this first.
+    /// The next job, or `None` if no further job can run now. A store calls `next_plan`, which
+    /// calls this first.
     ///
     /// Promises: inputs exist and are not busy. Nothing is written where a running job writes,
     /// unless tables may overlap there. The edit made from the plan fits the shape, even after any
@@ -85,12 +85,12 @@ pub struct Job<'a> {
     pub options: &'a PolicyOptions,
 }
 
-/// What one level may hold.
+/// The limits of one level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LevelTarget {
-    /// The most bytes it may hold; `u64::MAX` means unbounded.
+    /// The most bytes of the level; `u64::MAX` means unbounded.
     pub capacity_bytes: u64,
-    /// The most runs it may hold.
+    /// The most runs of the level.
     pub max_runs: u32,
 }
 
@@ -98,7 +98,7 @@ impl LevelTarget {
     /// A level that is never over target.
     pub const UNBOUNDED: LevelTarget = LevelTarget { capacity_bytes: u64::MAX, max_runs: u32::MAX };
 
-    /// Whether this is more than the level may hold.
+    /// Whether a level with these bytes and runs is over its target.
     pub fn is_over(&self, bytes: u64, run_count: usize) -> bool {
         bytes > self.capacity_bytes || run_count as u64 > u64::from(self.max_runs)
     }
@@ -107,7 +107,7 @@ impl LevelTarget {
     /// + 1).
     ///
     /// The divisor of runs is the count that triggers a compaction. So level 0 scores runs /
-    /// trigger, and a level of one run that holds one run scores 500, not 1000.
+    /// trigger, and a level of at most one run that has one run scores 500, not 1000.
     pub fn score_permille(&self, bytes: u64, run_count: usize) -> u64 {
         let by_bytes = match self.capacity_bytes {
             u64::MAX => 0,
@@ -124,8 +124,8 @@ pub fn score_permille(level: &Level, target: &LevelTarget) -> u64 {
     target.score_permille(level.bytes(), level.runs().len())
 }
 
-/// Estimate of the bytes that must still be rewritten until the tree is as its policy wants it.
-/// Back-pressure depends on it. O(tables).
+/// Estimate of the bytes that must still be rewritten until the tree has the form that its policy
+/// wants. Back-pressure depends on it. O(tables).
 pub fn compaction_debt_bytes(
     shape: &Shape,
     policy: &dyn CompactionPolicy,

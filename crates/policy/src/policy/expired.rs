@@ -1,5 +1,5 @@
 //! Finds tables whose entries have all expired. No reader sees them, so these tables are dropped
-//! without being read. Not a policy: this is done before the policy is asked.
+//! without being read. Not a policy: this is done before the policy is called.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use crate::shape::{Level, SeqNo, Shape, Table, TableId};
 /// 1. No snapshot sees an entry of such a table. For a sequence number, `until_ms` returns the time
 ///    up to which entries of that number and later ones count as expired. The time is earlier for
 ///    entries that a snapshot may see.
-/// 2. An expired entry hides older versions of its key. So no table that stays, in its layer or
-///    below, holds older entries between its bounds.
+/// 2. An expired entry hides older versions of its key. So no remaining table in its layer or below
+///    contains older entries between its bounds.
 ///
 /// O(tables) if none has expired. Otherwise every run below each expired table is searched.
 pub fn expired_plan(shape: &Shape, busy: &Busy, until_ms: impl Fn(SeqNo) -> u64) -> Option<Plan> {

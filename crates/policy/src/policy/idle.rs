@@ -1,22 +1,22 @@
-//! What a store does while nobody writes: it compacts away the garbage that deletes and overwrites
-//! left behind. Otherwise this garbage would slow scans and use disk space for ever. Not a policy:
-//! this module is called when the policy and the space bound have nothing to do.
+//! The work of a store while nobody writes: it compacts away the garbage that deletes and
+//! overwrites left behind. Otherwise this garbage would slow scans and use disk space for ever. Not
+//! a policy: this module is called when the policy and the space bound have nothing to do.
 //!
 //! 1. A *dense* table, at least half of it tombstones, is compacted with all tables that it
 //!    overlaps in older layers (runs, or levels of one run). Nothing older is left there, so the
 //!    tombstones are dropped.
 //! 2. The whole tree is compacted if a quarter of its entries are tombstones. It is also compacted
-//!    if, by the estimate of [`super::space`], it takes more than [`IDLE_SPACE_PERCENT`] of what is
-//!    live.
+//!    if, by the estimate of [`super::space`], it uses more than [`IDLE_SPACE_PERCENT`] of its live
+//!    bytes.
 //!
 //! Range deletes may have to stay, however often their table is compacted: they may cover older
 //! data beyond the bounds of the table. So at first only other deletes count as tombstones. Range
-//! deletes count, too, when nothing else is left to do. The caller asks again only after a change
-//! of the tree.
+//! deletes also count when nothing else is left to do. The caller calls this again only after a
+//! change of the tree.
 //!
 //! The extra writing is bounded. By rule 1 at most [`PUTS_PER_TOMBSTONE`] puts are rewritten for
 //! each tombstone that is dropped. By rule 2 it is at most three puts, or 200% of the bytes that
-//! may be freed. Without snapshots, each rule leaves a tree in which it finds nothing more to do.
+//! may be freed. Without snapshots, after each rule nothing more is left for it to do.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ use crate::policy::whole::whole_compaction;
 use crate::shape::plan::{Busy, Compaction, CompactionInput, Plan};
 use crate::shape::{Run, RunSlot, Shape, Table};
 
-/// The most space that an idle tree takes, as a percentage of its live bytes.
+/// The most space that an idle tree uses, as a percentage of its live bytes.
 pub const IDLE_SPACE_PERCENT: u32 = 150;
 /// The most puts that are rewritten for each tombstone of a dense table.
 pub const PUTS_PER_TOMBSTONE: u64 = 4;

@@ -11,11 +11,11 @@ use crate::shape::{Edit, Level, Placement, RunId, RunSlot, Shape, Table, bounds}
 
 /// The edit that places the tables of a load, which are disjoint. O(levels log tables).
 ///
-/// 1. The load is placed as deep as possible, as long as neither that level nor one above it holds
-///    a key in the range of its tables (I1: a load is newer than the whole tree). It is placed no
-///    deeper than a compaction of the whole tree would go.
-/// 2. If level 0 holds such a key already, or the policy keeps everything there (a stack), the load
-///    becomes a new run on top of level 0. Such a run counts as a flush.
+/// 1. The load is placed as deep as possible, as long as neither that level nor one above it
+///    contains a key in the range of its tables (I1: a load is newer than the whole tree). It is
+///    placed no deeper than a compaction of the whole tree would go.
+/// 2. If level 0 already contains such a key, or the policy keeps everything there (a stack), the
+///    load becomes a new run on top of level 0. Such a run counts as a flush.
 ///
 /// The rest of an interrupted plan will also write into levels, so its key ranges count as
 /// occupied. The caller makes sure that no other plan runs.

@@ -6,7 +6,7 @@
 //!
 //! 1. no part of it is busy, and no plan for it is pending;
 //! 2. it *could* contain as much garbage as the bound forbids (`may_free`);
-//! 3. by the estimate of what is live, it does ([`live_bytes`]).
+//! 3. by the estimate of its live bytes, it does ([`live_bytes`]).
 //!
 //! The estimate alone is not enough. It errs, it counts tombstones that delete nothing as garbage,
 //! and it cannot see which versions snapshots hold: a tree in which a compaction frees nothing
@@ -59,9 +59,9 @@ pub fn next_plan(
 /// The compaction that a space bound requires when the policy has nothing to do. `most_percent` is
 /// the bound; 0 means none.
 ///
-/// `live_bytes` returns what a compaction of the whole tree would leave, or `None` if that is not
-/// known: [`live_bytes`] in a store, the model's own figure in the simulator. It is called only if
-/// the result matters.
+/// `live_bytes` returns the bytes that a compaction of the whole tree would leave, or `None` if
+/// that is not known: [`live_bytes`] in a store, the model's own figure in the simulator. It is
+/// called only if the result matters.
 pub fn bound_plan(
     policy: &dyn CompactionPolicy,
     shape: &Shape,
@@ -88,12 +88,12 @@ pub fn bound_plan(
     Some(Plan { compactions: vec![compaction], why, ..Plan::default() })
 }
 
-/// How much space the tables take, in percent of what is live, not counting space that a compaction
-/// of the whole tree could not free. 0 if the result cannot exceed `most_percent`, or if the live
-/// bytes are not known. A tree that was just compacted under a snapshot does not count as above the
-/// bound, whatever the estimate says. So a writer that is slowed down above some percentage is
-/// never slowed down for good. Like [`bound_plan`], this function estimates the live bytes only if
-/// the result matters.
+/// How much space the tables use, in percent of the live bytes, not counting space that a
+/// compaction of the whole tree could not free. 0 if the result cannot exceed `most_percent`, or if
+/// the live bytes are not known. A tree that was just compacted under a snapshot does not count as
+/// above the bound, whatever the estimate says. So a writer that is slowed down above some
+/// percentage is never slowed down for good. Like [`bound_plan`], this function estimates the live
+/// bytes only if the result matters.
 pub fn space_percent(shape: &Shape, most_percent: u32) -> u64 {
     if most_percent == 0 || !may_free(shape, most_percent) {
         return 0;
@@ -139,8 +139,8 @@ pub fn live_bytes(shape: &Shape) -> Option<u64> {
     u64::try_from(bytes.saturating_mul(live) / put_count).ok()
 }
 
-/// Whether the tree could hold more garbage than this percentage of what is live allows: rule 2 of
-/// the module docs. O(n log n) at most.
+/// Whether the tree could contain more garbage than this percentage of the live bytes allows: rule
+/// 2 of the module docs. O(n log n) at most.
 fn may_free(shape: &Shape, most_percent: u32) -> bool {
     let all = Sums::of(shape);
     let is_enough = |kept: Sums| could_be_garbage(all, kept, most_percent);

@@ -1,5 +1,5 @@
-//! Compactions of a whole tree into one run. Other modules decide when one runs: users ask for a
-//! full compaction, and [`crate::space`] asks for one when too little of the tree is live.
+//! Compactions of a whole tree into one run. Other modules decide when one runs: users request a
+//! full compaction, and [`crate::space`] requests one when too little of the tree is live.
 
 use std::sync::Arc;
 

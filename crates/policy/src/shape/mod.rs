@@ -157,7 +157,7 @@ impl Level {
     }
 }
 
-/// What a policy remembers between plans. The manifest persists it with the shape.
+/// The memory of a policy between plans. The manifest persists it with the shape.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PolicyState {
     /// Per level: the largest key of the last table picked there (round robin).

@@ -15,7 +15,7 @@ pub struct Plan {
     pub moves: Vec<Move>,
     /// Tables to be rewritten.
     pub compactions: Vec<Compaction>,
-    /// Tables that are dropped without being read, because nobody can see any of their entries.
+    /// Tables that are dropped without being read, because no reader can see any of their entries.
     pub drops: Vec<TableId>,
     /// Round-robin cursors to store.
     pub cursors: Vec<(u32, Box<[u8]>)>,
@@ -191,7 +191,7 @@ pub struct Heat {
     pub seeks: BTreeMap<TableId, u64>,
 }
 
-/// What running jobs own.
+/// The tables and ranges that running jobs own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Busy {
     /// Tables being moved or compacted.
@@ -201,7 +201,7 @@ pub struct Busy {
 }
 
 impl Busy {
-    /// What the given plans own while they run. O(plans * tables).
+    /// The tables and ranges that the given plans own while they run. O(plans * tables).
     ///
     /// A relabelled level is owned with all its tables, though none is rewritten: relabelling the
     /// same level twice would not fit the shape the second time.

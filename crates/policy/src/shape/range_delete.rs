@@ -1,7 +1,7 @@
-//! A range tombstone, as metadata of the table that holds it. It acts by its sequence number alone:
-//! every older entry in its range is deleted, in whichever table it is. So a table's bounds need
-//! not cover the range, and a table may move regardless of it. Only dropping a tombstone depends on
-//! the other tables of the tree: see [`crate::drop_guard::RangeGuard`].
+//! A range tombstone, as metadata of the table that contains it. It acts by its sequence number
+//! alone: every older entry in its range is deleted, in whichever table it is. So a table's bounds
+//! need not cover the range, and a table may move regardless of it. Only dropping a tombstone
+//! depends on the other tables of the tree: see [`crate::drop_guard::RangeGuard`].
 
 use crate::shape::SeqNo;
 
