@@ -1,7 +1,7 @@
 //! Binomial: the stack-based policy that weighs reading against writing: the stack of a small store
 //! has few runs, and deepens with the store up to k (Mao et al.). Not adaptive: compactions depend
-//! on the number of flushes alone, not from sizes, and the policy is worth using where flushes have
-//! about the same size.
+//! on the number of flushes alone, not on sizes. The policy is worth using where flushes have about
+//! the same size.
 //!
 //! 1. After t flushes, run j of the stack ends at the flush that `binomial_layout.rs` computes. The
 //!    runs that belong to one run of that layout are compacted, newest first; several such

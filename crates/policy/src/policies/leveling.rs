@@ -8,7 +8,7 @@
 //! 3. If no two of these tables overlap, the sources move and nothing is rewritten.
 //! 4. The level with the highest score sinks first.
 //!
-//! With `seek_compaction`, a table that reads probed in vain sinks by itself when no level is due
+//! With `seek_compaction`, a table sinks by itself if reads probed it in vain and no level is due
 //! (`seeks`).
 //!
 //! A compaction of rules 1 and 2 takes both levels whole, so two of them never share a level, and

@@ -4,9 +4,8 @@
 //!
 //! The rules are those of `binomial.rs`, with the other layout. It is best at the end of a phase,
 //! C(d+k, d) - 1 flushes, and pays for the next phase in advance: the first flush of a phase
-//! rewrites everything. For k = 6 that is a write amplification of 5.65 after 923 flushes and 6.41
-//! after
-//! 1000. The rest is in `stack.rs`.
+//! rewrites everything. For k = 6, this gives a write amplification of 5.65 after 923 flushes and
+//! of 6.41 after 1000 flushes. The rest is in `stack.rs`.
 
 use crate::policies::binomial_layout::Tree;
 use crate::policies::stack::{Choose, Stack};

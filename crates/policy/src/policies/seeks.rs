@@ -1,6 +1,6 @@
-//! Seek compaction, as LevelDB does it: a table that reads too often probe first and in vain sinks,
-//! so that later reads probe one table less. Not a policy: `fragmented-leveling` and `leveling`
-//! call it last, when no size calls for a compaction and `seek_compaction` is on.
+//! Seek compaction, as LevelDB does it: if reads too often probe a table first and in vain, the
+//! table sinks, so that later reads probe one table less. Not a policy: `fragmented-leveling` and
+//! `leveling` call it last, when no size calls for a compaction and `seek_compaction` is on.
 //!
 //! 1. Of the tables that have used up their allowed seeks, the most charged comes first. A blocked
 //!    table yields to the next one.

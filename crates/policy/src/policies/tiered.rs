@@ -162,7 +162,7 @@ impl<'a> Tree<'a> {
             if !self.target(above).is_over(0, arriving.len()) {
                 return None;
             }
-            // Together with the arriving bytes, this makes T times the latter.
+            // Together with the arriving bytes, this makes T times those bytes.
             let times = u64::from(self.job.options.size_ratio - 1);
             limit_bytes = bytes_of(arriving).saturating_mul(times);
         }

@@ -144,8 +144,8 @@ pub fn compaction_debt_bytes(
 /// 3. The sinking bytes are added to the next level before that level is judged, as in a real
 ///    compaction.
 ///
-/// The estimate is an upper bound: moves cost nothing and duplicates shrink, which metadata cannot
-/// show.
+/// The estimate is an upper bound: moves cost nothing and duplicates are dropped, which metadata
+/// cannot show.
 fn debt_of_levels(shape: &Shape, targets: &[LevelTarget]) -> u64 {
     let target = |level: u32| *targets.get(level as usize).unwrap_or(&LevelTarget::UNBOUNDED);
     let mut debt: u128 = 0;

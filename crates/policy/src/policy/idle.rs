@@ -16,7 +16,7 @@
 //!
 //! The extra writing is bounded. By rule 1 at most [`PUTS_PER_TOMBSTONE`] puts are rewritten for
 //! each tombstone that is dropped. By rule 2 it is at most three puts, or 200% of the bytes that
-//! may be freed. Without snapshots, after each rule nothing more is left for it to do.
+//! may be freed. Without snapshots, each rule has nothing more to do after its compaction.
 
 use std::sync::Arc;
 
