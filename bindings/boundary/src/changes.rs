@@ -64,7 +64,7 @@ pub struct Reading {
     /// is read if the log does not reach back to the position; without these options, that is an
     /// error. The state of everything is read even without them, with default options.
     pub state: Option<Options>,
-    /// Whether to return changes that are not durable yet as well.
+    /// Whether to also return changes that are not durable yet.
     pub unsynced: bool,
 }
 

@@ -80,7 +80,7 @@ fn limit() -> Result<u64> {
 
 /// The memory of the machine.
 fn machine_bytes() -> u64 {
-    // SAFETY: these read two numbers, and are -1 if they are not known.
+    // SAFETY: these calls read two numbers, and return -1 if a number is not known.
     let (pages, bytes) =
         unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
     u64::try_from(pages).unwrap_or(0) * u64::try_from(bytes).unwrap_or(0)

@@ -431,8 +431,8 @@ pub extern "C" fn leveldb_writeoptions_set_sync(options: *mut leveldb_writeoptio
     });
 }
 
-/// Makes a cache of this many bytes. Databases do not share it: each gets as much, as far as
-/// RUNSTONE_LEVELDB_CACHE, or else half of the memory, suffices for all of them.
+/// Makes a cache of this many bytes. Databases do not share it: each gets one of this size, as far
+/// as the limit for all of them allows (RUNSTONE_LEVELDB_CACHE, or half of the memory).
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_cache_create_lru(capacity: usize) -> *mut leveldb_cache_t {
     keep(capacity)
