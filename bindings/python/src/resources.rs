@@ -11,7 +11,7 @@ use crate::held::Shared;
 pub struct Resources(Shared<runstone::Resources>);
 
 impl Resources {
-    /// Stores that were opened with the resources keep them after a close.
+    /// The resources, for opening a store. Open stores keep them after a close.
     pub fn get(&self, py: Python<'_>) -> PyResult<runstone::Resources> {
         wait(py, || Ok(self.0.get()?.clone()))
     }

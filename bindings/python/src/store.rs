@@ -32,7 +32,7 @@ pub struct Store {
     path: PathBuf,
     /// The absolute path, which stays valid if the process changes its directory.
     place: PathBuf,
-    /// Returns whether the object still exists.
+    /// Shows whether the object still exists.
     object: Arc<()>,
 }
 

@@ -10,9 +10,9 @@
 //! * O1 the handler runs in a copy of a process that may have had many threads, so it may do no
 //!   more than a signal handler: it reads and changes atomic numbers, and calls `open`, `dup2` and
 //!   `close`, which POSIX allows in a signal handler.
+//! * O2 the handler is a function of this program, which exists for as long as the process.
 //! * O3 the handler replaces only descriptors of locks of this process. They stay valid, but in the
 //!   copy they refer to another file.
-//! * O2 the handler is a function of this program, which exists for as long as the process.
 
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::Once;

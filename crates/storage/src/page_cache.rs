@@ -1,7 +1,7 @@
 //! Finds how much of a file is in the kernel's page cache.
 //!
-//! `cachestat` (Linux 6.5) answers for a range in one call, and maps nothing. `mincore` would need
-//! a mapping of each file.
+//! `cachestat` (Linux 6.5) reports a range in one call, and maps nothing. `mincore` would need a
+//! mapping of each file.
 //!
 //! Obligations of the unsafe code, cited by number below:
 //!
