@@ -9,13 +9,14 @@ use runstone_flash::kvssd::{self, Cause, KvSsd, Write};
 use runstone_kv::{Direction, KvMetrics, KvStore, KvWrite, Visit};
 use runstone_kv::{Error, Result};
 
-/// How many entries a scan takes at a time, at first and at most; each stretch has twice as many as
-/// the one before. Other callers get their turn between two stretches. A separated value costs a
-/// page, so a scan that ends soon must not have read many ahead.
+/// How many entries a scan reads at a time: in its first stretch, and at most. Each stretch has
+/// twice as many as the one before. Other callers get their turn between two stretches. Each
+/// separated value costs a page read, so a scan that ends early should not have read many values
+/// ahead.
 const FIRST_SCAN_ENTRIES: usize = 16;
 const SCAN_ENTRIES: usize = 256;
 
-/// A store on a KVSSD. Dropping it syncs what the log still holds back.
+/// A store on a KVSSD. Dropping it syncs the writes that the log still holds back.
 #[derive(Debug)]
 pub struct KvSsdStore {
     device: Mutex<KvSsd>,
@@ -23,14 +24,14 @@ pub struct KvSsdStore {
 }
 
 impl Drop for KvSsdStore {
-    /// Ends cleanly. Nobody is left to hear of an error.
+    /// Shuts down cleanly. Nobody is left to whom an error could be reported.
     fn drop(&mut self) {
         let _ = self.device.get_mut().sync();
     }
 }
 
 impl KvSsdStore {
-    /// Turns an open device into a store. `place` is for messages.
+    /// Turns an open device into a store. `place` is its name in messages.
     pub fn new(device: KvSsd, place: String) -> KvSsdStore {
         KvSsdStore { device: Mutex::new(device), place }
     }
@@ -54,8 +55,7 @@ impl KvSsdStore {
         step(&mut self.device.lock()).map_err(|error| explain(&self.place, error))
     }
 
-    /// Makes everything durable that was written. Dropping the store does the same, and tells
-    /// nobody if it fails.
+    /// Makes all earlier writes durable. Dropping the store does the same, but ignores an error.
     ///
     /// # Errors
     /// Those of [`KvSsd::sync`].
@@ -104,7 +104,7 @@ impl KvSsdStore {
             let is_last = entries.len() < count;
             count = (2 * count).min(SCAN_ENTRIES);
             for (key, value) in &entries {
-                // A stretch begins with the last key of the one before.
+                // A stretch begins with the last key of the stretch before.
                 if seen.as_ref() != Some(key) && !visit(key, value) {
                     return Ok(());
                 }
@@ -155,7 +155,7 @@ impl KvStore for KvSsdStore {
         Ok(self.run(|device| device.get(key))?.map(Value::owned))
     }
 
-    /// The view is one snapshot, and other callers may use the device between stretches.
+    /// The whole scan reads one snapshot, and other callers may use the device between stretches.
     fn scan(&self, from: Option<&[u8]>, direction: Direction, visit: &mut Visit<'_>) -> Result<()> {
         let held = HeldSnapshot::new(self);
         self.scan_at(from, direction, held.snapshot, visit)
@@ -212,8 +212,8 @@ pub(crate) fn explain(place: &str, error: FlashError) -> Error {
     let (file, what) = (place.to_string(), error.to_string());
     let explained = match error {
         FlashError::InUse { place } => runstone::Error::InUse { path: place, process: None },
-        // Reported like a directory that cannot be opened. Later failures stay the device's own:
-        // free space does not help a device that has failed.
+        // Reported like a directory that cannot be opened. Later failures remain the device's own
+        // errors: free space does not help a device that has failed.
         FlashError::Image { what: "open", place, source } => {
             StorageError::new(Operation::Open, place, source).into()
         }

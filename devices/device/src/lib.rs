@@ -1,4 +1,4 @@
-//! Emulated flash devices by URL, for programs that open stores by name: the command line,
+//! Emulated flash devices by URL, for programs that open stores by name: the command line and
 //! benchmarks.
 //!
 //! * `kvssd:PATH?blocks=384&policy=rlsm&th=2`: a device that is a [`runstone_kv::KvStore`].

@@ -1,4 +1,4 @@
-//! URLs of devices: what they say, and how to open what they name.
+//! URLs of devices: what their options are, and how to open the device that a URL names.
 //!
 //! ```text
 //! kvssd:PATH?name=value&..   or   blockssd:PATH?name=value&..
@@ -7,7 +7,7 @@
 //! What the names mean is in [`device_options`].
 //!
 //! A device keeps its geometry, and a KVSSD its options: a URL without options opens the device as
-//! it is. Sizes of the geometry, if given, must be the image's. If any other option of a KVSSD is
+//! it is. Sizes of the geometry, if given, must match the image. If any other option of a KVSSD is
 //! given, the ones left out take their defaults.
 
 use std::fs::File;
@@ -25,12 +25,12 @@ use runstone_kv::{Error, Result};
 
 use crate::kvssd::{KvSsdStore, explain};
 
-/// What a URL names.
+/// The kind of device that a URL names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A device that is a store.
     KvSsd,
-    /// A device that files are on.
+    /// A device that stores files.
     BlockSsd,
 }
 
@@ -191,8 +191,8 @@ impl DeviceUrl {
         Ok(())
     }
 
-    /// The files that the device is kept in: the image, under its own name and the name it has
-    /// while it is made, and the side file of a KVSSD.
+    /// The files of the device: the image, under its own name and under its name while it is being
+    /// made, and the side file of a KVSSD.
     pub fn files(&self) -> Vec<PathBuf> {
         match self.kind {
             Kind::KvSsd => vec![self.path.clone(), self.path_with(".new"), self.side_path()],
@@ -232,9 +232,9 @@ impl DeviceUrl {
         self.make_image(|image| KvSsd::create(image, self.side()?, geometry, self.timing, options))
     }
 
-    /// Makes an image with a device on it, under another name until it is whole: a process that is
-    /// killed meanwhile leaves nothing that looks like a device. The next attempt overwrites what
-    /// it left.
+    /// Makes an image with a device on it. The image has another name until it is whole, so a
+    /// process that is killed meanwhile leaves nothing that looks like a device. The next attempt
+    /// overwrites the unfinished image.
     fn make_image<T>(
         &self,
         device: impl FnOnce(Box<dyn Image>) -> runstone_flash::Result<T>,
@@ -246,7 +246,7 @@ impl DeviceUrl {
             }
             created => created?,
         };
-        // The file is locked now. Another process may have finished the device meanwhile, and own
+        // The file is locked now. Meanwhile another process may have finished the device and opened
         // it.
         if self.exists() {
             return Err(FlashError::InUse { place: self.path.display().to_string() });
@@ -361,8 +361,8 @@ fn number(name: &str, value: &str) -> Result<u32> {
     value.parse().map_err(wrong)
 }
 
-/// Options and values of a store of files that a KVSSD does not have, and why. An empty value
-/// stands for all values.
+/// Options and values that a store of files has and a KVSSD does not, and why. An empty value means
+/// all values.
 const OF_FILES: &[(&str, &str, &str)] = &[
     ("cuts", "none", "a table fills a block of flash, and is cut there"),
     ("cuts", "local-range", "the firmware cuts by size, or by bounds that outlast a compaction"),

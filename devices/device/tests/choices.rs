@@ -29,13 +29,14 @@ enum Place {
     KvSsd(&'static str),
 }
 
-/// A configuration under test: the options of a keyspace, and the same in the URL of a device.
+/// A configuration under test: the options of a keyspace, and the same options in the URL of a
+/// device.
 #[derive(Clone, Debug)]
 struct Trial {
     place: Place,
     keyspace: KeyspaceOptions,
     wal_mode: WalMode,
-    /// Of a device.
+    /// Used only by a device.
     geometry: &'static str,
     query: String,
 }
@@ -82,7 +83,7 @@ fn axis(name: &'static str, choices: Vec<(&str, Set)>) -> Axis {
     Axis { name, choices }
 }
 
-/// A choice that is the default, which no URL needs to say.
+/// A choice that is the default, which no URL needs to name.
 fn default(set: impl Fn(&mut KeyspaceOptions) + 'static) -> Set {
     Box::new(move |trial| set(&mut trial.keyspace))
 }
@@ -255,8 +256,8 @@ fn open(trial: &Trial, path: &Path, memory: &Arc<MemoryStorage>) -> Result<Box<d
     })
 }
 
-/// Writes, overwrites and deletes; compacts; compares with what was written; opens again and
-/// compares again.
+/// Writes, overwrites, deletes and compacts. Compares the store with what was written, opens it
+/// again and compares again.
 fn run(trial: &Trial) -> Result<()> {
     let directory = tempfile::tempdir().expect("writable");
     let memory = Arc::new(MemoryStorage::new());
@@ -348,12 +349,13 @@ const COMBINATIONS: [[&str; 7]; 12] = [
     ["tiering", "size", "vlog", "uniform", "installed at once", "mapped", "kvssd: nlsm"],
 ];
 
-/// Maps different numbers to different ones, which are spread over all of u64.
+/// Maps different numbers to different numbers, spread over all of u64.
 fn mixed(number: u64) -> u64 {
     number.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// Half of the combinations, each with 200,000 records: two tests use two cores.
+/// Tests half of the combinations, each with 200,000 records. Two tests share the combinations, so
+/// they use two cores.
 fn large_stores(half: usize) {
     for names in COMBINATIONS.iter().skip(half).step_by(2) {
         let mut trial = Trial::new();
@@ -386,7 +388,7 @@ fn hold_much(trial: &Trial) -> Result<()> {
     let store = open(trial, directory.path(), &memory)?;
     let mut model = BTreeMap::new();
     for i in 0..RECORDS * 8 / 5 {
-        // Every number once, and then three of five again.
+        // Every number once, then random ones: three for every five records.
         let number = if i < RECORDS { i } else { (mixed(i) >> 20) % RECORDS };
         let key = mixed(number).to_be_bytes();
         if i >= RECORDS && i.is_multiple_of(6) {
@@ -430,7 +432,7 @@ fn compare(store: &dyn KvStore, model: &BTreeMap<Vec<u8>, Vec<u8>>) -> Result<()
     Ok(())
 }
 
-/// Tries a pair: `None` if it works, else why it is refused.
+/// Tries a pair. Returns `None` if it works, else the reason why it is refused.
 fn attempt(first: &Set, second: &Set) -> Option<String> {
     let mut trial = Trial::new();
     first(&mut trial);
@@ -442,7 +444,7 @@ fn attempt(first: &Set, second: &Set) -> Option<String> {
     }
 }
 
-/// The results of all pairs of two axes: a table, or a line if all of them work.
+/// The results of all pairs of two axes: a table, or one line if all of them work.
 fn describe(page: &mut String, first: &Axis, second: &Axis, reasons: &mut Vec<String>) {
     let rows: Vec<(&str, Vec<Option<String>>)> = first
         .choices
@@ -476,7 +478,7 @@ fn describe(page: &mut String, first: &Axis, second: &Axis, reasons: &mut Vec<St
     }
 }
 
-/// An item of a list, in lines of a hundred columns.
+/// Appends an item of a list, wrapped at 100 columns.
 fn item(page: &mut String, mark: &str, text: &str) {
     let mut line = mark.to_string();
     for word in text.split(' ') {

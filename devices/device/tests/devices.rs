@@ -37,7 +37,7 @@ fn a_kvssd_is_a_store_and_keeps_what_it_holds() {
         let from = Some(b"key00500".as_slice());
         store
             .scan(from, Direction::Reverse, &mut |key, _| {
-                // The device is free meanwhile.
+                // The device is free between two stretches of the scan.
                 store.get(key).expect("sound");
                 found.push(key.to_vec());
                 found.len() < 400
@@ -81,7 +81,7 @@ fn the_engine_runs_on_a_block_ssd() {
 }
 
 /// Once, a scan whose visitor panicked held its snapshot until the device was opened again. Deletes
-/// newer than it could not be dropped, so that a full device could not be emptied.
+/// newer than the snapshot could not be dropped, so a full device could not be emptied.
 #[test]
 fn a_scan_that_panics_holds_no_snapshot() {
     let directory = tempfile::tempdir().expect("writable");
@@ -104,8 +104,8 @@ fn a_scan_that_panics_holds_no_snapshot() {
     assert_eq!((verified.records, verified.tombstones), (0, 0));
 }
 
-/// Once, a device whose blocks had turned bad reported the last one as an unknown failure of a
-/// foreign engine. It is full, like a device with too many entries.
+/// Once, a device whose last erased block had turned bad reported an unknown failure of a foreign
+/// engine. Such a device is full, like a device with too many entries.
 #[test]
 fn a_device_without_erased_blocks_is_full() {
     let directory = tempfile::tempdir().expect("writable");
@@ -122,7 +122,8 @@ fn a_device_without_erased_blocks_is_full() {
     assert!(matches!(too_long, KvError::Store(Error::InvalidArgument { .. })), "{too_long:?}");
 }
 
-/// Once, some options were reported by the names of fields, which no URL has, and `th=300` as 255.
+/// Once, messages named some options by their fields, which no URL has, and reported `th=300` as
+/// 255.
 #[test]
 fn an_option_out_of_range_is_told_as_the_url_has_it() {
     let directory = tempfile::tempdir().expect("writable");
@@ -138,9 +139,9 @@ fn an_option_out_of_range_is_told_as_the_url_has_it() {
     }
 }
 
-/// Once, a command that was killed while it made an image left one that never opened: it was
-/// mistaken for one that was cut short, or that had lost its checkpoints. The next attempt makes
-/// the device.
+/// Once, a command that was killed while it made an image left an image that never opened: it was
+/// taken for an image that had been cut short or had lost its checkpoints. Now the next attempt
+/// makes the device.
 #[test]
 fn an_image_that_was_not_finished_is_made_again() {
     let directory = tempfile::tempdir().expect("writable");
@@ -168,9 +169,9 @@ fn an_image_that_was_not_finished_is_made_again() {
     url(&path, "blockssd", "").open_block(false).expect("there");
 }
 
-/// A block SSD too small for its journal, and a KVSSD whose side file could not be opened, left an
-/// empty image behind. The next attempt mistook it for a device that was cut short, and advised to
-/// restore it from a copy. What was not made leaves nothing now.
+/// Once, a block SSD too small for its journal, and a KVSSD whose side file could not be opened,
+/// left an empty image behind. The next attempt took it for a device that had been cut short, and
+/// advised restoring it from a copy. Now a device that cannot be made leaves no image.
 #[test]
 fn a_device_that_cannot_be_made_leaves_no_image() {
     let directory = tempfile::tempdir().expect("writable");

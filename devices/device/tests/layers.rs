@@ -1,5 +1,5 @@
-//! What any policy does to a flash device: the layers of the unchanged engine on a block SSD
-//! account for every page that the flash programmed.
+//! Under any policy, the layers of the unchanged engine on a block SSD account for every page that
+//! the flash programmed.
 
 use std::sync::Arc;
 

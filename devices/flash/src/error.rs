@@ -128,7 +128,7 @@ pub enum Error {
     KeySize {
         /// Its length.
         bytes: usize,
-        /// Longest.
+        /// The longest allowed.
         limit_bytes: usize,
     },
     /// A value that is too long for the device.
@@ -136,7 +136,7 @@ pub enum Error {
     ValueSize {
         /// Its length.
         bytes: usize,
-        /// Longest.
+        /// The longest allowed.
         limit_bytes: usize,
     },
     /// The versions of a key that snapshots hold leave no room for another version: all must fit

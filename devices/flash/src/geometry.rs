@@ -71,7 +71,7 @@ impl Geometry {
         self.block_bytes() * u64::from(self.block_count)
     }
 
-    /// The number of the page, counted through all blocks. It fits, as `check` ensures.
+    /// The number of the page, counted through all blocks. `check` ensures that it fits.
     pub fn flat(&self, ppa: Ppa) -> u32 {
         ppa.block * self.block_pages + ppa.page
     }

@@ -158,8 +158,8 @@ fn writes_leave_in_requests_of_64_kib() {
     assert!(storage.layers().elapsed_ns > 0);
 }
 
-/// Pages that are asked for together take the time of the busiest channel, and not their sum. With
-/// one request at a time channels change nothing.
+/// Pages that are requested together take as long as the busiest channel, not the sum of all pages.
+/// With one request at a time the number of channels changes nothing.
 #[test]
 fn reads_run_side_by_side_as_far_as_the_queue_allows() {
     let taken = |channel_count: u32, queue_depth: u32, hints: bool| {
@@ -191,8 +191,8 @@ fn reads_run_side_by_side_as_far_as_the_queue_allows() {
     assert_eq!([taken(8, 2, true), taken(64, 4, false)], [one / 2, one / 4], "the queue's limit");
 }
 
-/// The extents of a file are asked for together as well: three files that grow in turn have extents
-/// of one block each.
+/// The extents of a file are also requested together: three files that grow in turn have extents of
+/// one block each.
 #[test]
 fn extents_are_read_side_by_side() {
     let geometry = Geometry { page_bytes: 4096, block_pages: 256, channel_count: 8, ..PAPER };
@@ -215,7 +215,7 @@ fn extents_are_read_side_by_side() {
     assert!(took_ns < one_by_one_ns / 3, "{took_ns} of {one_by_one_ns} ns");
 }
 
-/// A block that was read ahead holds what was written last, whatever happened since.
+/// A block that was read ahead has the content that was written last, whatever happened since.
 #[test]
 fn blocks_that_were_read_ahead_follow_the_file() {
     let options = BlockOptions { queue_depth: 4, ..BlockOptions::default() };
@@ -412,8 +412,8 @@ fn a_file_that_was_cut_short_grows_by_zeros_after_a_power_cut() {
     }
 }
 
-/// The sync of another file commits the length of a file before its bytes are written. Once, after
-/// a power cut, truncated bytes stood in their place.
+/// The sync of another file may commit the length of a file before its bytes are written. Once,
+/// after a power cut, truncated bytes appeared in their place.
 #[test]
 fn a_longer_file_shows_nothing_that_was_cut_off() {
     let (image, storage) = create(TINY);
@@ -447,8 +447,8 @@ fn a_device_that_fails_shows_no_older_content() {
     assert!(bytes[..40_000] == [2; 40_000] && bytes[40_000..] == [1; 50_000]);
 }
 
-/// A hole frees blocks through a commit, and that commit writes the dirty end after the hole ahead
-/// of its turn. Once, the end was counted and sent to the device twice.
+/// A request may need a commit to free blocks, and that commit writes the dirty end before its turn
+/// in the request. Once, the end was counted and sent to the device twice.
 #[test]
 fn a_commit_on_the_way_of_a_request_writes_its_part() {
     let (image, storage) = create(TINY);
@@ -491,9 +491,9 @@ fn a_file_that_cannot_be_made_with_its_space_is_not_there() {
     storage.create_mapped("m", Category::Wal, 1 << 20).unwrap().sync().unwrap();
 }
 
-/// Blocks of removed files become free only with a commit. Once, a write that needed a commit which
-/// did not fit the directory was refused but done in part: the file was longer and held some of the
-/// new bytes. The random test found this in one of 130 devices.
+/// Blocks of removed files become free only with a commit. Once, a write needed a commit that did
+/// not fit the directory. It was refused, but done in part: the file was longer and held some of
+/// the new bytes. The random test found this in one of 130 devices.
 #[test]
 fn what_a_full_directory_refuses_changes_nothing() {
     let (_, storage) = create(Geometry { block_pages: 16, block_count: 64, ..TINY });
@@ -543,8 +543,8 @@ fn a_device_that_is_not_this_one_is_refused() {
 }
 
 /// Hundreds of bits flip in the used part of the image. A read returns an error or the old data.
-/// Corruption of the very last page looks like a torn program, and opening twice puts a snapshot
-/// there.
+/// Corruption of the very last page looks like a torn program, so the device is opened twice, which
+/// puts a snapshot there.
 #[test]
 fn flipped_bytes_never_panic_and_never_lie() {
     let (image, storage) = create(TINY);

@@ -2,8 +2,8 @@
 //! over-provisioning and trims; sparse writes, truncations, holes, renames over files, removals
 //! with open handles, files with reserved space, and copies between two places; a full device and a
 //! full directory; power cuts in a row, even during opening; programs and erases that fail; and
-//! clean ends followed by other options. A refused call changes nothing, and a removed file leaves
-//! nothing behind.
+//! clean shutdowns followed by other options. A refused call changes nothing, and a removed file
+//! leaves nothing behind.
 //!
 //! More devices than a test run has time for: `RUNSTONE_SEED=100 RUNSTONE_SEEDS=900 cargo test
 //! --release -p runstone-flash --test block_random`.
@@ -187,7 +187,7 @@ impl Run {
         (usize::from(!number.is_multiple_of(3)), format!("{number:0>fill$}"))
     }
 
-    /// Adds a file with these contents that was just made.
+    /// Adds a new file with these contents.
     fn add(&mut self, name: &Name, versions: Vec<Vec<u8>>) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
@@ -270,8 +270,8 @@ impl Run {
         })
     }
 
-    /// A change that met a power cut may be there in part. A change that a full device refused is
-    /// not.
+    /// A change that a power cut ended may be present in part. A change that a full device refused
+    /// is absent.
     fn changed(
         &mut self,
         id: u64,
@@ -396,7 +396,7 @@ impl Run {
         self.judge();
     }
 
-    /// Opens the device after a power cut. Further cuts may come during the opening.
+    /// Opens the device after a power cut. Further cuts may happen during the opening.
     fn recover(&mut self, random: &mut Random) {
         self.count_collections();
         self.cuts += 1;

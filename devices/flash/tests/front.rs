@@ -324,8 +324,8 @@ fn snia_iterators_match_four_bytes_and_see_one_moment() {
     assert!(matches!(more, Err(SniaError::IteratorMax)));
 }
 
-/// Guards against a bug: after an unreadable page, the pairs that the iterator had found before the
-/// page were lost for good.
+/// Once, after an unreadable page, the pairs that the iterator had found before the page were lost
+/// for good.
 #[test]
 fn an_iterator_that_met_an_error_goes_on_where_it_was() {
     let mut device = device();

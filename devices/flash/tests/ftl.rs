@@ -13,7 +13,7 @@ use runstone_flash::nand::{FaultPlan, Geometry, Image, MemoryImage, Ppa, Timing}
 use runstone_flash::{Error, Result};
 
 const BLOCK: usize = HOST_BLOCK_BYTES as usize;
-/// Two host blocks a page make partial writes common and tests quick.
+/// Two host blocks per page make partial writes common and tests quick.
 const TINY: Geometry = Geometry {
     page_bytes: 8192,
     spare_bytes: 64,
@@ -117,7 +117,7 @@ fn unaligned_requests_of_64_kib_amplify_by_23_sixteenths() {
     assert_eq!(ftl.write_amplification().rmw_milli(), 23 * 1000 / 16 + 1);
 }
 
-/// Cost in thousandths of uniform page overwrites, by over-provision and frontier.
+/// Cost of uniform page overwrites, in thousandths, by over-provisioning and frontier.
 fn collection_cost(percent: u32, gc_frontier: GcFrontier, is_sequential: bool) -> u64 {
     let geometry = Geometry {
         page_bytes: 4096,
@@ -366,7 +366,7 @@ fn a_power_cut_anywhere_loses_no_acknowledged_write() {
 }
 
 /// A collection that a power cut ends has taken a free block and given none back. Even after many
-/// cuts in a row, a device that is full to the last page takes overwrites.
+/// cuts in a row, a device that is full to the last page accepts overwrites.
 #[test]
 fn a_full_device_outlives_power_cuts_in_a_row() {
     for seed in 0..24 {
@@ -440,8 +440,8 @@ fn a_full_device_outlives_power_cuts_while_it_is_opened() {
 }
 
 /// A power cut takes a block of the reserve. Once, when moved pages went to the host's open block,
-/// collections preserved the rest of the reserve but never refilled it. The next bad block was the
-/// end.
+/// collections preserved the rest of the reserve but never refilled it. The next bad block made the
+/// device unusable.
 #[test]
 fn a_reserve_that_a_power_cut_took_from_is_restored() {
     for seed in 0..30 {

@@ -54,7 +54,7 @@ impl<T: Clone + PartialEq> History<T> {
         self.states.drain(..self.states.len() - 1);
     }
 
-    /// A machine that lost power came back with this.
+    /// Notes the state that a machine has after its power loss.
     fn settle(&mut self, found: T, place: &str) {
         assert!(self.states.contains(&found), "{place}: not a state since the last sync");
         self.states = vec![found];
@@ -136,11 +136,12 @@ fn check_kvssd(host: &Host, history: &mut History<State>, place: &str) -> KvSsd 
     device
 }
 
-/// Users met it on `kvssd:` with its image in a file: after 10 synced writes and a flush the power
-/// of their machine failed, and all 10 were gone. A flush cut the side file while the tables that
-/// replace it were only in the page cache. Parts of later programs that did reach the disk could
-/// make the image unreadable. Now the image is synced before the side file is cut, and before a
-/// block is erased, and opening undoes all programs from the first one that did not reach the disk.
+/// Users saw this on `kvssd:` with its image in a file: after 10 synced writes and a flush the
+/// power of their machine failed, and all 10 were gone. A flush cut the side file while the tables
+/// that replace it were only in the page cache. Parts of later programs that did reach the disk
+/// could make the image unreadable. Now the image is synced before the side file is cut, and before
+/// a block is erased, and opening undoes all programs from the first one that did not reach the
+/// disk.
 #[test]
 fn a_kvssd_keeps_what_it_synced() {
     for seed in seeds(0..6) {
@@ -235,7 +236,7 @@ fn check_ftl(host: &Host, seed: u64, history: &mut History<Vec<u8>>, place: &str
     ftl
 }
 
-/// Users met it on `blockssd:`: host blocks that were synced and never written again were gone
+/// Users saw this on `blockssd:`: host blocks that were synced and never written again were gone
 /// after the power of their machine failed. A collection had moved them; the erase of their block
 /// was on the disk, and their copies were not. Now the copies are synced before the erase.
 #[test]
@@ -277,11 +278,11 @@ fn only_erases_cost_syncs() {
     assert_eq!(ftl.nand().image_syncs(), host.cost().0);
 }
 
-/// A file as its last sync left it and as it was since: blocks by the byte that fills them.
+/// A file at its last sync and since: for each block, the bytes that may fill it, the newest last.
 #[derive(Clone, Default)]
 struct File {
     blocks: BTreeMap<u64, Vec<u8>>,
-    /// It was removed, and no sync said so yet.
+    /// Whether the file was removed and no sync has recorded that yet.
     is_removed: bool,
 }
 
@@ -362,8 +363,9 @@ fn check_files(storage: &BlockStorage, files: &mut Files, place: &str) {
     }
 }
 
-/// As [`a_block_ssd_keeps_what_it_synced`], for the files on it: what a sync of a file or of the
-/// directory acknowledged is there, and a removal that was not synced leaves the file whole.
+/// Like [`a_block_ssd_keeps_what_it_synced`], for the files on it: everything that a sync of a file
+/// or of the directory acknowledged is there, and a removal that was not synced leaves the file
+/// whole.
 #[test]
 fn files_of_a_block_ssd_are_there_once_synced() {
     for seed in seeds(0..8) {

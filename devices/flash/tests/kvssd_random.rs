@@ -74,7 +74,7 @@ impl Case {
     /// Spreads numbers over the key space, after a prefix that all keys share.
     fn key(&self, at: u64) -> Vec<u8> {
         let mut spread = at.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
-        // Some end the range of a bit prefix, and are equal now and then.
+        // Some keys end the range of a bit prefix, and some of these are equal.
         if at.is_multiple_of(5) {
             spread[1..6].fill(0xff);
         }
@@ -135,7 +135,7 @@ struct Run {
     case: Case,
     flash: MemoryImage,
     side: MemoryImage,
-    /// Writes that the flash image and the side image still take before they refuse one.
+    /// How many writes the flash image and the side image still accept before they refuse one.
     left: [Arc<AtomicU64>; 2],
     device: KvSsd,
     state: State,

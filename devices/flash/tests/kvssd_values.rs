@@ -1,6 +1,6 @@
-//! Separated values of a KVSSD: what is written for them, when their room comes back,
-//! which options go together, large ones, damage. That such a device is a map under power cuts is
-//! in `kvssd_device/` and `kvssd_random.rs`.
+//! Separated values of a KVSSD: what is written for them, when their room is freed, which options
+//! can be combined, large values, and damage. Tests that such a device is a map under power cuts
+//! are in `kvssd_device/` and `kvssd_random.rs`.
 
 mod support;
 
@@ -71,8 +71,8 @@ fn expect(device: &mut KvSsd, state: &State) {
     assert!(scanned(device, Direction::Reverse, u64::MAX) == backwards);
 }
 
-/// Keys that fill two fifths of the device are overwritten until ten times the device was written.
-/// Returns all writes of the flash per byte of the user, in thousandths.
+/// Keys that fill two fifths of the device are overwritten until ten times the size of the device
+/// has been written. Returns all writes of the flash per byte of the user, in thousandths.
 fn overwrite(options: &KvSsdOptions, draw: impl Fn(&mut Random, u64) -> u64) -> (u64, KvSsd) {
     let images = Images::default();
     let mut device = images.create(options);
@@ -107,7 +107,7 @@ fn uniform(random: &mut Random, keys: u64) -> u64 {
     random.below(keys)
 }
 
-/// Room comes back, and collection writes each value of a group at most two more times. Reading a
+/// Room is freed, and collection writes each value of a group at most two more times. Reading a
 /// group finds garbage before compactions do, so groups write less than the log.
 #[test]
 fn ten_times_the_device_in_updates_finds_room_and_writes_little() {
@@ -121,7 +121,7 @@ fn ten_times_the_device_in_updates_finds_room_and_writes_little() {
     assert!(groups < 3500 && groups * 4 < log * 3, "{log} {groups}");
 }
 
-/// The same where few keys are overwritten and the others stay.
+/// The same test where few keys are overwritten and the others stay.
 #[test]
 fn cold_values_among_hot_ones_are_moved_and_not_lost() {
     for values in [ValuePlacement::Log, ValuePlacement::Groups] {
@@ -235,7 +235,7 @@ fn the_threshold_decides_and_large_values_have_pages_of_their_own() {
     expect(&mut device, &state);
 }
 
-/// Until the first collection after a restart nobody needs to know which values are needed.
+/// Until the first collection after a restart the device need not know which values are needed.
 #[test]
 fn values_are_counted_once_after_a_restart_and_not_before_they_must_be() {
     let images = Images::default();
@@ -300,7 +300,7 @@ fn values_stay_where_they_are_when_the_option_changes() {
     expect(&mut device, &state);
 }
 
-/// Options are kept in checkpoints, and the next one may be far away.
+/// Options are kept in checkpoints, and the next checkpoint may be far away.
 #[test]
 fn the_option_stays_after_the_first_flush() {
     let images = Images::default();

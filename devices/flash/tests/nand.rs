@@ -348,7 +348,8 @@ fn counters_count_by_type_and_wear_adds_up() {
     assert_eq!((wear.min, wear.max, wear.sum), (0, 2, 4), "wear survives");
 }
 
-/// The preset of the paper: 25 ns a byte of 1152, 200 us a program, 25 us a read, 1.5 ms an erase.
+/// The preset of the paper: 25 ns for each of 1152 bytes, 200 us for a program, 25 us for a read,
+/// 1.5 ms for an erase.
 #[test]
 fn time_is_simulated() {
     let (_, mut nand) = fresh();

@@ -1,11 +1,11 @@
 //! Device blocks that were read ahead: the part of a machine's page cache that hints fill. The
-//! oldest leave first.
+//! oldest blocks are dropped first.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use super::extents::Run;
 
-/// Blocks that are kept: 8 MiB, room for the hints of a few walks.
+/// The most blocks that are kept: 8 MiB, room for the hints of a few walks.
 const MOST_BLOCKS: usize = 2048;
 
 /// A block, and the simulated moment at which it arrives.
@@ -18,7 +18,7 @@ pub(super) struct Arrival {
 #[derive(Debug, Default)]
 pub(super) struct Ahead {
     blocks: BTreeMap<u64, Arrival>,
-    /// In the order in which they were asked for. Some may have been dropped since.
+    /// Blocks in the order in which they were requested. Some may have been dropped since.
     order: VecDeque<u64>,
 }
 
@@ -27,7 +27,7 @@ impl Ahead {
         self.blocks.get(&block)
     }
 
-    /// Up to `limit` blocks from `block` on, none of which is here.
+    /// The number of blocks from `block` on, up to `limit`, that were not read ahead.
     pub(super) fn missing(&self, block: u64, limit: u64) -> u64 {
         self.blocks.range(block..).next().map_or(limit, |(&next, _)| limit.min(next - block))
     }
@@ -41,7 +41,7 @@ impl Ahead {
         }
     }
 
-    /// Drops blocks that are written.
+    /// Drops blocks that the host writes.
     pub(super) fn drop_run(&mut self, run: Run) {
         while let Some((&block, _)) = self.blocks.range(run.start..run.start + run.count).next() {
             self.blocks.remove(&block);

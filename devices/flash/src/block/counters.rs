@@ -1,5 +1,5 @@
-//! The blocks that the file system sends to the device, by purpose, and the write amplification
-//! below.
+//! The blocks that the file system sends to the device, by purpose, and the write amplification of
+//! the layers below.
 
 use runstone_storage::Category;
 
@@ -9,9 +9,9 @@ use crate::ftl::WriteAmplification;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BlockCounters {
     categories: [u64; Category::ALL.len()],
-    /// Transactions of the journal: creations, removals, lengths.
+    /// Blocks of the journal's transactions: creations, removals and lengths of files.
     pub journal_blocks: u64,
-    /// Snapshots of the directory, when an area of the ring begins.
+    /// Blocks of the snapshots of the directory. Each area of the ring begins with one.
     pub snapshot_blocks: u64,
 }
 
@@ -36,9 +36,10 @@ impl BlockCounters {
 pub struct LayerReport {
     /// Blocks that left the file system.
     pub blocks: BlockCounters,
-    /// What the device wrote for them. `device.host_bytes` is the number of bytes in `blocks`.
+    /// What the device wrote for these blocks. `device.host_bytes` is the number of bytes in
+    /// `blocks`.
     pub device: WriteAmplification,
-    /// The preset of the simulated time.
+    /// Name of the preset for simulated time.
     pub timing: &'static str,
     /// The simulated time since opening.
     pub elapsed_ns: u64,

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// The blocks of a file: runs from file block to device block. Blocks that no run covers read as
-/// zeros.
+/// The blocks of a file: runs that map file blocks to device blocks. Blocks that no run covers read
+/// as zeros.
 ///
 /// Invariant: runs do not overlap. A run that continues the previous run is joined to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub(super) struct Run {
 }
 
 impl Extents {
-    /// The device block of a file block, and the number of contiguous blocks from there on.
+    /// The device block of a file block, and the number of contiguous blocks from it on.
     pub(super) fn find(&self, file_block: u64) -> Option<Run> {
         let (&first, run) = self.runs.range(..=file_block).next_back()?;
         let skipped = file_block - first;
@@ -27,7 +27,7 @@ impl Extents {
             .then(|| Run { start: run.start + skipped, count: run.count - skipped })
     }
 
-    /// Up to `limit` blocks from a file block on that have no device block.
+    /// The number of blocks from a file block on, up to `limit`, that have no device block.
     pub(super) fn hole(&self, file_block: u64, limit: u64) -> u64 {
         match self.runs.range(file_block..).next() {
             _ if self.find(file_block).is_some() => 0,
@@ -84,7 +84,7 @@ impl Extents {
 }
 
 /// Free device blocks, allocated next-fit: each search continues where the last one ended, so that
-/// files lie one after another without regard to flash pages.
+/// files are placed one after another without regard to flash pages.
 #[derive(Clone, Debug)]
 pub(super) struct FreeSpace {
     runs: BTreeMap<u64, u64>,
@@ -103,7 +103,7 @@ impl FreeSpace {
         self.free_count
     }
 
-    /// Up to `wanted` contiguous blocks; `None` if nothing is free.
+    /// Takes up to `wanted` contiguous blocks; `None` if nothing is free.
     pub(super) fn take(&mut self, wanted: u64) -> Option<Run> {
         let around = self.runs.range(..=self.cursor).next_back();
         let around = around.filter(|&(start, count)| start + count > self.cursor);

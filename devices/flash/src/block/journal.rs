@@ -8,8 +8,9 @@
 //!
 //! 1. An epoch begins with a snapshot in the area that the last epoch did not use; transactions
 //!    follow it. The other area is not touched, so a torn snapshot leaves the last epoch whole.
-//! 2. At open the newest epoch with a whole snapshot counts; its transactions are applied up to the
-//!    first that is not complete, which was never acknowledged. Then a new epoch begins.
+//! 2. Opening uses the newest epoch with a whole snapshot. The transactions of the epoch are
+//!    applied up to the first incomplete one, which was never acknowledged. Then a new epoch
+//!    begins.
 //!
 //! Corruption does not end a journal early: the flash pages have checksums of their own.
 
@@ -29,13 +30,13 @@ const TRANSACTION: u32 = 2;
 pub(super) struct Journal {
     area_blocks: u64,
     pub(super) epoch: u64,
-    /// Transactions of this epoch, the snapshot included.
+    /// Number of transactions of this epoch, including the snapshot.
     index: u32,
     /// Next free block of the area in use.
     next: u64,
 }
 
-/// A part of the journal that is complete.
+/// A complete snapshot or transaction of the journal.
 struct Part {
     epoch: u64,
     block_count: u32,
@@ -92,8 +93,8 @@ impl Journal {
     }
 
     /// Begins a new epoch. Returns the blocks written; `None` if the snapshot does not fit. The
-    /// snapshot may take a whole area. So anything that was committed, which lies in one area, can
-    /// be opened again.
+    /// snapshot may fill a whole area. Everything committed is in one area, so it can always be
+    /// opened again.
     pub(super) fn write_snapshot(
         &mut self,
         ftl: &mut Ftl,
@@ -130,7 +131,7 @@ impl Journal {
         Ok(())
     }
 
-    /// `None` for anything that is not complete.
+    /// Reads a snapshot or transaction; `None` if it is not complete.
     fn read_part(&self, ftl: &mut Ftl, at: u64, kind: u32, index: u32) -> Result<Option<Part>> {
         let mut block = vec![0; BLOCK];
         ftl.read(at, &mut block)?;

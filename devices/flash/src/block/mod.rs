@@ -88,8 +88,8 @@ struct Device {
 }
 
 impl Drop for Device {
-    /// Shuts down cleanly. After a power cut there is nothing to do, and nobody to whom an error
-    /// could be reported.
+    /// Shuts down cleanly. After a power cut there is nothing to do. Nobody is left to whom an
+    /// error could be reported.
     fn drop(&mut self) {
         let _ = self.volume.get_mut().sync_all();
     }

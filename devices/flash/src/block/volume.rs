@@ -160,7 +160,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Blocks that can be written before the device is full.
+    /// The number of blocks that can be written before the device is full.
     pub(super) fn available_count(&self) -> u64 {
         let freed: u64 = self.freed.iter().map(|run| run.count).sum();
         (self.free.count() + freed).saturating_sub(self.promised_count)
@@ -297,8 +297,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Begins to read those blocks of a range that are only on the device. Best effort: whoever
-    /// wants the bytes meets the error.
+    /// Begins to read those blocks of a range that are only on the device. Best effort: a later
+    /// read of the bytes returns the error.
     pub(super) fn read_ahead(&mut self, id: u64, offset: u64, len_bytes: u64) -> io::Result<()> {
         let inode = self.inodes.get(&id).ok_or(io::ErrorKind::NotFound)?;
         let end = offset.saturating_add(len_bytes).min(inode.len_bytes);
@@ -358,8 +358,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Makes the bytes of a range, which lies inside the file, zeros. Whole blocks become free, and
-    /// so does the last block of the file.
+    /// Fills a range, which lies inside the file, with zeros. Whole blocks become free, and so does
+    /// the last block of the file.
     pub(super) fn make_hole(&mut self, id: u64, start: u64, end: u64) -> io::Result<()> {
         self.check_alive()?;
         let last_whole =
@@ -380,7 +380,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Overwrites bytes of one block with zeros, if the block exists. So it needs no space.
+    /// Overwrites bytes of one block with zeros, if the block exists. This needs no space.
     fn clear(&mut self, id: u64, start: u64, end: u64) -> io::Result<()> {
         let inode = self.inode(id)?;
         let block = start / BLOCK;
@@ -402,7 +402,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Writes dirty ends before a commit, because the commit may say that files are longer.
+    /// Writes dirty ends before a commit, because the commit may record that files are longer.
     fn write_dirty_ends(&mut self) -> io::Result<()> {
         let mut ends = Vec::new();
         for (&id, inode) in self.inodes.iter().filter(|(_, inode)| inode.is_named) {
@@ -431,7 +431,7 @@ impl Volume {
         self.sync_image()
     }
 
-    /// Writes and commits everything, as a clean end does.
+    /// Writes and commits everything, as a clean shutdown does.
     pub(super) fn sync_all(&mut self) -> io::Result<()> {
         let ids: Vec<u64> = self.inodes.keys().copied().collect();
         for id in ids {
@@ -445,8 +445,9 @@ impl Volume {
         self.note(synced)
     }
 
-    /// One transaction with all changes since the last. The creation of a file takes 3 blocks of
-    /// the ring, and the removals of a compaction take 4, as in a journalling file system.
+    /// Writes one transaction with all changes since the last commit. The creation of a file takes
+    /// 3 blocks of the ring, and the removals of a compaction take 4, as in a journalling file
+    /// system.
     fn commit(&mut self) -> io::Result<()> {
         self.write_dirty_ends()?;
         let mut records: Vec<Record> = self
@@ -462,8 +463,8 @@ impl Volume {
             let mut block_count = Journal::transaction_blocks(&records).max(modelled);
             if !self.journal.has_room(block_count) {
                 self.begin_epoch()?;
-                // The snapshot holds every change. If a transaction is larger than the rest of the
-                // area, the ring takes the part that fits.
+                // The snapshot holds every change. If the modelled blocks of a transaction exceed
+                // the rest of the area, fewer are written.
                 while !self.journal.has_room(block_count) {
                     records.clear();
                     block_count /= 2;
@@ -548,8 +549,8 @@ impl Volume {
             let mut block = vec![0; BLOCK as usize].into_boxed_slice();
             match inode.extents.find(file_block) {
                 Some(run) if !is_whole => {
-                    // With a queue nobody waits: an operating system has the block of a log that is
-                    // used again, or the end of a file, in its page cache.
+                    // With a queue the host does not wait: an operating system has the block of a
+                    // log that is used again, or the end of a file, in its page cache.
                     let mut arrives = |_, _| {};
                     let read = self.ftl.read_queued(run.start, &mut block, &mut arrives);
                     read.map_err(as_io)?;
@@ -575,9 +576,9 @@ impl Volume {
         Ok(())
     }
 
-    /// Writes the longest contiguous stretch of waiting blocks of a file. It does not write the
-    /// first stretch: that may be the block that is being appended to, while a stretch elsewhere
-    /// keeps the file at its limit.
+    /// Writes the longest contiguous stretch of waiting blocks of a file. The first stretch would
+    /// be wrong: it may be the block that is being appended to, while a stretch elsewhere keeps the
+    /// file at its limit.
     fn write_longest(&mut self, id: u64) -> io::Result<()> {
         let runs = self.inode(id)?.waiting_runs();
         match runs.into_iter().rev().max_by_key(|&(_, count)| count) {
@@ -714,7 +715,7 @@ fn as_io(error: Error) -> io::Error {
     io::Error::other(error)
 }
 
-/// Repeats the error of the device, or returns the error of the file system itself.
+/// Returns the device's own error if there is one, else an error of the file system.
 fn from_io(error: io::Error) -> Error {
     error.downcast().unwrap_or_else(|error| corrupt(format!("it cannot be written: {error}")))
 }

@@ -1,10 +1,10 @@
 //! The interfaces through which hosts use a KVSSD: the key-value commands of NVMe, and an API in
 //! the style of SNIA's.
 //!
-//! A front is thin: it checks sizes and looks up conditions, and the device does the rest. All its
-//! life a device is used through only one front, since the API puts a prefix before each key. A
-//! front holds the device, so nobody else can write between the look-up of a condition and the
-//! write.
+//! A front is thin: it checks sizes and looks up conditions, and the device does the rest.
+//! Throughout its life a device is used through only one front, because the API puts a prefix
+//! before each key. A front holds the device, so nobody else can write between the look-up of a
+//! condition and the write.
 
 mod nvme;
 mod snia;

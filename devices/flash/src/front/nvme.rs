@@ -145,11 +145,11 @@ impl<'a> NvmeKv<'a> {
         self.device.get(key)?.map(|_| ()).ok_or(NvmeError::KeyNotExist)
     }
 
-    /// List: the keys from `from` on, which need not exist, in order; an empty `from` is the first
-    /// key. Fills the buffer with a count (u32) and for each key its length (u16) and its bytes,
-    /// padded with zeros to 4; little-endian. Returns the bytes used. A host continues from the
-    /// last key, which it then gets again, until it gets only that key. Keys with lengths outside
-    /// the command set, which were not written through it, are skipped.
+    /// List: the keys from `from` on, in order. The key `from` need not exist; an empty `from`
+    /// means the first key. Fills the buffer with a count (u32) and for each key its length (u16)
+    /// and its bytes, padded with zeros to 4; little-endian. Returns the bytes used. A host
+    /// continues from the last key, which it then gets again, until it gets only that key. Keys
+    /// with lengths outside the command set, which were not written through it, are skipped.
     pub fn list(&mut self, from: &[u8], buffer: &mut [u8]) -> Result<usize> {
         if from.len() > MAX_KEY_BYTES {
             return Err(NvmeError::InvalidKeySize);

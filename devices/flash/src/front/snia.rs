@@ -18,7 +18,7 @@ const MIN_KEY_BYTES: usize = 4;
 const MAX_KEY_BYTES: usize = 255;
 const MAX_VALUE_BYTES: usize = 2 << 20;
 const MAX_ITERATORS: usize = 16;
-/// Pairs that are removed at a time when a key space is removed.
+/// How many pairs are removed at a time when a key space is removed.
 const REMOVED_PAIRS: usize = 256;
 /// The first byte and the number before the key of a pair.
 const PREFIX_BYTES: usize = 5;
@@ -63,7 +63,7 @@ pub enum SniaError {
     /// The iterator does not exist.
     #[error("the iterator does not exist")]
     IteratorNotExist,
-    /// The device is full, or iterators hold as many versions of a key as it can keep.
+    /// The device is full, or iterators hold as many versions of a key as the device can keep.
     #[error("the device is full")]
     CapacityExceeded,
     /// The device failed in another way.
@@ -113,7 +113,7 @@ pub enum StoreMode {
 pub enum OnRetrieve {
     /// It stays.
     Keep,
-    /// It is removed, if the buffer took its whole value.
+    /// It is removed, if its whole value fitted the buffer.
     Delete,
 }
 
@@ -162,7 +162,7 @@ pub struct Snia<'a> {
     spaces: BTreeMap<Vec<u8>, u32>,
     /// Numbers of removed key spaces that may still have pairs.
     doomed: BTreeSet<u32>,
-    /// Numbers of both kinds.
+    /// The numbers of existing and of removed key spaces.
     used: BTreeSet<u32>,
     /// All numbers below are used.
     first_free: u32,
@@ -323,7 +323,7 @@ impl<'a> Snia<'a> {
     }
 
     /// The next pairs, sorted: as many as fit into `limit_bytes` of keys and values together. An
-    /// empty result is the end. [`SniaError::BufferSmall`] says that not even one pair fits.
+    /// empty result is the end. [`SniaError::BufferSmall`] means that not even one pair fits.
     pub fn next_pairs(
         &mut self,
         id: IteratorId,
@@ -405,7 +405,7 @@ impl<'a> Snia<'a> {
         Ok(entries)
     }
 
-    /// Finishes the removals that a full device allows.
+    /// Finishes the removals, except those that a full device refuses.
     fn empty_doomed(&mut self) -> Result<()> {
         for number in self.doomed.clone() {
             match self.empty(number) {
@@ -445,7 +445,7 @@ fn numbered(first: u8, number: u32) -> [u8; PREFIX_BYTES] {
     [first, a, b, c, d]
 }
 
-/// Reads the number of a key space. This API writes no number of another length.
+/// Reads the number of a key space. A number of another length was not written by this API.
 fn number_of(bytes: &[u8]) -> Result<u32> {
     let why = || format!("its number has {} bytes", bytes.len());
     let foreign = |_| Error::Corrupt { what: "key space", why: why() };

@@ -136,7 +136,7 @@ impl Ftl {
         read
     }
 
-    /// Does the same as [`Ftl::read`], without waiting for the pages. Tells `arrives` how many
+    /// Does the same as [`Ftl::read`], without waiting for the pages. Reports to `arrives` how many
     /// bytes each page supplies, and when it arrives.
     pub(crate) fn read_queued(
         &mut self,

@@ -101,9 +101,9 @@ impl Ftl {
         Ok(false)
     }
 
-    /// If all valid pages of a block are copies of pages that are still there, maps those. Copies
-    /// are recognised by their bytes: if two pages are equal, it does not matter which one is
-    /// current.
+    /// If all valid pages of a block are copies of pages that are still there, maps the originals.
+    /// Copies are recognised by their bytes: if two pages are equal, it does not matter which one
+    /// is current.
     fn take_back(&mut self, block: u32, blocks: &[Vec<Spare>]) -> Result<()> {
         let mut sources: BTreeMap<u64, (u64, Ppa)> = BTreeMap::new();
         let pages = (0..self.nand.geometry().block_pages).map(|page| Ppa { block, page });

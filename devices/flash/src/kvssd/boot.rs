@@ -1,7 +1,8 @@
 //! Opening a device: after a shutdown, a power cut, or damage.
 //!
 //! 1. Read the spare bytes of the first page of every block to learn its type. In blocks of
-//!    checkpoints, journal and log, and where the first page is damaged, read those of all pages.
+//!    checkpoints, journal and log, and where the first page is damaged, read the spare bytes of
+//!    all pages.
 //! 2. Load the newest checkpoint whose pages are all whole. If the newest is torn or corrupted,
 //!    load the one before it: the journal since then is still there.
 //! 3. Apply the journal pages of the transactions that follow, up to the first page that is missing
@@ -147,7 +148,7 @@ fn count_references(catalog: &mut Catalog) -> Result<()> {
             }
         }
         for real in &table.reals {
-            // A real table stands behind only one virtual table.
+            // A real table belongs to only one virtual table.
             if catalog.references.count(real.page) > 0 {
                 return damaged(real.page);
             }
@@ -217,7 +218,7 @@ fn fill_memtable(
 }
 
 /// Takes the frames that the capacitor saved, up to the first frame that is damaged or does not
-/// follow. A power loss of the machine may have taken later frames, if they were not synced.
+/// follow. A power loss of the machine may have destroyed later frames, if they were not synced.
 fn take_saved(
     catalog: &mut Catalog,
     memtable: &mut Memtable,
@@ -245,8 +246,8 @@ fn take_saved(
     capacitor.cut(used_bytes)
 }
 
-/// Takes the writes of a frame that are in no table. Returns false if other writes are missing
-/// before it.
+/// Takes the writes of a frame that are in no table. Returns false if writes before the frame are
+/// missing.
 fn take_frame(catalog: &mut Catalog, memtable: &mut Memtable, frame: &Frame) -> bool {
     if frame.last_seq() <= catalog.tree.flushed_seq {
         return true;
@@ -264,8 +265,8 @@ fn take_frame(catalog: &mut Catalog, memtable: &mut Memtable, frame: &Frame) -> 
     true
 }
 
-/// The options of a checkpoint, for a device that has other options by now. Those are saved with
-/// the next checkpoint.
+/// The options of a checkpoint, for an open without options. Options of the last open that no
+/// checkpoint saved are lost, so the placement of values follows the values in the tree.
 fn as_found(mut options: KvSsdOptions, tree: &Tree) -> KvSsdOptions {
     options.values = match (options.values, tree.group_count()) {
         (ValuePlacement::Inline, _) | (_, None) => options.values,
@@ -376,8 +377,8 @@ fn load_checkpoint(space: &mut Space, pages: &BTreeMap<u32, Found>) -> Result<Op
     Ok(Some(Checkpoint { pages: numbers, options, commit }))
 }
 
-/// Applies the commits that follow the last one in the tree. Returns all that are newer than
-/// `oldest_txn`; they stay as long as the older checkpoint does.
+/// Applies the commits that follow the last one in the tree. Returns all commits newer than
+/// `oldest_txn`. They are kept as long as the older checkpoint.
 fn replay(
     space: &mut Space,
     journal: &[Found],

@@ -139,7 +139,7 @@ impl KvSsdAmplification {
         milli(self.tree_bytes, self.user_bytes)
     }
 
-    /// Read-modify-write: pages are written as a whole.
+    /// Read-modify-write: always 1000, because pages are written as a whole.
     pub fn rmw_milli(&self) -> u64 {
         1000
     }

@@ -73,7 +73,7 @@ impl KvSsd {
         self.write(&[Write::Put { key, value }])
     }
 
-    /// Removes a key. It is allowed to remove an absent key.
+    /// Removes a key. The key may be absent.
     pub fn delete(&mut self, key: &[u8]) -> Result<()> {
         self.write(&[Write::Delete { key }])
     }
@@ -152,7 +152,7 @@ impl KvSsd {
         self.writer.flush(&mut self.catalog)
     }
 
-    /// Moves everything to the deepest level and rewrites it there, which is the smallest form.
+    /// Moves everything to the deepest level and rewrites it there, in its smallest form.
     pub fn compact(&mut self) -> Result<()> {
         self.writer.compact(&mut self.catalog)
     }
@@ -178,8 +178,8 @@ impl KvSsd {
         live_pages(&self.catalog)
     }
 
-    /// Pages that hold separated values, and the pages that the needed ones would take. Until the
-    /// needed values are counted after an open, all of them count as needed.
+    /// Pages that hold separated values, and the pages that the needed values would take. Until the
+    /// needed values are counted after an open, all values count as needed.
     pub fn value_pages(&self) -> (u64, u64) {
         let values = &self.catalog.values;
         (values.used_pages(), values.needed_pages(self.catalog.space.page_bytes()))
@@ -253,7 +253,7 @@ impl KvSsd {
     /// RAM that a controller would need, in bytes: tree, lists, counters and values.
     pub fn ram(&self) -> RamReport {
         let (counter_bytes, list_bytes) = self.catalog.references.ram_parts();
-        // A real table behind a virtual one takes as much as any table.
+        // A real table behind a virtual table takes as much RAM as any other table.
         let reals = |node: &Node| match self.catalog.options.form {
             Form::Delay => u64::from(node.counter),
             Form::Remap | Form::Append => 1,

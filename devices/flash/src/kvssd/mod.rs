@@ -1,13 +1,13 @@
 //! A KVSSD: flash that keeps an LSM tree and speaks keys and values (nLSM, dLSM, lLSM, rLSM(-),
 //! rLSM).
 //!
-//! [`KvSsd`] (`device.rs`) joins the owners of its state. A room names rooms further down only:
+//! [`KvSsd`] (`device.rs`) joins the owners of its state. A room refers only to rooms further down:
 //!
 //! | room | what | owner |
 //! |---|---|---|
 //! | `device` | the public calls | [`KvSsd`] |
 //! | `write` | what is refused, what makes room, where a write waits | `Writer` |
-//! | `boot`, `verify` | a device from its flash; whether it is consistent | |
+//! | `boot`, `verify` | opening a device from its flash; checking its consistency | |
 //! | `compaction/` | flushes and compactions, and the plans of the variants | |
 //! | `collection/` | the budget of pages, garbage collection, wear | |
 //! | `read/` | gets and scans over the memtable and the tables | `View` |

@@ -30,7 +30,8 @@ pub enum Placement {
     PerTable = 0,
     /// rLSM(-): one block takes the pages of all levels.
     Mixed = 1,
-    /// rLSM: each level has its own block for what a flush, compaction or collection brings there.
+    /// rLSM: each level has its own block for the pages that flushes, compactions and collections
+    /// write there.
     PerLevel = 2,
 }
 
@@ -39,8 +40,8 @@ pub enum Placement {
 pub enum Form {
     /// rLSM: maps their pages to new tables.
     Remap = 0,
-    /// dLSM: the compaction is delayed. All its tables together become one virtual table. Once more
-    /// than TH tables stand behind it, all of them are rewritten.
+    /// dLSM: the compaction is delayed. All its tables together become one virtual table. Once it
+    /// has more than TH real tables, all of them are rewritten.
     Delay = 1,
     /// lLSM: sinking data are appended to the tables below, as a segment of each. A table has at
     /// most TH segments, and keeps the room of a full table reserved for them. A table that
@@ -89,8 +90,8 @@ pub enum Durability {
 pub struct KvSsdOptions {
     /// Where pages go.
     pub placement: Placement,
-    /// TH: the most strata of a remapped table; 0 never remaps. Under dLSM it is the most tables
-    /// behind a virtual one, under lLSM the most segments.
+    /// TH: the most strata of a remapped table; 0 never remaps. Under dLSM it is the most real
+    /// tables of a virtual table, under lLSM the most segments of a table.
     pub threshold: u8,
     /// What a compaction does with tables that it does not rewrite.
     pub form: Form,
@@ -164,8 +165,8 @@ impl KvSsdOptions {
         KvSsdOptions { form: Form::Delay, threshold: 20, ..KvSsdOptions::nlsm() }
     }
 
-    /// lLSM: tables take segments. Pages of all levels share blocks, because the lLSM of the paper
-    /// cannot tell its device about levels.
+    /// lLSM: segments are appended to tables. Pages of all levels share blocks, because the lLSM of
+    /// the paper cannot tell its device about levels.
     pub fn llsm() -> KvSsdOptions {
         let (form, placement) = (Form::Append, Placement::Mixed);
         KvSsdOptions { form, placement, threshold: 32, ..KvSsdOptions::nlsm() }

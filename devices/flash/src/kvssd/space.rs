@@ -1,10 +1,10 @@
 //! The blocks of a KVSSD: all types come from one free pool, each stream of pages has a frontier,
-//! and live pages are counted per block. Also keeps bad blocks. Decides nothing about tables and
-//! never moves a page.
+//! and live pages are counted per block. This module also tracks bad blocks. It decides nothing
+//! about tables and never moves a page.
 //!
 //! * A page counts as live from its program on. A transaction that fails gives its pages back. So a
 //!   block with pages of an uncommitted transaction is never free. It is never a victim either,
-//!   because collections run only between transactions. So pins need no state
+//!   because collections run only between transactions. So the pages need no pins
 //!   (docs/design/devices.md).
 //! * A block without live pages is free at once, and is erased when it is opened again. A commit
 //!   made it free, and the journal page of that commit is on flash by then.
@@ -50,7 +50,7 @@ pub(super) enum Use {
     Free,
     Frontier,
     Sealed,
-    /// A program or erase failed here. The block is retired when its live pages have left it.
+    /// A program or erase failed here. The block is retired once its live pages have been moved.
     Failing,
     Retired,
 }
@@ -79,7 +79,7 @@ pub(super) struct Space {
     bad_count: u32,
     types: Vec<Option<PageType>>,
     live_pages: Vec<u32>,
-    /// For each block, the last program before it became free: a commit, or something later.
+    /// For each block, the last program before it became free: a commit, or a later program.
     unneeded_since: Vec<u64>,
     /// Live pages of keys, values and metadata, including those of separated values.
     pub(super) data_pages: u64,
@@ -156,15 +156,15 @@ impl Space {
                     return Ok(page);
                 }
                 Err(Error::ProgramFailed(_)) => {
-                    // If the image does not take the mark, the block is used like any other.
+                    // If the image refuses the mark, the block is used like any other.
                     self.seal(stream);
                     self.nand.retire(first.block)?;
                     self.set_use(first.block, Use::Failing);
                     self.settle(first.block);
                 }
                 Err(other) => {
-                    // Nobody knows where writing may continue in the block. If the caller tries
-                    // again, it must not meet what was programmed of this group.
+                    // It is unknown where writing may continue in the block. If the caller tries
+                    // again, it must not program pages of this group that were programmed already.
                     self.seal(stream);
                     return Err(other);
                 }

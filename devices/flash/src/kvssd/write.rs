@@ -19,8 +19,9 @@ use crate::nand::Geometry;
 /// Takes writes.
 pub(super) struct Writer {
     pub(super) pending: Pending,
-    /// The pages that a search for space needed at least, if it failed and nothing was removed
-    /// since. Overwritten versions add to them, and another search finds the room of those.
+    /// The least number of needed pages that a search for space can reach: the number after the
+    /// last search, if it failed and nothing was removed since. Overwritten versions need pages
+    /// too, but another search frees them.
     squeezed_pages: Option<u64>,
 }
 
@@ -62,7 +63,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Notes that something which was needed when a search for space failed may be removed now.
+    /// Notes that something that was needed when a search for space failed may now be removed, so
+    /// that another search may succeed.
     pub(super) fn search_again(&mut self) {
         self.squeezed_pages = None;
     }
@@ -103,9 +105,9 @@ impl Writer {
         Ok(bytes)
     }
 
-    /// Flushes a full memtable, and refuses writes that have no room. Deletes may exceed the limit
-    /// by one memtable, so that a full device can be emptied. If blocks that turned bad have
-    /// lowered the limit, deletes may continue as long as blocks can be freed for a flush.
+    /// Flushes a full memtable, and refuses writes for which there is no room. Deletes may exceed
+    /// the limit by one memtable, so that a full device can be emptied. If blocks that turned bad
+    /// have lowered the limit, deletes may continue as long as blocks can be freed for a flush.
     fn make_writable(
         &mut self,
         catalog: &mut Catalog,
@@ -137,7 +139,8 @@ impl Writer {
         }
     }
 
-    /// Rewrites tables until there is room for this many pages, unless it is known to be in vain.
+    /// Rewrites tables until there is room for this many pages, unless the search is known to be in
+    /// vain.
     fn search(&mut self, catalog: &mut Catalog, more_pages: u64) -> Result<()> {
         let limit_pages = limit_pages(catalog);
         if self.squeezed_pages.is_some_and(|least| least + more_pages > limit_pages) {
@@ -145,7 +148,7 @@ impl Writer {
         }
         catalog.counters.squeezes += 1;
         self.flush_memtable(catalog)?;
-        // A table that cannot be read has no room to give. Its readers get the error.
+        // A table that cannot be read gives no room. Its readers get the error.
         squeeze(catalog, |catalog| self.has_room(catalog, more_pages, 0))?;
         let is_in_vain = !self.has_room(catalog, more_pages, 0);
         self.squeezed_pages = is_in_vain.then(|| needed_pages(catalog));
@@ -197,8 +200,8 @@ impl Writer {
         settle(catalog)
     }
 
-    /// Moves everything to the deepest level and rewrites it there, which is the smallest form. If
-    /// a page cannot be read, its tables stay, and the error is returned at the end.
+    /// Moves everything to the deepest level and rewrites it there, in its smallest form. If a page
+    /// cannot be read, the tables with this page stay, and the error is returned at the end.
     pub(super) fn compact(&mut self, catalog: &mut Catalog) -> Result<()> {
         self.flush_memtable(catalog)?;
         catalog.stuck.clear();

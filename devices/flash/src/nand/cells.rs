@@ -1,4 +1,5 @@
-//! The cells as bytes of an image, and what the emulator notes about them. No rules, no faults.
+//! The cells as bytes of an image, and what the emulator notes about them. Rules and faults are
+//! elsewhere.
 //!
 //! ```text
 //! header 4 KiB | block 0 | block 1 | ...
@@ -205,8 +206,8 @@ impl Cells {
         self.geometry.spare_bytes as usize + STAMP_BYTES
     }
 
-    /// Changes the record of a block, first on the image. The pages that this removes were not
-    /// needed any more after the program with this number.
+    /// Changes the record of a block, on the image first. The pages that this removes were no
+    /// longer needed after the program with the number `seq`.
     pub(super) fn set_block(&mut self, block: u32, state: BlockState, seq: u64) -> Result<()> {
         let mark = self.before_record(seq)?;
         let mut record = [0; RECORD_BYTES + MARK_BYTES];

@@ -1,4 +1,4 @@
-//! Faults on demand: what goes wrong and when. This decides; the device acts.
+//! Faults on demand: what goes wrong and when. This module decides; the device acts.
 
 use std::collections::BTreeSet;
 

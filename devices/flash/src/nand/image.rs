@@ -1,5 +1,5 @@
-//! Where the bytes of an image live: a file with positioned I/O, or memory for tests. No mapping.
-//! Knows nothing of blocks and pages.
+//! Where the bytes of an image live: a file with positioned I/O, or memory for tests. Files are not
+//! mapped. This module knows nothing of blocks and pages.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -26,7 +26,7 @@ pub trait Image: Send + Sync {
     fn write_shared(&self, offset: u64, data: &SharedBytes) -> Result<()> {
         self.write_at(offset, &data.flat())
     }
-    /// Reads bytes. If a kept range lies there, returns that range itself.
+    /// Reads bytes. If the image kept exactly this range, returns the kept bytes themselves.
     fn read_shared(&self, offset: u64, len: usize) -> Result<SharedBytes> {
         let mut bytes = vec![0; len];
         self.read_at(offset, &mut bytes)?;
@@ -163,7 +163,8 @@ pub struct MemoryImage {
     content: Arc<Mutex<Content>>,
 }
 
-/// Kept ranges lie over the chunks, and are disjoint. Chunks that were never written are absent.
+/// Kept ranges hide the chunks below them, and are disjoint. Chunks that were never written are
+/// absent.
 #[derive(Clone, Debug, Default)]
 struct Content {
     len_bytes: u64,
@@ -365,8 +366,8 @@ mod tests {
         assert_eq!(content(&image), plain);
     }
 
-    /// After a failed sync the next sync succeeds, although the bytes of the first may be lost,
-    /// because the system gives them up. An image used to trust the second sync.
+    /// Once, an image trusted a sync that succeeded after a failed one. The bytes of the first sync
+    /// may be lost, because the system gives them up.
     #[test]
     fn a_sync_that_failed_is_not_tried_again() {
         let image = FileImage::open(Path::new("/dev/null")).unwrap();

@@ -72,7 +72,7 @@ impl Nand {
         Nand::open_checked(image, asked, timing, &|_| true)
     }
 
-    /// As [`Nand::open`]; `is_whole` judges unsynced pages whose values only the firmware checks.
+    /// Like [`Nand::open`]; `is_whole` judges unsynced pages whose values only the firmware checks.
     pub fn open_checked(
         image: Box<dyn Image>,
         asked: Option<Geometry>,
@@ -107,7 +107,7 @@ impl Nand {
         }
     }
 
-    /// As [`Nand::program_shared`], with a copy of the data.
+    /// Like [`Nand::program_shared`], with a copy of the data.
     pub fn program(&mut self, ppa: Ppa, data: &[u8], tag: PageTag) -> Result<()> {
         self.program_shared(ppa, &data.to_vec().into(), tag)
     }
@@ -151,7 +151,7 @@ impl Nand {
         done.inspect(|()| self.cells.after_program(tag.program_seq))
     }
 
-    /// As [`Nand::read_shared`], into a buffer.
+    /// Like [`Nand::read_shared`], into a buffer.
     pub fn read(&mut self, ppa: Ppa, data: &mut [u8]) -> Result<Oob> {
         if data.len() != self.geometry.page_bytes as usize {
             return Err(Error::RuleBroken(ppa, Rule::WholePage));
@@ -161,8 +161,8 @@ impl Nand {
         Ok(oob)
     }
 
-    /// Reads a whole page and checks the part that its checksum covers. Of a gathered page that
-    /// comes back flat, only the front was checked.
+    /// Reads a whole page and checks the part that its checksum covers. If a gathered page comes
+    /// back flat, only its front was checked.
     pub fn read_shared(&mut self, ppa: Ppa) -> Result<(SharedBytes, Oob)> {
         self.read_again(ppa)?;
         let oob = match self.spare_of(ppa)? {
@@ -234,8 +234,8 @@ impl Nand {
         self.erase_unneeded(block, u64::MAX)
     }
 
-    /// Erases a block. Its content was not needed any more after the program with this number. If
-    /// that program is synced, the erase costs no sync.
+    /// Erases a block. Its content was no longer needed after the program with this number. If that
+    /// program is synced, the erase costs no sync.
     pub fn erase_unneeded(&mut self, block: u32, seq: u64) -> Result<()> {
         let ppa = Ppa { block, page: 0 };
         self.check_alive(ppa)?;
@@ -302,7 +302,8 @@ impl Nand {
         self.cells.order.last_seq
     }
 
-    /// Syncs of the image since opening: those that were asked for, and those that the order needs.
+    /// Syncs of the image since opening: those that were requested, and those that the order
+    /// requires.
     pub fn image_syncs(&self) -> u64 {
         self.cells.order.sync_count
     }
@@ -327,12 +328,12 @@ impl Nand {
         self.clock.set_queue_depth(depth as usize);
     }
 
-    /// The same; 1 without a queue.
+    /// The most requests that may be queued; 1 without a queue.
     pub(crate) fn queue_depth(&self) -> usize {
         self.clock.queue_depth()
     }
 
-    /// Runs `f`, whose requests are queued: it waits for places in the queue only.
+    /// Runs `f`, whose requests are queued: it waits only for places in the queue.
     pub(crate) fn queued<T>(&mut self, f: impl FnOnce(&mut Nand) -> T) -> T {
         self.clock.set_queued(true);
         let done = f(self);
@@ -491,7 +492,7 @@ impl Nand {
         read.map(|()| judged)
     }
 
-    /// Spare bytes of an earlier life of the block are damage: the image lost a page.
+    /// Spare bytes with another erase count are damage: the image lost a page.
     fn judge(&self, ppa: Ppa, spare: &[u8]) -> Spare {
         let state = self.cells.block(ppa.block);
         if state.is_half_erased {

@@ -1,14 +1,15 @@
-//! The order in which the bytes of the image reach the disk. It matters if the machine that
-//! emulates loses power: then any bytes that were written since the last sync may be lost. This
-//! file syncs no more than the order needs. The open repairs what a loss left (`settle.rs`).
+//! The order in which the bytes of the image reach the disk. The order matters if the machine that
+//! runs the emulator loses power: then any bytes that were written since the last sync may be lost.
+//! This module syncs no more than the order requires. The next open repairs the image
+//! (`settle.rs`).
 //!
-//! 1. Before a block is erased, programs are synced up to the program, a copy or a commit, after
+//! 1. Before a block is erased, all programs are synced up to the one (a copy or a commit) after
 //!    which the block's content was no longer needed. If the firmware does not name that program,
 //!    all programs are synced.
 //! 2. Before the first page of a block is programmed, its erase is synced: otherwise the page may
 //!    be on the disk in a block that still has its earlier content. Usually a sync for step 1 has
 //!    happened meanwhile.
-//! 3. A mark says up to which `program_seq` all programs are synced. A mark lies after each block's
+//! 3. A mark says up to which `program_seq` all programs are synced. A mark follows each block's
 //!    record and is written with it, so an erase never hides a gap. A separate mark is written
 //!    after each sync. The newest mark counts. It may be older than the last sync, but never newer.
 //! 4. Programs are numbered without gaps, so missing programs after the mark are noticed. Before

@@ -1,8 +1,8 @@
 //! Repairs an image after a power loss of the machine that runs the emulator, before the firmware
 //! sees it. Then the device looks as it does after a power cut of its own.
 //!
-//! 1. The programs after the mark (`order.rs`) are looked at in their order, up to the first that
-//!    is missing. A program that is there but not complete was torn, and is the last.
+//! 1. The programs after the mark (`order.rs`) are examined in their order, up to the first missing
+//!    one. A program that is incomplete was torn, and is the last one.
 //! 2. All later programs are undone, even complete ones: the first such page of each block becomes
 //!    a page that looks erased but is not, and the other pages become erased. No firmware continues
 //!    to program a block that it did not open itself, so those blocks are erased before they are
@@ -45,8 +45,8 @@ impl Nand {
             last_seq = seq;
         }
         if mark.is_none() {
-            // Nothing was ever synced, or nobody knows whether anything was. So every program that
-            // is there counts.
+            // Nothing was ever synced, or it is unknown whether anything was. So every program
+            // found counts.
             last_seq = newer.last_key_value().map_or(0, |(seq, _)| *seq);
         }
         let gone = last_seq.checked_add(1).map(|first| newer.split_off(&first));
@@ -66,7 +66,7 @@ impl Nand {
         Ok(())
     }
 
-    /// Intact spare bytes with a larger number, by number.
+    /// Intact spare bytes with a larger program number than the mark, by that number.
     fn programs_after(&self, marked_seq: u64) -> Result<BTreeMap<u64, (Ppa, Oob, u32)>> {
         let (mut found, mut spares) = (BTreeMap::new(), Vec::new());
         for block in 0..self.geometry.block_count {
@@ -117,9 +117,9 @@ pub(super) fn check(front: &[u8]) -> u32 {
 mod tests {
     use super::*;
 
-    /// A random power loss found this. The disk had the new spare bytes of a page of the block
-    /// SSD's journal, but the earlier data of the page. Both were snapshots that differ only in
-    /// their headers, so the checksum matched, and a removed file came back.
+    /// A random test found this. The disk had the new spare bytes of a page of the block SSD's
+    /// journal, but the earlier data of the page. Both were snapshots that differ only in their
+    /// headers, so the checksum matched, and a removed file came back.
     #[test]
     fn pages_whose_headers_end_with_a_crc_are_told_apart() {
         let page = |epoch: u8| {

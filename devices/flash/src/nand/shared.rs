@@ -18,14 +18,15 @@ static SPARE_BUFFERS: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
 const MOST_SPARE_BUFFERS: usize = 256;
 const MIN_SPARE_BYTES: usize = 4096;
 
-/// A value that pages share. An empty one takes no memory. The reference count does not lie beside
-/// the bytes, so that the counts of values that were written together lie together.
+/// A value that pages share. An empty one takes no memory. The reference count is not beside the
+/// bytes, so that the counts of values that were written together are close together.
 #[derive(Clone, Default)]
 pub struct SharedValue(Option<Arc<Box<[u8]>>>);
 
 impl SharedValue {
-    /// Fetches the reference counts of values that are about to be shared or dropped. They may lie
-    /// far apart. Here the processor waits for many at once; in clones it would wait for each.
+    /// Fetches the reference counts of values that are about to be shared or dropped. The counts
+    /// may be far apart. Here the processor waits for many at once; while cloning it would wait for
+    /// each.
     pub(crate) fn fetch(values: &[SharedValue]) {
         let count = |value: &SharedValue| value.0.as_ref().map_or(0, Arc::strong_count);
         std::hint::black_box(values.iter().map(count).sum::<usize>());

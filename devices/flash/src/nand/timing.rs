@@ -8,7 +8,7 @@
 //! 4. Requests may be queued, up to a depth: the caller then waits for a place in the queue, and
 //!    not for the request. A program leaves the queue when its page is sent.
 //!
-//! A block lies on one die, or it is striped: its pages go round all dies, and an erase occupies
+//! A block is on one die, or it is striped: its pages rotate over all dies, and an erase occupies
 //! all dies. Firmware that writes one block at a time needs stripes to use more than one die.
 
 use std::cmp::Reverse;
@@ -115,7 +115,7 @@ impl Clock {
         self.queue.depth.max(1)
     }
 
-    /// From now on, queues each request, or waits for each.
+    /// From now on, queues each request, or waits for each one.
     pub(super) fn set_queued(&mut self, is_on: bool) {
         self.queue.is_on = is_on && self.queue.depth > 1;
     }
@@ -187,7 +187,7 @@ impl Clock {
         end_ns
     }
 
-    /// Blocks, or pages of striped blocks, go round the channels first, then round their dies.
+    /// Blocks, or pages of striped blocks, rotate over the channels first, then over their dies.
     fn place(&self, ppa: Ppa) -> (usize, usize) {
         let channels = self.bus_free_ns.len();
         let turn = ppa.block as usize + if self.is_striped { ppa.page as usize } else { 0 };

@@ -333,7 +333,7 @@ pub fn run_snia(seed: u64, sums: &mut Sums) {
             assert!(is_known, "the device holds a state that never existed");
             past.settle(found);
         }
-        // The comparison must not meet the power cut of this round.
+        // The comparison must not run into the power cut of this round.
         bench.device.nand_mut().set_faults(FaultPlan::default());
         assert!(spaces_of(&mut bench) == *past.now());
         bench.device.verify().expect("nothing is damaged");

@@ -167,7 +167,8 @@ fn a_write_that_is_refused_is_not_there() {
     assert!(found.into_iter().eq(taken), "what was taken, and nothing else");
 }
 
-/// Once, the image took part of a page group. The retry began the group again at the same page.
+/// Once, the image stored only part of a page group, and the retry began the group again at the
+/// same page.
 #[test]
 fn a_flush_that_the_image_refuses_can_be_tried_again() {
     let mut refusals = 0;
@@ -195,8 +196,8 @@ fn a_flush_that_the_image_refuses_can_be_tried_again() {
     assert!(refusals > 20, "{refusals}");
 }
 
-/// Once, a refused save left bytes after the next, shorter save. They were taken for damage, and
-/// the device did not open again. A refused clearing had the same effect.
+/// Once, a refused save left bytes after the next, shorter save. These bytes were taken for damage,
+/// and the device did not open again. A refused clearing had the same effect.
 #[test]
 fn what_the_side_file_refuses_leaves_nothing_behind() {
     for is_flushed in [false, true] {
@@ -282,9 +283,9 @@ fn lose_a_page(device: &mut KvSsd) -> Clip {
     clip.clone()
 }
 
-/// Once, a compaction that met a page that cannot be read failed the put that had caused it, and
-/// was picked again at the next one: every put that met a full memtable failed, whatever its key.
-/// The tables of such a page are left alone, and the others are compacted.
+/// Once, a compaction that found an unreadable page failed the put that had caused it, and was
+/// picked again at the next put: every put that found the memtable full failed, whatever its key.
+/// Now the tables of such a page are left alone, and the others are compacted.
 #[test]
 fn a_page_that_cannot_be_read_does_not_end_compactions() {
     let nlsm = KvSsdOptions { threshold: 0, placement: Placement::PerTable, ..tiny() };

@@ -59,9 +59,9 @@ fn a_full_device_refuses_puts_and_recovers_by_deletes() {
     }
 }
 
-/// A batch too large for the device makes it search for room in vain. Until something was deleted
-/// it did not search again, and refused overwrites for ever, although the versions that they hide
-/// take all the room.
+/// A batch too large for the device makes it search for room in vain. Once, the device did not
+/// search again until something was deleted. It refused overwrites for ever, although the
+/// overwritten versions took all the room.
 #[test]
 fn a_device_that_refused_a_large_batch_finds_room_for_overwrites() {
     for options in [tiny(), delayed(), tiered(), apart(ValuePlacement::Log)] {
@@ -127,8 +127,8 @@ fn a_full_device_with_fewer_blocks_recovers_by_deletes() {
 }
 
 /// The tables of a flush may not fit one journal page, because a large batch makes too many of them
-/// or because long keys make their fences too large. Once, the device took these writes, and after
-/// them no other.
+/// or because long keys make their fences too large. Once, the device accepted these writes, and no
+/// others after them.
 #[test]
 fn a_flush_larger_than_a_journal_page_is_one_commit() {
     const ROOMY: Geometry = Geometry { block_count: 64, ..TINY };
@@ -192,8 +192,8 @@ fn runs_sink_in_parts_where_room_is_short() {
     assert!(device.counters().split_compactions > 1, "{:?}", device.counters());
 }
 
-/// All versions of a key that snapshots hold end in one page group, and a group lies in one block.
-/// Once, a flush programmed past the end of the block, and the device took no more writes.
+/// All versions of a key that snapshots hold end up in one page group, and a group is in one block.
+/// Once, a flush programmed past the end of the block, and the device accepted no more writes.
 #[test]
 fn versions_that_snapshots_hold_never_outgrow_a_block() {
     for durability in [Durability::Capacitor, Durability::Log] {
@@ -285,8 +285,8 @@ fn compactions_of_long_keys_find_a_commit() {
     }
 }
 
-/// In pages of 1 MiB, a sixteenth is more than the 16 bits of a length. A key of 65,535 bytes was
-/// taken but could never be flushed, and one of 65,536 was saved with the length 0.
+/// A sixteenth of a page of 1 MiB does not fit the 16 bits of a length. Once, a key of 65,535 bytes
+/// was accepted but could never be flushed, and a key of 65,536 bytes was saved with the length 0.
 #[test]
 fn the_longest_keys_of_the_largest_pages_are_kept() {
     let geometry = Geometry { page_bytes: 1 << 20, block_count: 24, ..TINY };

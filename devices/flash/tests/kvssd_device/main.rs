@@ -1,6 +1,6 @@
-//! The KVSSD against a model. Here: variants and thresholds, snapshots, reopening by other options.
-//! [`power`]: power cuts at every program and erase. [`full`]: a device without room. [`damage`]:
-//! damaged images, and images that refuse.
+//! The KVSSD against a model. Here: variants and thresholds, snapshots, reopening with other
+//! options. [`power`]: power cuts at every program and erase. [`full`]: a device without room.
+//! [`damage`]: damaged images, and images that refuse writes.
 
 mod damage;
 #[path = "../support/failing.rs"]
@@ -20,7 +20,7 @@ use tiny::{
     variants,
 };
 
-/// Pages of records that gets of these keys read.
+/// The number of record pages that gets of these keys read.
 fn pages_of_gets(device: &mut KvSsd, keys: impl Iterator<Item = u64>, is_there: bool) -> u64 {
     let before = device.counters();
     for key in keys {
@@ -32,7 +32,7 @@ fn pages_of_gets(device: &mut KvSsd, keys: impl Iterator<Item = u64>, is_there: 
 }
 
 /// A filter goes with its page into remapped tables, through collections and restarts, and saves
-/// gets the pages that do not have their key. `verify` compares each filter with its page.
+/// gets from reading pages without their key. `verify` compares each filter with its page.
 #[test]
 fn filters_save_pages_that_gets_would_read_in_vain() {
     let pages = |filters| {
@@ -57,8 +57,8 @@ fn filters_save_pages_that_gets_would_read_in_vain() {
     assert!(optimal * 3 < without * 2, "{optimal} pages of records, {without} without filters");
 }
 
-/// Divided among the levels, the same memory saves more. The test counts the pages that gets of
-/// absent keys read, and the bytes of all filters, at several times in a tree's life.
+/// Divided among the levels, the same memory saves more reads. The test counts the pages that gets
+/// of absent keys read, and the bytes of all filters, at several times in a tree's life.
 #[test]
 fn optimal_filters_err_less_than_uniform_ones_of_the_same_memory() {
     const KEYS: u64 = 4000;
@@ -136,8 +136,8 @@ fn every_variant_is_a_map_with_snapshots_across_restarts() {
                 expect(&mut device, &state, u64::MAX, KEYS);
             }
         }
-        // A delayed compaction makes one virtual table where rLSM makes several, and few runs that
-        // sink together have as few strata as TH.
+        // A delayed compaction makes one virtual table where rLSM makes several. Under tiering, few
+        // of the runs that sink together have at most TH strata.
         let are_few = options.form == Form::Delay || options.policy == "tiering";
         let least = if are_few { 5 } else { 20 };
         assert_eq!(remapped > least, options.threshold > 0, "{options:?}: {remapped} remapped");
@@ -172,8 +172,8 @@ fn tiering_keeps_runs_and_writes_less() {
     assert!(tiered * 4 < leveled * 3, "{tiered} {leveled}");
 }
 
-/// A device that kept runs is opened by a policy that keeps none, and the other way. The order of
-/// the tables stays.
+/// A device that kept runs is opened by a policy that keeps none, and the other way round. The
+/// order of the tables is kept.
 #[test]
 fn the_policy_can_change_when_a_device_is_opened() {
     let images = Images::new();
@@ -209,7 +209,7 @@ fn the_policy_can_change_when_a_device_is_opened() {
     }
 }
 
-/// Each opening may ask for another partitioner. Existing tables stay and read the same.
+/// Each opening may name another partitioner. Existing tables stay and read the same.
 #[test]
 fn the_cutting_can_change_when_a_device_is_opened() {
     let images = Images::new();
@@ -238,8 +238,8 @@ fn the_cutting_can_change_when_a_device_is_opened() {
 }
 
 /// Garnering removes the last level when the tree is small for its levels. Once, the tables that
-/// rose from it were stacked above the tables they met, although they are older, and gets returned
-/// old values.
+/// rose from it were stacked above the tables there, although they are older, and gets returned old
+/// values.
 #[test]
 fn what_rises_to_a_level_is_older_than_what_is_there() {
     let mut risen = 0;
@@ -259,7 +259,7 @@ fn what_rises_to_a_level_is_older_than_what_is_there() {
         let mut most_levels = 0;
         for at in 0..4000 {
             if at == 2000 {
-                // The same tree with options under which fewer levels hold as much.
+                // Opens the same tree with options under which fewer levels hold as much.
                 drop(device);
                 let wide = KvSsdOptions { size_ratio: 6, level1_pages: 16, ..options.clone() };
                 let (flash, side) = (Box::new(images.flash.clone()), Box::new(images.side.clone()));

@@ -45,7 +45,7 @@ fn cut_everywhere(options: KvSsdOptions, stride: u64) {
             device.nand_mut().set_faults(plan);
             let base = state.clone();
             let (done, error) = run(&mut device, rest, &mut state);
-            // The second cut may lie past the end of the workload.
+            // The second cut may be past the end of the workload.
             let is_over = error.is_none() && cut_at != at;
             assert!(is_over || matches!(error, Some(Error::PowerCut)), "cut {at}: {error:?}");
             cuts.insert(device.nand().mutation_count());

@@ -1,4 +1,4 @@
-//! A KVSSD at random under faults, and what hosts of any front have in common.
+//! A random KVSSD under faults, and what hosts of any front have in common.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -128,7 +128,7 @@ impl Bench {
         }
     }
 
-    /// Everything that lies on the device.
+    /// All entries on the device.
     pub fn entries(&mut self) -> Pairs {
         self.entries_at(u64::MAX)
     }
@@ -252,7 +252,8 @@ pub struct Sums {
     pub listed: u64,
 }
 
-/// A full device keeps what it has no room for in the memtable, so that is not a failure.
+/// A full device keeps writes without room on flash in the memtable, so a full device is not a
+/// failure.
 pub fn is_done(outcome: runstone_flash::Result<()>) -> Result<bool, Cut> {
     match outcome {
         Ok(()) => Ok(true),

@@ -1,4 +1,5 @@
-//! An image that fails after a number of writes, or refuses one write, of which it may take a part.
+//! An image that fails after a number of writes, or refuses one write, of which it may store a
+//! part.
 
 use std::io;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use runstone_flash::{Error, Result};
 /// See the module docs.
 pub struct Failing {
     image: MemoryImage,
-    /// Writes until it fails.
+    /// How many writes are left until it fails.
     pub left: Arc<AtomicU64>,
     refuses_one: bool,
 }

@@ -1,5 +1,5 @@
 //! The page cache of the machine that runs the emulator. After a power loss, each page of an image
-//! is as it was at some moment since the last sync. Pages do not depend on each other in this.
+//! is as it was at some moment since the last sync. The moment may differ from page to page.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -105,7 +105,7 @@ impl File {
         survivor
     }
 
-    /// Clears what lies past the end. A file that grows later has zeros there, whatever the disk
+    /// Clears the bytes past the end. A file that grows later has zeros there, whatever the disk
     /// has.
     fn clear_behind_end(&mut self) {
         let (last, inside) = (self.len_bytes / PAGE_BYTES, self.len_bytes % PAGE_BYTES);

@@ -22,8 +22,8 @@ pub(crate) struct History {
     pub(crate) checkpoints: VecDeque<(u64, Vec<u32>)>,
     /// Largest number of a checkpoint ever used.
     pub(crate) last_number: u64,
-    /// The size from which the options of the newest checkpoint separate values. A flush with
-    /// others saves them first, so that an open without options goes on with them.
+    /// The size from which the options of the newest checkpoint separate values. A flush with other
+    /// options saves those first, so that an open without options continues with them.
     pub(crate) apart_from: Option<usize>,
 }
 

@@ -75,7 +75,8 @@ impl Catalog {
         Transaction { commit, removed: vec![], added: vec![], values: ValueChange::default() }
     }
 
-    /// Runs the steps of a transaction. If one fails, what the transaction programmed is garbage.
+    /// Runs the steps of a transaction. If a step fails, the pages that the transaction programmed
+    /// are garbage.
     pub(super) fn transact<T>(
         &mut self,
         cause: Cause,
@@ -122,7 +123,7 @@ impl Catalog {
         added.iter().for_each(|table| self.references.add(table));
         for (table, meta_page) in removed {
             self.drop_references(&table);
-            // The metadata page of a table that became a real one is still referred to.
+            // The metadata page of a table that became a real table is still referenced.
             if self.references.count(meta_page) == 0 {
                 self.space.release(meta_page, 1);
             }
@@ -156,8 +157,9 @@ impl Catalog {
     }
 
     /// Computes the budget of all tables again, because the tree has changed. Under lLSM each table
-    /// below level 0 reserves what it lacks of a full one. No block is set aside for a table: its
-    /// segments go to the open block, and the budget makes sure that there is one.
+    /// below level 0 reserves the pages that it lacks to be full. No block is set aside for a
+    /// table: its segments are written to the open block, and the budget ensures that there is an
+    /// open block.
     pub(super) fn count_reserved(&mut self) {
         let block_pages = self.space.block_pages();
         let open = |node: &Arc<Node>| u64::from(block_pages.saturating_sub(node.charged_pages));
@@ -178,8 +180,8 @@ impl Catalog {
     }
 
     /// The runs of one policy level become garbage together, so they share a stream. If a policy
-    /// finds the runs of another, there may be more levels than a device needs. Then the deep ones
-    /// share one stream.
+    /// finds the runs of another policy, there may be more levels than a device needs. Then the
+    /// deep levels share one stream.
     fn kv_level(&self, level: u8) -> u8 {
         const DEEPEST: u8 = 7;
         match self.options.placement {

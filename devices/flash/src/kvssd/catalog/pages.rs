@@ -19,7 +19,7 @@ const KNOWN_METAS: usize = 4096;
 pub(crate) struct Metas(BTreeMap<u32, Arc<TableMeta>>);
 
 impl Metas {
-    /// Reads the metadata page of a table for a get; its content may be known already.
+    /// Reads the metadata page of a table for a get; its content may be in memory already.
     pub(crate) fn read(&mut self, space: &mut Space, node: &Node) -> Result<Arc<TableMeta>> {
         let known = self.0.get(&node.meta_page).filter(|table| table.id == node.id);
         if let Some(table) = known {
@@ -29,7 +29,7 @@ impl Metas {
             return Ok(Arc::clone(table));
         }
         let table = Arc::new(read_meta(space, node)?);
-        // A device of many gigabytes has fewer tables than this limit. To forget all of them is
+        // A device of many gigabytes has fewer tables than this limit. Forgetting all of them is
         // simple, and rarely needed.
         if self.0.len() >= KNOWN_METAS {
             self.0.clear();
@@ -38,7 +38,7 @@ impl Metas {
         Ok(table)
     }
 
-    /// Programs the metadata page of a table and returns what the tree must know of it.
+    /// Programs the metadata page of a table and returns its node for the tree.
     pub(crate) fn write(&mut self, space: &mut Space, table: &TableMeta) -> Result<Node> {
         let bytes = table.encode(space.page_bytes()).ok_or(Error::JournalFull)?;
         let owner = Owner { level: table.level, txn: table.txn, id: table.id, index: 0 };

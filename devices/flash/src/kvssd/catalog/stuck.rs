@@ -1,5 +1,5 @@
-//! Tables that compactions leave alone, because a page of them cannot be read. They are in RAM: the
-//! next open tries again.
+//! Tables that compactions leave alone, because one of their pages cannot be read. The list is only
+//! in RAM, so the next open tries these tables again.
 
 use std::collections::BTreeSet;
 
@@ -10,9 +10,10 @@ use crate::kvssd::format::meta_page::TableMeta;
 /// See the module docs.
 #[derive(Debug, Default)]
 pub(crate) struct Stuck {
-    /// Numbers of tables. A number is never used again, so one that left the tree does no harm.
+    /// Numbers of tables. A number is never used again, so the number of a table that left the tree
+    /// does no harm.
     tables: BTreeSet<u64>,
-    /// How many tables of level 0 its last merge within the level left.
+    /// How many tables the last merge within level 0 left.
     merged_count: usize,
 }
 
@@ -26,9 +27,9 @@ impl Stuck {
         *self = Stuck::default();
     }
 
-    /// Whether level 0, with this many tables, may be merged within itself while it waits for what
-    /// is stuck below. It must have twice as many as after the last merge: so merges come to an
-    /// end, and each table of a flush pays for one more.
+    /// Whether level 0, with this many tables, may be merged within itself while it waits for stuck
+    /// tables below. It must have twice as many tables as after the last merge. So merges come to
+    /// an end, and each flushed table pays for the merge of one more table.
     pub(crate) fn may_merge(&mut self, count: usize) -> bool {
         self.merged_count = self.merged_count.min(count);
         self.tables.is_empty() || count >= 2 * self.merged_count
@@ -40,9 +41,10 @@ impl Stuck {
     }
 }
 
-/// Marks the tables of a page that a compaction of `job` could not read, so that no compaction
-/// takes them any more. If these are not known, or marked already, those of the job are marked.
-/// Returns the error if it is another one, or would come again because nothing is left to mark.
+/// Marks the tables with a page that a compaction of `job` could not read, so that no compaction
+/// uses them any more. If these tables are unknown or already marked, the tables of the job are
+/// marked. Returns the error if it is of another kind, or if it would recur because nothing is left
+/// to mark.
 pub(crate) fn mark_stuck(catalog: &mut Catalog, error: Error, job: &BTreeSet<u64>) -> Result<()> {
     let (Error::Uncorrectable(ppa) | Error::PageDamaged(ppa, _)) = &error else {
         return Err(error);

@@ -5,7 +5,7 @@ use crate::kvssd::catalog::Catalog;
 use crate::kvssd::options::{Durability, Form, Placement};
 use crate::kvssd::space::Stream;
 
-/// Above this part of the limit nothing is remapped, because the garbage inside pages must be
+/// Above this percentage of the limit nothing is remapped, because the garbage inside pages must be
 /// removed.
 const SHORT_PERCENT: u64 = 92;
 /// Blocks that the smallest part of a compaction may fill.
@@ -31,13 +31,13 @@ fn low_stream_count(catalog: &Catalog) -> u32 {
     streams(catalog).filter(is_low).count() as u32
 }
 
-/// Blocks that must be free whatever is open. After a power cut no block is resumed. The first
-/// collection then opens one block for each kind of page before it frees any, and more for a
+/// Blocks that must be free whatever blocks are open. After a power cut no block is resumed. The
+/// first collection then opens one block for each kind of page before it frees any, and more for a
 /// large checkpoint.
 fn restart_blocks(catalog: &Catalog) -> u32 {
     let is_other = |stream: &Stream| !matches!(stream, Stream::Kv(_) | Stream::Values(_));
-    // If values are separated, the next collection may open another kind, and a second power
-    // cut would find two blocks fewer.
+    // If values are separated, the next collection may open another kind of block, and a second
+    // power cut would find two blocks fewer.
     let one_each = 1
         + streams(catalog).filter(is_other).count() as u32
         + if catalog.values.group_count() > 0 { 2 } else { 0 };
@@ -88,8 +88,8 @@ pub(crate) fn full(catalog: &Catalog) -> Error {
     Error::Full { live_pages: needed_pages(catalog), limit_pages: limit_pages(catalog) }
 }
 
-/// Whether space is short. It never is in the append form, in which a segment takes no space that
-/// its table has not reserved.
+/// Whether space is short. Space is never short in the append form, in which a segment uses only
+/// space that its table has reserved.
 pub(crate) fn is_short_of_space(catalog: &Catalog) -> bool {
     catalog.options.form != Form::Append
         && live_pages(catalog) * 100 > limit_pages(catalog) * SHORT_PERCENT

@@ -6,12 +6,12 @@
 //! 1. The victim is the movable block that costs the fewest programs: its live pages, and a
 //!    metadata page for each table that has pages there. Among equals it is the least worn. For a
 //!    block of values, the cost is the pages that its needed values would take (`values/`).
-//! 2. Its live pages go to the stream of the deepest level that refers to them. The metadata pages
-//!    of their tables are programmed again.
+//! 2. Its live pages move to the stream of the deepest level that refers to them. The metadata
+//!    pages of their tables are programmed again.
 //! 3. The journal page commits the new addresses. Then the block is free.
 //!
 //! A block that has fewer than two pages to gain is left alone, because the journal page would use
-//! them up. It is no candidate, however cheap.
+//! them up. Such a block is no candidate, however cheap.
 
 pub(super) mod budget;
 mod moves;
@@ -58,8 +58,9 @@ fn collect(catalog: &mut Catalog) -> Result<bool> {
     Ok(true)
 }
 
-/// The victim among blocks, given with what moving them costs and how worn they are. A block that
-/// gains nothing must not hide a dearer one that does: it may have fewer tables.
+/// The victim among blocks. Each block is given with the cost of moving it and with its wear. A
+/// block that gains nothing may be cheaper, because it has fewer tables. It must not hide a block
+/// that gains something.
 fn cheapest(blocks: impl Iterator<Item = (u32, (u32, u32), u64)>, block_pages: u32) -> Option<u32> {
     let gains = |(_, (pages, _), _): &(u32, (u32, u32), u64)| pages + 2 <= block_pages;
     let victim = blocks
@@ -130,8 +131,8 @@ mod tests {
     use super::*;
 
     /// Once, the cheapest block of all was chosen first. If it had nothing to gain, nothing was
-    /// collected: a block of few live pages but many tables stayed, and the device was called full
-    /// below its limit.
+    /// collected: a block of few live pages but many tables stayed, and the device was reported
+    /// full below its limit.
     #[test]
     fn a_block_without_garbage_does_not_hide_another() {
         let (full, shared, worn) = ((0, (63, 1), 0), (1, (40, 40), 3), (2, (40, 40), 4));

@@ -1,5 +1,5 @@
-//! lLSM: a table takes segments. Plans a compaction that appends to the tables below it, and writes
-//! a segment. Knows nothing of a device.
+//! lLSM: segments are appended to tables. Plans a compaction that appends to the tables below it,
+//! and writes a segment. This module knows nothing of a device.
 //!
 //! 1. The lower tables divide the keys among them: each takes the keys from its own first key up to
 //!    the first key of the next table. The first table also takes the keys before it. So outputs
@@ -35,7 +35,7 @@ pub fn plan_append(input: &CompactionInput<'_>) -> Vec<Output> {
     for (lower, hi) in input.lower.iter().zip(ends) {
         let mut entries = sinking.clipped(&Clip { lo, hi: hi.clone() }).entries;
         lo = hi;
-        // The real tables behind a virtual one take nothing, because the device was opened as lLSM.
+        // A virtual table is from an earlier open as dLSM. Nothing is appended to its real tables.
         outputs.push(match lower.reals.is_empty() {
             true => Output::Append { lower: lower.clone(), entries },
             false => {
@@ -48,8 +48,8 @@ pub fn plan_append(input: &CompactionInput<'_>) -> Vec<Output> {
 }
 
 /// Appends the records of `entries` to a table of at most `most_segments`, or rewrites the table
-/// with them. `segment_filter` is for a segment, whose keys are those of a shallower level. Returns
-/// the table as it is afterwards.
+/// with them. `segment_filter` is the filter size of a segment, whose keys are those of a shallower
+/// level. Returns the table as it is afterwards.
 pub(crate) fn append(
     lower: TableMeta,
     entries: Vec<Entry>,

@@ -1,18 +1,18 @@
 //! How large the filters of new pages are: ten bits for each key, or as many divided among the
 //! levels by the rule of `runstone_policy::filters`.
 //!
-//! A page that is remapped to another level keeps its filter, and that is right. A get of an absent
-//! key meets a page with a probability that is the page's share of all keys, so the best size of
-//! its filter depends on its keys per share. That is the density of the run for which it was
-//! written, and remapping does not change it.
+//! A page that is remapped to another level rightly keeps its filter. A get of an absent key reads
+//! a page with a probability equal to the page's share of all keys, so the best size of its filter
+//! depends on its number of keys per share. That number is the density of the run for which the
+//! page was written, and remapping does not change it.
 //!
 //! But the plan counts such a filter with the keys of its new level. So the excess of filters over
-//! the plan comes off the budget, evenly from all keys. (In the engine such filters are stale; they
-//! are few, and their keys leave the plan. Here they are the rule, and without their keys nothing
-//! would be left.)
+//! the plan is deducted from the budget, evenly for all keys. (In the engine such filters are
+//! stale. They are few, and their keys are left out of the plan. Here they are the rule, and
+//! without their keys the plan would be empty.)
 //!
-//! The filters of a table have half of a metadata page, which sets a maximum for each key. Bits
-//! that small levels cannot take go to the others.
+//! The filters of a table have half of a metadata page, which limits the bits for each key. Bits
+//! that small levels cannot use are given to the other levels.
 
 use runstone_policy::filters::{FilterAllocation, optimal_within};
 
@@ -36,7 +36,7 @@ pub(super) fn filter_size(catalog: &Catalog, level: u8) -> FilterSize {
     FilterSize { millibits_per_key, most_bytes }
 }
 
-/// What the rule plans for a level; `None` on an empty tree, which shows nothing.
+/// What the rule plans for a level; `None` if the tree is empty.
 fn planned(catalog: &Catalog, level: u8, most_bytes: usize) -> Option<u32> {
     let (tree, options) = (&catalog.tree, &catalog.options);
     let of_tables =

@@ -12,7 +12,7 @@ use crate::kvssd::format::record::{KeyBlock, Kind};
 use crate::kvssd::pending::memtable::Memtable;
 use crate::kvssd::values::Keyed;
 
-/// Writes the memtable to tables. The commit says that its writes are in tables.
+/// Writes the memtable to tables. The commit records that its writes are in tables.
 pub(crate) fn flush(catalog: &mut Catalog, memtable: &Memtable) -> Result<()> {
     let page_count = memtable.page_count(catalog.space.page_bytes());
     // Each stream of values may open a block, and the last page of each is not full.

@@ -1,12 +1,12 @@
 //! A compaction: one transaction, or several if its outputs do not fit at once. Step by step:
 //!
 //! 1. Read the metadata pages of its tables and plan its outputs (`remap.rs`).
-//! 2. Count the blocks that they may take, and collect until that many are free. Collections move
-//!    pages, so step 1 is repeated after one.
+//! 2. Count the blocks that the outputs may take, and collect until that many are free. Collections
+//!    move pages, so step 1 is repeated after a collection.
 //! 3. If there is no room, or the commit would not fit a journal page, only the part up to a key is
-//!    done now: inputs that reach beyond it are cut, and the rest stays where it is. The part is
-//!    halved until it fits. The commit also says what is cut. If the commit of no part fits, a
-//!    checkpoint takes its place (`Catalog::commit`).
+//!    done now: inputs that reach beyond the key are cut, and the rest stays where it is. The part
+//!    is halved until it fits. The commit also records what is cut. If no part has a commit that
+//!    fits, a checkpoint takes its place (`Catalog::commit`).
 //! 4. Program pages, then metadata pages, then the journal page.
 
 use std::sync::Arc;
@@ -31,7 +31,7 @@ use crate::kvssd::tree::journal::node_bytes;
 /// A table in which more than one record in this many is a delete is rewritten, not remapped.
 const TOMBSTONE_DIVISOR: u64 = 4;
 
-/// Blocks for which a delayed compaction may always collect.
+/// A delayed compaction of up to this many blocks may always collect.
 const DELAYED_PART_BLOCKS: u64 = 4;
 
 /// Tables that should sink, or be rewritten where they are.
@@ -42,7 +42,7 @@ pub(super) struct Job {
     pub(super) output_level: u8,
     /// Whether nothing is remapped.
     pub(super) is_rewrite: bool,
-    /// The cursors that the policy wants to be remembered.
+    /// The cursors to remember for the policy.
     pub(super) cursors: Vec<(u32, Box<[u8]>)>,
     pub(super) last_level: Option<u32>,
 }
@@ -94,8 +94,8 @@ fn inputs(catalog: &mut Catalog, job: &Job) -> Result<Piece> {
     Ok(Piece { upper, lower, nodes, rest: Vec::new(), page_count, end: None })
 }
 
-/// Tries a piece. Returns `false` if it has no room. `may_save` says whether its commit may be
-/// too large for a journal page.
+/// Tries a piece. Returns `false` if there is no room for it. `may_save` says whether its commit
+/// may be too large for a journal page.
 fn try_piece(catalog: &mut Catalog, job: &Job, piece: Piece, may_save: bool) -> Result<bool> {
     let limits = RemapLimits {
         threshold: threshold_for(catalog, job, &piece),
@@ -114,7 +114,7 @@ fn try_piece(catalog: &mut Catalog, job: &Job, piece: Piece, may_save: bool) -> 
     let outputs = match catalog.options.form {
         Form::Delay => delay(catalog, &piece, &input, &limits),
         Form::Append if limits.threshold > 0 && !rises => plan_append(&input),
-        // A table that does not append is rewritten.
+        // A table to which nothing is appended is rewritten.
         Form::Append => {
             plan_compaction(&input, &catalog.references, &RemapLimits { threshold: 0, ..limits })
         }
@@ -148,8 +148,8 @@ fn try_piece(catalog: &mut Catalog, job: &Job, piece: Piece, may_save: bool) -> 
     Ok(true)
 }
 
-/// TH, or 0 if the tables must be rewritten: because space is short, because deletes are many,
-/// or because a table is cut.
+/// TH, or 0 if the tables must be rewritten: because space is short, because there are many
+/// deletes, or because a table is cut.
 fn threshold_for(catalog: &Catalog, job: &Job, piece: &Piece) -> u8 {
     let records: u64 = piece.nodes.iter().map(|node| node.record_count).sum();
     let deletes: u64 = piece.nodes.iter().map(|node| node.tombstones).sum();
@@ -241,7 +241,7 @@ fn execute(catalog: &mut Catalog, job: &Job, piece: Piece, outputs: Vec<Output>)
     }
     for (node, table) in piece.nodes.iter().zip(piece.upper.into_iter().chain(piece.lower)) {
         made.commit.removed.push(node.id);
-        // A table that was cut differs from the table on flash; a whole table is known.
+        // A table that was cut differs from the table on flash; a whole table is in memory already.
         let table = match is_whole {
             true => catalog.space.read_again(node.meta_page).map(|()| table)?,
             false => read_meta(&mut catalog.space, node)?,

@@ -73,8 +73,8 @@ pub(super) fn settle(catalog: &mut Catalog) -> Result<()> {
     Ok(())
 }
 
-/// Merges tables of level 0 within the level, part after part: not so that it ends with tables of
-/// more strata, but with fewer tables.
+/// Merges tables of level 0 within the level, part after part. The aim is fewer tables, not tables
+/// of more strata.
 fn merge_level0(catalog: &mut Catalog, tables: &BTreeSet<u64>) -> Result<()> {
     let is_other = |node: &&Arc<Node>| !tables.contains(&node.id);
     let others = catalog.tree.level(0).iter().filter(is_other).map(|node| node.id);
@@ -109,7 +109,7 @@ fn run_plan(catalog: &mut Catalog, plan: Plan) -> Result<()> {
     }
     let mut moves = Vec::new();
     for (from, to) in plan.relabel {
-        // If there are several runs, those that overlap would have to move one after another.
+        // Runs of one level that overlap would have to move one after another.
         let levels = catalog.tree.bands.levels(from);
         debug_assert_eq!(levels.len(), 1, "policies of several runs relabel nothing");
         let tables = levels.flat_map(|level| catalog.tree.level(level as usize));
@@ -222,7 +222,7 @@ pub(super) fn squeeze(
             unread.get_or_insert(error);
             left.extend(upper.iter().map(|node| node.id));
             if level == 0 {
-                // They cannot sink, but may hide versions of each other.
+                // The tables cannot sink, but may hide versions of each other.
                 let tables = upper.iter().map(|node| node.id).collect();
                 unless_unread(merge_level0(catalog, &tables))?;
                 left.extend(catalog.tree.level(0).iter().map(|node| node.id));
@@ -249,7 +249,7 @@ pub(super) fn squeeze(
     Ok(unread)
 }
 
-/// What sinks next from a level: all tables of level 0, or the first table that is not left behind.
+/// What sinks next from a level: all tables of level 0, or the first table that is not in `left`.
 fn next_squeezed(catalog: &Catalog, level: usize, left: &BTreeSet<u64>) -> Vec<Arc<Node>> {
     let tables = catalog.tree.level(level);
     let is_new = |node: &&Arc<Node>| !left.contains(&node.id);
@@ -260,9 +260,9 @@ fn next_squeezed(catalog: &Catalog, level: usize, left: &BTreeSet<u64>) -> Vec<A
     }
 }
 
-/// The level that tables sink to: one level of the policy at a time. With all of them at once, lLSM
-/// filled up in a case where it does not if levels come one by one (docs/papers/kvssd.md, 1.1
-/// volumes).
+/// The level that tables sink to: one level of the policy at a time. When tables sank through all
+/// levels at once, lLSM filled up in a case in which it does not otherwise (docs/papers/kvssd.md,
+/// 1.1 volumes).
 fn squeezed_level(catalog: &Catalog, level: usize, bottom: usize, upper: &[Arc<Node>]) -> u8 {
     let range = hull(upper);
     let meets = |below: &usize| !catalog.tree.overlapping(*below, &range).is_empty();
@@ -272,8 +272,8 @@ fn squeezed_level(catalog: &Catalog, level: usize, bottom: usize, upper: &[Arc<N
     (level + 1..last).find(meets).unwrap_or(last) as u8
 }
 
-/// Rewrites tables into a level. If a page cannot be read, they stay, and its error is returned as
-/// a value.
+/// Rewrites tables into a level. If a page cannot be read, the tables stay, and the error is
+/// returned as a value.
 fn squeeze_tables(
     catalog: &mut Catalog,
     upper: Vec<Arc<Node>>,

@@ -24,8 +24,8 @@ pub(super) struct Place<'a> {
     pub(super) fill_pages: u32,
 }
 
-/// How many pages of tables that are rewritten together are filled. Under lLSM a quarter stays free
-/// for segments: a full table would overflow at the next segment.
+/// How many pages of each table a rewrite fills. Under lLSM a quarter stays free for segments: a
+/// full table would overflow at the next segment.
 pub(super) fn fill_pages(catalog: &Catalog) -> u32 {
     match catalog.options.form {
         Form::Append => (catalog.space.block_pages() * 3 / 4).max(1),
@@ -33,8 +33,8 @@ pub(super) fn fill_pages(catalog: &Catalog) -> u32 {
     }
 }
 
-/// Writes new tables, and notes in `made` which pointers they no longer have. `write`
-/// receives the rewriter that packs them, and the flash to read and write.
+/// Writes new tables, and notes in `made` which pointers were dropped. `write` receives the
+/// rewriter that packs them, and the flash to read and write.
 pub(super) fn write_tables(
     catalog: &mut Catalog,
     Place { level, cuts, fill_pages }: Place<'_>,

@@ -31,7 +31,8 @@ impl Piece {
         .collect()
     }
 
-    /// A remapped table. Its deletes are estimated by the pages that have some.
+    /// Makes a remapped table. The number of its deletes is estimated from the pages that have
+    /// some.
     pub(super) fn remapped(&self, entries: Vec<Entry>, counter: u8) -> TableMeta {
         let inputs = || self.upper.iter().chain(&self.lower);
         let flagged = |entries: &[Entry]| -> u64 {
@@ -86,7 +87,7 @@ pub(super) fn cut(piece: Piece, most_pages: u64) -> Piece {
         }
         let mut beyond = table.clipped(&Clip { lo: key.clone(), hi: table_end(&table) });
         if !table.reals.is_empty() {
-            // The real tables that end before the key leave the virtual one.
+            // The virtual table loses the real tables that end before the key.
             beyond = TableMeta::over([(&beyond, node.meta_page)], u8::MAX).unwrap_or_default();
             beyond = TableMeta {
                 entries: beyond.entries,

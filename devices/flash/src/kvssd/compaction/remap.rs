@@ -147,8 +147,9 @@ pub fn plan_compaction(
     outputs.collect()
 }
 
-/// The bounds at which outputs are cut. Each page counts at its last key. What lies across a bound
-/// is charged to the table before it, so tables are planned smaller by one page per stratum.
+/// The bounds at which outputs are cut. Each page counts at its last key. A page that lies across a
+/// bound is charged to the table before the bound, so tables are planned smaller by one page per
+/// stratum.
 fn cells(stacked: &[Stacked<'_, Entry>], cuts: Partitioner, limits: &RemapLimits) -> Vec<Key> {
     let charged = stacked.iter().filter(|one| one.entry.is_charged);
     let points = charged.map(|one| {
@@ -242,8 +243,8 @@ mod tests {
         assert_eq!(plan(&upper, &lower, &LIMITS), expected);
     }
 
-    /// The bounds are bit prefixes (b, d, h, j). A page of any stratum that lies across one is in
-    /// both outputs: no part of a table is outside its cell.
+    /// The bounds are bit prefixes (b, d, h, j). A page of any stratum that lies across a bound is
+    /// in both outputs: no part of a table is outside its cell.
     #[test]
     fn under_global_range_outputs_end_at_bounds_that_all_levels_share() {
         let upper = [table(1, vec![entry(1, 0, "ac"), entry(2, 0, "dj")])];

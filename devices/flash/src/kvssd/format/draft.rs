@@ -40,8 +40,9 @@ impl Draft {
         self.values.push(version.value);
     }
 
-    /// Takes as many records off a run as fit; at least one if the draft is empty. A record in the
-    /// new page differs from the record in the old one only by two sums, so nothing is read twice.
+    /// Takes as many records from a run as fit, or at least one if the draft is empty. In the new
+    /// page only the two ends in each slot differ, and they are computed by additions, so nothing
+    /// is read twice.
     fn push_run(&mut self, page: &KvPage, run: &mut Range<usize>, page_bytes: usize) {
         let (keys_from, values_from) = page.ends(run.start);
         let (keys_to, values_to) = (self.keys.len(), self.value_bytes);
@@ -70,7 +71,8 @@ impl Draft {
         self.values.extend_from_slice(&page.bytes().values()[taken]);
     }
 
-    /// Makes the page of what was pushed, at least one record. The draft is empty again.
+    /// Makes a page of the pushed records, of which there is at least one. The draft is empty
+    /// again.
     pub(crate) fn finish(&mut self, page_bytes: usize) -> KvPage {
         let len = self.used_bytes().next_multiple_of(page_bytes);
         let mut front = Vec::with_capacity(HEADER_BYTES + self.slots.len() + self.keys.len());

@@ -7,15 +7,15 @@
 //! ```
 //!
 //! Ends are counted from where the keys and the values begin. The end of one is the start of the
-//! next. In the header, 0 stands where a slot would have its ends, so the first record needs no
-//! special case. Records are sorted by key, and versions of a key newest first. All versions of a
-//! key are in one page. If they are larger than a page, the page holds nothing else and continues
-//! in extension pages: the bytes of the group are the concatenation of its pages.
+//! next. The header has zeros where a slot has its ends, so the first record needs no special case.
+//! Records are sorted by key, and the versions of a key newest first. All versions of a key are in
+//! one page. If they are larger than a page, the page holds nothing else and continues in extension
+//! pages: the bytes of the group are the concatenation of its pages.
 //!
-//! What searches and compactions look at comes first, in one piece. Values are handed on from page
-//! to page with their checksums, unread. So a page in memory consists of a front and shared values
-//! ([`SharedBytes`]). The flat bytes of a page are checked when they are decoded: front, values,
-//! zeros.
+//! The bytes that searches and compactions read come first, in one piece. Values are passed on from
+//! page to page with their checksums, unread. So a page in memory consists of a front and shared
+//! values ([`SharedBytes`]). The flat bytes of a page are checked when they are decoded: front,
+//! values, zeros.
 
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -204,7 +204,7 @@ impl KvPage {
     }
 
     /// Fetches the whole front into the cache at once. Otherwise a compaction would wait for one
-    /// line after another.
+    /// cache line after another.
     pub(crate) fn fetch(&self) {
         self.bytes.fetch_front();
     }
@@ -236,7 +236,7 @@ impl KvPage {
 }
 
 /// The newest version of a key that a reader at `snapshot` sees, in the bytes of a whole group.
-/// Checks the records that a binary search meets, and trusts the checksum of the page for the
+/// Checks the records that a binary search visits, and trusts the checksum of the page for the
 /// others.
 pub fn find_in(
     bytes: &SharedBytes,

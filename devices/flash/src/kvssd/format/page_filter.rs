@@ -8,8 +8,8 @@ use xxhash_rust::xxh3::xxh3_64;
 /// The fewest bits per key that are useful.
 const LEAST_BITS_PER_KEY: usize = 4;
 /// Bits that each key sets: near the optimum for eight to ten bits per key. With twice as many
-/// bits, a filter of twice as many probes errs a third as often. But existing filters have six
-/// probes, and the few pages with more bits per key have few errors to save.
+/// bits, a filter with twice as many probes errs only a third as often. But existing filters have
+/// six probes, and the few pages with more bits per key have few errors to save.
 const PROBES: u64 = 6;
 
 /// How large the filters of pages are. The default makes none.

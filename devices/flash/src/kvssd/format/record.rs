@@ -48,7 +48,7 @@ impl Version {
         Version { seq, kind, checksum: crc32c::crc32c(value), value: value.into() }
     }
 
-    /// What the tree holds of a version whose value is separated.
+    /// The version that the tree keeps instead of one whose value is separated.
     pub(crate) fn pointer(&self) -> Version {
         Version::new(self.seq, Kind::Pointer, &(self.value.len() as u32).to_le_bytes())
     }
@@ -127,8 +127,8 @@ pub struct KeyBlock {
     pub key: Vec<u8>,
     /// The versions.
     pub versions: Vec<Version>,
-    /// In place of the versions: values of a page, each of which is the only version of its key.
-    /// They go to another page in one piece.
+    /// In place of the versions: a run of records of a page, each of which is the only version of
+    /// its key. The run moves to another page in one piece.
     pub(crate) run: Option<(KvPage, Range<usize>)>,
 }
 

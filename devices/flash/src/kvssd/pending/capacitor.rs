@@ -1,9 +1,9 @@
-//! The side file that stands for a memtable protected by a capacitor. An acknowledged write is
-//! stored there once, as a capacitor would save it. It is not flash, so no program is counted.
+//! The side file that takes the place of a memtable protected by a capacitor. An acknowledged write
+//! is stored there once, as a capacitor would save it. It is not flash, so no program is counted.
 //!
-//! A power loss of the machine that runs the emulator may take any pages of the file that were not
-//! synced. So only the frames before the first damaged one count, and the device knows how far they
-//! must go.
+//! A power loss of the machine that runs the emulator may destroy any pages of the file that were
+//! not synced. So only the frames before the first damaged one count, and the device knows how far
+//! they must reach.
 
 use crate::error::Result;
 use crate::kvssd::pending::Write;
@@ -36,7 +36,8 @@ impl Capacitor {
         Ok((capacitor, frames::decode_all(&bytes)))
     }
 
-    /// Cuts off what does not count, and syncs: after new frames, the old ones would count again.
+    /// Cuts off the frames that do not count, and syncs. Otherwise old frames could follow new ones
+    /// and would count again.
     pub(crate) fn cut(&mut self, end_bytes: u64) -> Result<()> {
         if end_bytes < self.end_bytes {
             self.image.set_len(end_bytes)?;

@@ -5,8 +5,9 @@
 //! ```
 //!
 //! The owner in the spare bytes of a page is the number of its group. If a group cannot be read, a
-//! power cut has torn it. It was never acknowledged, and its sequence numbers were given out again.
-//! If it is corruption instead, a gap in the sequence numbers shows it (`boot.rs`).
+//! power cut has torn it or it is corrupted. A torn group was never acknowledged, and its sequence
+//! numbers were given out again. A corrupted group leaves a gap in the sequence numbers
+//! (`boot.rs`).
 
 use std::collections::VecDeque;
 

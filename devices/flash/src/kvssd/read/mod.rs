@@ -59,7 +59,7 @@ impl View<'_> {
         let page_bytes = space.page_bytes();
         for node in tree.candidates(key) {
             let table = metas.read(space, &node)?;
-            // RAM holds which real tables stand behind a virtual one.
+            // The list of the real tables of a virtual table is in RAM.
             read.meta_pages += u64::from(table.reals.is_empty());
             read.pages += u64::from(table.reals.is_empty());
             let mut reader = Counting { space: &mut *space, read: &mut *read };

@@ -31,7 +31,7 @@ pub type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> bool + 'a;
 struct Head {
     record: Record,
     rest: std::vec::IntoIter<Record>,
-    /// Whether the source is the memtable, which has more after this part.
+    /// Whether the source is the memtable, which has more keys after this part.
     is_memtable: bool,
 }
 
@@ -66,7 +66,8 @@ struct Scan<'a, 'b> {
 
 impl View<'_> {
     /// Visits entries as the snapshot sees them, from the first key >= `from` until `visit` returns
-    /// false. In reverse it starts at the last key <= `from`. `None` starts at the end of the keys.
+    /// false. In reverse it starts at the last key <= `from`. If `from` is `None`, it starts at the
+    /// first key, or in reverse at the last.
     pub(crate) fn scan(
         &mut self,
         from: Option<&[u8]>,
@@ -155,7 +156,7 @@ impl Scan<'_, '_> {
         keys.then_with(|| other.seq().cmp(&one.seq())) == Ordering::Less
     }
 
-    /// Opens what may hold a key before the first key of the open sources.
+    /// Opens the sources that may hold a key before the first key of the open sources.
     fn open(&mut self) -> Result<()> {
         while let Some(item) = self.waiting.last() {
             let is_later = |head: &Head| match self.direction {

@@ -39,9 +39,9 @@ pub fn find_record(
     Ok(None)
 }
 
-/// The entries that may know a key, if it is not beyond their clips. There is at most one in each
-/// stratum, because the entries of one stratum are disjoint: the last that starts at or before the
-/// key. So the search ends when all strata were met.
+/// The entries that may have a key, if it is not beyond their clips. There is at most one in each
+/// stratum, because the entries of one stratum are disjoint: the last entry that starts at or
+/// before the key. So the search ends once each stratum has its entry.
 fn candidates<'a>(table: &'a TableMeta, key: &[u8]) -> Vec<&'a Entry> {
     let begun = table.entries.partition_point(|entry| *entry.clip.lo <= *key);
     let mut is_met = [false; 1 << u8::BITS];

@@ -10,8 +10,8 @@ use crate::kvssd::format::meta_page::Entry;
 use crate::kvssd::format::record::{KeyBlock, Kind, Record};
 use crate::kvssd::tables::PageReader;
 
-/// All records of some entries that are inside their clips, by key, newest versions first. A page
-/// is read when the merge reaches its clip, and kept until it is used up.
+/// The records of some entries, as far as they are inside the clips of the entries, by key, newest
+/// versions first. A page is read when the merge reaches its clip, and kept until it is used up.
 ///
 /// Records are taken in runs: while one page has keys below all keys of the other pages, the others
 /// need not be checked. Few pages are open at a time, one for each table or stratum. They are kept
@@ -21,8 +21,8 @@ pub struct Merged<'a> {
     page_bytes: usize,
     /// Entries that are not read yet. The last one is next.
     waiting: Vec<Entry>,
-    /// Open pages, sorted; the last one is next. The run is its first `run` records, if `run` is
-    /// not 0.
+    /// Open pages, sorted; the last one is next. The run is the first `run` records of that page,
+    /// if `run` is not 0.
     open: Vec<OpenPage>,
     run: usize,
     /// Whether no other page has a key of the run.
@@ -33,13 +33,13 @@ pub struct Merged<'a> {
 struct OpenPage {
     page: KvPage,
     rest: Range<usize>,
-    /// The first key of the rest, if there is any. It is compared most often, and fastest from
-    /// here.
+    /// The first key of the rest, if there is any. It is compared most often, and a copy here is
+    /// compared fastest.
     head: Key,
 }
 
 impl OpenPage {
-    /// `None` without records.
+    /// `None` if there are no records.
     fn of(page: KvPage, rest: Range<usize>) -> Option<OpenPage> {
         let head = Key::from(rest.clone().next().map(|at| page.key(at))?);
         Some(OpenPage { page, rest, head })
@@ -93,7 +93,7 @@ impl OpenPage {
 }
 
 impl<'a> Merged<'a> {
-    /// Takes entries in any order.
+    /// The entries may be in any order.
     pub fn new(
         mut entries: Vec<Entry>,
         page_bytes: usize,

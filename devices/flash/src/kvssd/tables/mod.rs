@@ -1,5 +1,5 @@
-//! What is done with the pages of tables, wherever these are: lookups and merges over clipped
-//! pages, and tables that are rewritten.
+//! Operations on the pages of tables, wherever the pages are: lookups and merges over clipped
+//! pages, and rewrites of tables.
 
 pub(super) mod lookup;
 pub(super) mod merge;

@@ -114,7 +114,7 @@ impl Rewriter<'_> {
         Ok(tables)
     }
 
-    /// 1. A version stays if it is the newest, or if a snapshot lies between it and the next newer
+    /// 1. A version stays if it is the newest, or if a snapshot is between it and the next newer
     ///    one.
     /// 2. If the oldest version that stays is a delete, it is dropped when every snapshot sees it
     ///    and nothing deeper is left for it to hide.
@@ -147,7 +147,7 @@ pub(crate) fn is_seen(snapshots: &[u64], seq: u64, newer: u64) -> bool {
     snapshots.get(from).is_some_and(|&snapshot| snapshot < newer)
 }
 
-/// A table of one page, with what a table must know of its records.
+/// A table of one page, with the totals that a table keeps about its records.
 fn table_of(page: &KvPage, mut entry: Entry) -> TableMeta {
     let mut table = TableMeta { counter: 1, min_seq: u64::MAX, ..TableMeta::default() };
     for (seq, kind) in (0..page.record_count()).map(|at| page.stamp(at)) {
@@ -167,7 +167,7 @@ fn join<'a>(
     page_bytes: usize,
 ) -> Vec<TableMeta> {
     let mut tables: Vec<TableMeta> = Vec::new();
-    // Of the last table: the number of its pages, and the bytes of its metadata page.
+    // For the last table: the number of its pages, and the bytes of its metadata page.
     let (mut used_pages, mut used_bytes) = (0, 0);
     for page in pages {
         let page_count = page.charged_pages();

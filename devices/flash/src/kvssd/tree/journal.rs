@@ -169,8 +169,8 @@ fn put_node(node: &Node, bytes: &mut Vec<u8>) {
     bytes.extend_from_slice(&node.fence.hi);
 }
 
-/// Numbers that grow by one, or by records, stay below this limit. A larger number is not genuine,
-/// and sums with it would overflow.
+/// Numbers that grow by one, or by a count of records, stay below this limit. A larger number is
+/// not genuine, and sums with it would overflow.
 const NUMBER_LIMIT: u64 = 1 << 56;
 
 fn take_number(rest: &mut Rest<'_>) -> Option<u64> {
@@ -279,7 +279,7 @@ mod tests {
         }
     }
 
-    /// The same for a device with separated values.
+    /// A commit of a device with separated values.
     fn apart() -> Commit {
         let entry = |page, starts: &[u64]| {
             let (page_count, group) = (1 + (page % 2) as u16, (page % 3) as u8);
@@ -325,7 +325,8 @@ mod tests {
         assert_eq!(decode_checkpoint(&pages).unwrap(), (options.clone(), commit()));
         let mut encoded = Vec::new();
         options.encode(&mut encoded);
-        // Where tables are cut, and where values are placed; their least size is behind these.
+        // The bytes that say where tables are cut and where values are placed. The least size of
+        // separated values follows these bytes.
         for (place, code) in [(6, 3), (5, 3)] {
             let mut unknown = pages.clone();
             unknown[CHECKPOINT_HEADER_BYTES + encoded.len() - place] = code;

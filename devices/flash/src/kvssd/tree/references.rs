@@ -45,8 +45,8 @@ impl References {
         self.lists.get(block as usize).into_iter().flat_map(|list| list.keys().copied())
     }
 
-    /// Bits of the filters of a table, without those that round each filter up to bytes: a filter
-    /// that is as large as it was meant to be must not look too large.
+    /// Bits of the filters of a table, without the bits that round each filter up to bytes, so that
+    /// a filter of the planned size does not look too large.
     pub fn filter_bits(&self, table: u64) -> u64 {
         self.filter_bits.get(&table).copied().unwrap_or(0)
     }

@@ -8,7 +8,7 @@
 //! pages, which a collection would have to look up in the tree.
 //!
 //! A log is one group. A page knows its needed values by their sequence numbers and not by a count,
-//! so it does no harm to drop one twice.
+//! so dropping a value twice does no harm.
 
 use std::collections::BTreeMap;
 
@@ -88,7 +88,7 @@ impl Needed {
         self.large_pages -= other.large_pages;
     }
 
-    /// About how many pages they take. Exact for records of one size.
+    /// About how many pages the values take. Exact for records of one size.
     fn pages(&self, page_bytes: usize) -> u64 {
         let mean_bytes = self.small_bytes.div_ceil(self.small_count.max(1)).max(1);
         let per_page = (page_room_bytes(page_bytes) as u64 / mean_bytes).max(1);
@@ -157,7 +157,7 @@ impl ValueMap {
     }
 
     /// About how many pages the needed values would take, including the last pages of collections,
-    /// which are not full. Until they are counted, all values count as needed.
+    /// which are not full. Until the needed values are counted, all values count as needed.
     pub(crate) fn needed_pages(&self, page_bytes: usize) -> u64 {
         let packed = self.needed.pages(page_bytes);
         if self.is_counted { self.used_pages.min(packed + packed / 32) } else { self.used_pages }
@@ -253,8 +253,8 @@ impl ValueMap {
         self.pages.get(&page).map_or((0, 0), |page| (page.needed.len(), page.needed_bytes))
     }
 
-    /// The group with the most pages written since it was last read, if these are at least a
-    /// quarter of its pages.
+    /// The group with the most pages written since its last reading, if they are at least a quarter
+    /// of its pages.
     pub(crate) fn unread_group(&self) -> Option<u8> {
         let unread = |at: &usize| self.groups[*at].unread_pages;
         let most = (0..self.groups.len()).max_by_key(unread)?;
@@ -272,9 +272,9 @@ impl ValueMap {
         self.groups[usize::from(group)].unread_pages = 0;
     }
 
-    /// The starts for the new pages that take these values instead of `emptied`. A start is needed
-    /// wherever the home before it would be another page. Starts of other pages stay, even if they
-    /// could be joined: a page in between may come back.
+    /// The starts for the new pages that receive these values instead of `emptied`. A start is
+    /// needed wherever the home of a value would otherwise be another page. Starts of other pages
+    /// stay, even if they could be joined: a page in between may come back.
     pub(crate) fn starts(&self, group: u8, emptied: &[u32], pages: &[Vec<u64>]) -> Vec<Vec<u64>> {
         let homes = &self.groups[usize::from(group)].homes;
         let mut starts = vec![Vec::new(); pages.len()];
