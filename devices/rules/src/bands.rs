@@ -1,11 +1,11 @@
-//! Levels of several runs on a tree that has one run in each of its levels: what the flash firmware
-//! and its simulator share.
+//! Levels of several runs on a tree that has one run in each of its levels: code that the flash
+//! firmware and its simulator share.
 //!
 //! Each level of a policy is a *band* of levels of the tree: one for each run that it may hold, the
 //! older runs deeper. So the tree keeps its one rule, that deeper data is older: look-ups, scans,
 //! commits and recovery know no runs, and nothing on flash says which run a table is in. A policy
-//! of one run has bands of one level. A device may be opened with other bands: its order stays, and
-//! so do runs that a leveled policy finds deeper than it needs, until a full compaction.
+//! of one run has bands of one level. A device may be opened with other bands: its order is kept,
+//! and a leveled policy keeps runs that it finds deeper than it needs until a full compaction.
 //!
 //! Rejected: the number of a run in each table of the tree. Every reader would order tables by two
 //! numbers, and devices would have another format.
@@ -30,7 +30,7 @@ const DEEPEST: u32 = Shape::MAX_LEVELS - 1;
 /// Fewest bands below level 0. The last of them compacts inside itself.
 const FEWEST_BANDS: u32 = 4;
 
-/// How many levels of the tree each level of a policy takes.
+/// How many levels of the tree each level of a policy has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bands {
     width: u32,
@@ -44,7 +44,7 @@ impl Default for Bands {
 }
 
 impl Bands {
-    /// The bands of a policy. Errors with the reason if a device cannot have them.
+    /// The bands of a policy. The error is the reason why a device cannot have them.
     pub fn of(policy: &str, size_ratio: u32) -> Result<Bands, String> {
         let known = POLICIES.iter().find(|(name, _)| *name == policy);
         let Some((_, has_runs)) = known else {
@@ -76,7 +76,7 @@ impl Bands {
     }
 
     /// The levels of the tree that form a level of the policy, newest first. If the tree is not
-    /// that deep, those of its last band. Level 0 is a band of its own, and holds a stack.
+    /// that deep, the levels of its last band. Level 0 is a band of its own, and holds a stack.
     pub fn levels(&self, band: u32) -> Range<u32> {
         if band == 0 {
             return 0..1;
@@ -85,12 +85,14 @@ impl Bands {
         first..first + self.width
     }
 
-    /// Where a compaction puts what the policy wants in a band. `inputs` are the levels of its
-    /// inputs; `meets` tells whether a level has tables that lie across them.
+    /// The level to which a compaction writes if the policy wants its result in a band. `inputs`
+    /// are the levels of its inputs; `meets` reports whether a level has tables that overlap the
+    /// inputs.
     ///
-    /// If runs of the band are inputs, the result goes to the oldest of them. Otherwise it goes as
-    /// deep as it can without passing anything that it meets, so parts of a plan gather in one run.
-    /// If even the newest level of the band meets the inputs, they are compacted into that level.
+    /// If runs of the band are inputs, the result is written to the oldest of them. Otherwise it is
+    /// written as deep as possible without passing a level that it meets, so parts of a plan gather
+    /// in one run. If even the newest level of the band meets the inputs, they are compacted into
+    /// that level.
     pub fn target(
         &self,
         band: u32,
@@ -105,8 +107,8 @@ impl Bands {
         met.saturating_sub(1).max(levels.start)
     }
 
-    /// Where a table that is not rewritten moves to. From above the band it moves as a compaction
-    /// does; inside the last band it sinks as deep as it can go, or stays.
+    /// The level to which a table moves without being rewritten. From above the band it moves like
+    /// the result of a compaction; inside the last band it sinks as deep as it can, or stays.
     pub fn rest(&self, band: u32, from: u32, meets: impl Fn(u32) -> bool) -> u32 {
         let levels = self.levels(band);
         if !levels.contains(&from) {

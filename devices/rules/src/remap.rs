@@ -7,8 +7,8 @@
 //!    stratum come first.
 //! 3. Walk: once an output is charged with all but one of its pages, it is cut before the next
 //!    entry of stratum 0. Entries of stratum 0 never overlap, so only pages of higher strata, which
-//!    were remapped from above, are ever shared by two outputs. The firmware may bring cuts of its
-//!    own instead.
+//!    were remapped from above, are ever shared by two outputs. The firmware may supply its own
+//!    cuts instead.
 //! 4. An output with s strata is remapped if s <= TH and all limits hold: references of its pages,
 //!    tables of the blocks it touches, charged pages, size of its metadata page. Its upper strata
 //!    are renumbered to follow its lower ones without a gap.
@@ -42,7 +42,7 @@ pub trait PageEntry: Clone {
     /// The entry cut to the keys from `from` up to but not including `to`; `None` if it has none
     /// there.
     fn clipped(&self, from: Option<&Self::Key>, to: Option<&Self::Key>) -> Option<Self>;
-    /// The same with another stratum, charged or not.
+    /// The same entry with another stratum, charged or not.
     fn placed(self, stratum: u8, is_charged: bool) -> Self;
 }
 
@@ -176,7 +176,7 @@ pub fn plan<E: PageEntry>(
 /// Keys of one output: from a cut, if it is not the first, to the next, if it is not the last.
 type KeyRange<'a, E> = (Option<&'a <E as PageEntry>::Key>, Option<&'a <E as PageEntry>::Key>);
 
-/// The entries with keys in a range, with their positions, cut to it.
+/// The entries with keys in a range, cut to the range, with their positions.
 fn clipped<E: PageEntry>(
     stacked: &[Stacked<'_, E>],
     (from, to): KeyRange<'_, E>,
@@ -264,10 +264,10 @@ impl<'a, E: PageEntry> Account<'a, E> {
     }
 }
 
-/// The new strata of an output, by the old ones, and their number. `old` has the stratum of each
-/// entry in the compaction, and whether it comes from a lower table. Lower strata stay; upper ones
-/// follow without a gap. The numbers mean nothing if there are more than a u8 holds: no such output
-/// is remapped.
+/// The new stratum of each old stratum of an output, and the number of strata. `old` has the
+/// stratum of each entry in the compaction, and whether it comes from a lower table. Lower strata
+/// stay; upper ones follow without a gap. The numbers mean nothing if there are more than a u8
+/// holds: no such output is remapped.
 fn renumber(old: impl Iterator<Item = (u16, bool)>) -> (BTreeMap<u16, u8>, u16) {
     let (mut lower, mut upper) = (BTreeSet::new(), BTreeSet::new());
     old.for_each(|(stratum, is_lower)| {

@@ -100,7 +100,7 @@ impl Cut {
         entries
     }
 
-    /// Any changes, except those that follow a lost one of the same name.
+    /// Any changes, except those that follow a lost change of the same name.
     fn entry_subset(&mut self, directory: &Directory) -> BTreeMap<String, u64> {
         let mut entries = directory.synced.clone();
         let mut lost_names: BTreeSet<&str> = BTreeSet::new();
@@ -189,8 +189,8 @@ impl Cut {
         }
     }
 
-    /// Keeps some sectors of a write: a prefix of them, or any. With `garbage` the first missing
-    /// one holds random bytes, only in the range of the write.
+    /// Keeps some sectors of a write: a prefix of them, or any subset. With `garbage` the first
+    /// missing sector gets random bytes, but only in the range of the write.
     fn tear(&mut self, image: &mut Image, offset: u64, data: &[u8], garbage: bool) {
         let sectors = split_sectors(offset, data, self.sector_bytes());
         let prefix_len = self.random.below(sectors.len() as u64) as usize;
@@ -215,8 +215,8 @@ impl Cut {
         }
     }
 
-    /// A mapped file: the kernel may have written each page back at any moment, so each holds the
-    /// first few of its writes. Pages past a length that was lost are lost.
+    /// A mapped file: the kernel may have written each page back at any moment, so each page has
+    /// the first few of its writes. Pages past a length that was lost are lost.
     fn pages(&mut self, image: &mut Image, lengths: &[Pending], writes: &[Pending]) {
         for length in lengths {
             self.keep_or_drop(image, length, 75);
@@ -256,8 +256,9 @@ impl Cut {
     }
 }
 
-/// The changes of length and the writes of a mapped file. `None` for others, and for one that was
-/// cut or punched later: there the order of changes matters, which pages do not keep.
+/// The changes of length and the writes of a mapped file. `None` for other files, and for a mapped
+/// file that was cut or punched later: there the order of changes matters, and pages do not keep
+/// it.
 fn split_mapped(inode: &Inode) -> Option<(&[Pending], &[Pending])> {
     let is_write = |change: &Pending| matches!(change, Pending::Write { .. });
     let first_write = inode.pending.iter().position(is_write).unwrap_or(inode.pending.len());
@@ -280,7 +281,7 @@ fn split_sectors(offset: u64, data: &[u8], sector_bytes: u64) -> Vec<Piece<'_>> 
     pieces
 }
 
-/// For each page that was written to, its pieces of the writes in their order.
+/// For each page that was written to, the pieces of the writes to it, in their order.
 fn split_pages(writes: &[Pending], page_bytes: u64) -> BTreeMap<u64, Vec<Piece<'_>>> {
     let mut pages: BTreeMap<u64, Vec<Piece<'_>>> = BTreeMap::new();
     for write in writes {

@@ -15,7 +15,7 @@ use runstone_random::Random;
 use runstone_storage::Category;
 use runstone_storage::support::LockTable;
 
-/// Distinguishes disks of one process, for `location`; takes no part in the simulation.
+/// Distinguishes disks of one process, for `location`; plays no part in the simulation.
 static NEXT_DISK_ID: AtomicU64 = AtomicU64::new(1);
 
 /// A disk and who holds locks on it.
@@ -47,7 +47,7 @@ pub(super) struct State {
     pub(super) read_count: u64,
     pub(super) trace_hash: u64,
     pub(super) capacity_bytes: Option<u64>,
-    /// The most handles at a time, as a process has descriptors.
+    /// The most handles that may be open at a time, like the descriptors of a process.
     pub(super) most_handles: Option<usize>,
     pub(super) handle_count: usize,
     pub(super) next_inode: u64,
@@ -63,7 +63,7 @@ pub(super) struct Inode {
     pub(super) synced: Image,
     /// The content that readers see.
     pub(super) live: Image,
-    /// What may or may not be on the disk, in the order it was done.
+    /// Changes that may or may not be on the disk, in the order in which they were made.
     pub(super) pending: Vec<Pending>,
     /// Made by `create_mapped`: the kernel writes its pages back one by one.
     pub(super) is_mapped: bool,
@@ -146,8 +146,8 @@ impl State {
     }
 
     /// Counts and traces an operation and finds its fault. Faults that need no knowledge of the
-    /// operation end it here; the caller acts on those returned, and hands them to [`State::end`]
-    /// after its effect.
+    /// operation end it here. The caller acts on the fault that is returned, and passes it to
+    /// [`State::end`] after the operation took effect.
     pub(super) fn begin(&mut self, op: Op<'_>) -> io::Result<Option<FaultKind>> {
         self.check_alive()?;
         let number = self.op_count;
@@ -175,8 +175,8 @@ impl State {
         }
     }
 
-    /// FNV-1a over the operation. It takes the length of the data and not its bytes, which the
-    /// images show.
+    /// FNV-1a over the operation. It covers the length of the data and not its bytes, because the
+    /// images show those.
     fn trace(&mut self, op: Op<'_>) {
         let numbers = [op.kind as u64, op.offset, op.len_bytes, op.name.len() as u64];
         let bytes = numbers.iter().flat_map(|number| number.to_le_bytes()).chain(op.name.bytes());
@@ -198,7 +198,7 @@ impl State {
         self.directory(place).live.get(name).copied().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// Space that files take: whole pages, or what they reserved. A removed file takes it for as
+    /// Space that files use: whole pages, or what they reserved. A removed file uses its space as
     /// long as it is open.
     pub(super) fn used_bytes(&self) -> u64 {
         let linked: BTreeSet<u64> = self
@@ -217,7 +217,7 @@ impl State {
         Some(self.capacity_bytes?.saturating_sub(self.used_bytes()))
     }
 
-    /// Fails if a file that now takes `taken_bytes` cannot take `wanted_bytes`.
+    /// Fails if a file that now uses `taken_bytes` cannot grow to `wanted_bytes`.
     pub(super) fn check_room(&self, taken_bytes: u64, wanted_bytes: u64) -> io::Result<()> {
         let more_bytes = wanted_bytes.saturating_sub(taken_bytes);
         match self.free_bytes() {

@@ -6,8 +6,8 @@ use runstone_storage::Category;
 /// One fault to inject.
 ///
 /// It fires at the first operation, from number `at_op` on, that its kind can apply to and that has
-/// the category asked for. Operations are numbered from 0: the next one has the number
-/// `SimStorage::ops()`. Faults of reads go by `SimStorage::reads()` instead.
+/// the requested category. Operations are numbered from 0: the next one has the number
+/// `SimStorage::ops()`. Faults of reads use the numbers of `SimStorage::reads()` instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// Number of the operation, or of the read for faults of reads.
@@ -33,9 +33,9 @@ pub enum FaultKind {
     NoSpace,
     /// A write leaves a prefix behind, of a length chosen by the seed, and fails with `EIO`.
     ShortWrite,
-    /// A sync fails with `EIO`, and what it should have made durable is clean and lost: readers
-    /// still see it, a later sync succeeds without it, the next power cut takes it. A write-back
-    /// fails in the same way.
+    /// A sync fails with `EIO`, and the data that it should have made durable are marked clean and
+    /// lost: readers still see them, a later sync succeeds without them, and the next power cut
+    /// removes them. A write-back fails in the same way.
     FailedSync,
     /// The same with `ENOSPC`: a file system that finds space only when it syncs.
     NoSpaceOnSync,
@@ -47,8 +47,8 @@ pub enum FaultKind {
     /// length grows as if it had happened, with zeros, because lengths are kept elsewhere.
     LostWrite,
     /// A write is acknowledged and lands on another 512-byte sector of the same file, clipped to
-    /// its end; the right place stays as with [`FaultKind::LostWrite`]. In a file of fewer than two
-    /// sectors it is a lost write.
+    /// the end of the file; the right place is left as with [`FaultKind::LostWrite`]. In a file of
+    /// fewer than two sectors it is a lost write.
     MisdirectedWrite,
     /// A read fails with `EIO`.
     EioOnRead,

@@ -101,7 +101,7 @@ impl SimFile {
         Ok(())
     }
 
-    /// How much of a write fits on the disk; a real one, too, writes what fits and then fails.
+    /// How much of a write fits on the disk. A real disk, too, writes what fits and then fails.
     fn fitting_len(&self, state: &mut State, offset: u64, len: usize) -> io::Result<usize> {
         let free_bytes = state.free_bytes().unwrap_or(u64::MAX);
         let inode = state.inode(self.inode)?;
@@ -126,8 +126,8 @@ impl SimFile {
         State::end(fault)
     }
 
-    /// What is written back may survive a power cut, as anything pending may. So only the account
-    /// and the faults know of it.
+    /// Data written back may survive a power cut, like anything pending. So a write-back changes
+    /// only the count of operations and the faults.
     fn try_write_back(&self, begin: &Range<u64>, wait_for: &Range<u64>) -> io::Result<()> {
         let state = &mut *self.disk.state.lock();
         let range = if begin.is_empty() { wait_for } else { begin };
@@ -194,7 +194,7 @@ impl Drop for SimFile {
 }
 
 impl StorageFile for SimFile {
-    /// Hints have no effect here, but callers then take the path that they take on disks.
+    /// Hints have no effect here, but callers then take the same path as on real disks.
     fn heeds_hints(&self) -> bool {
         true
     }

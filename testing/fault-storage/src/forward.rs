@@ -1,7 +1,8 @@
-//! For storages of tests that wrap another one.
+//! A macro for storages of tests that wrap another storage.
 
-/// The named methods of `Storage` or `StorageFile`, as the field `inner` does them. The types of
-/// their arguments and results must be in scope, `Result` by the name that comes first.
+/// Implements the named methods of `Storage` or `StorageFile` by calling those of the field
+/// `inner`. The types of the arguments and results must be in scope. The first argument of the
+/// macro is the name by which `Result` is in scope.
 #[macro_export]
 macro_rules! forward {
     ($result:ident: $($name:ident)+) => { $($crate::forward!(@ $result $name);)+ };

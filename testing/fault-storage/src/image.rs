@@ -26,7 +26,7 @@ impl Image {
         self.pages.len() as u64 * PAGE_BYTES
     }
 
-    /// Fills `buf`. What lies past the end reads as zeros; the caller checks lengths.
+    /// Fills `buf`. Bytes past the end read as zeros; the caller checks lengths.
     pub(super) fn read(&self, offset: u64, buf: &mut [u8]) {
         for_each_page(offset, buf.len(), |page, in_page, in_buf, len| {
             let target = &mut buf[in_buf..in_buf + len];

@@ -1,8 +1,8 @@
-//! A disk that loses power, for tests: what was synced is kept; what was not is kept, dropped, torn
-//! or reordered, by seed. Deterministic: equal seeds and equal calls give equal bytes. Not a model
-//! of speed.
+//! A disk that loses power, for tests: synced data is kept; unsynced data is kept, dropped, torn or
+//! reordered, by seed. It is deterministic: equal seeds and equal calls give equal bytes. It is not
+//! a model of speed.
 //!
-//! * `disk.rs`: files and directories, durable and live, and the account of operations;
+//! * `disk.rs`: files and directories, durable and live, and the counts of operations;
 //! * `file.rs`: an open file; `fault.rs`: faults and when they fire; `cut.rs`: the power cut;
 //! * `image.rs`: sparse bytes; `forward.rs`: for storages that wrap another one.
 
@@ -90,19 +90,19 @@ impl SimStorage {
         self.disk.state.lock().faults.disarm_all();
     }
 
-    /// The faults that fired, each once, so that a test can demand that its fault did.
+    /// The faults that fired, each once, so that a test can check that its fault fired.
     pub fn fired(&self) -> Vec<Fault> {
         self.disk.state.lock().faults.fired()
     }
 
-    /// Limits the disk, or lifts the limit. Space is taken in blocks of 4 KiB and by reservations,
-    /// not by holes. A write that does not fit leaves the blocks that do.
+    /// Limits the capacity of the disk, or lifts the limit. Blocks of 4 KiB and reservations use
+    /// space, holes do not. A write that does not fit leaves the blocks that do.
     pub fn set_capacity_bytes(&self, capacity_bytes: Option<u64>) {
         self.disk.state.lock().capacity_bytes = capacity_bytes;
     }
 
     /// Limits how many handles may be open at a time, or lifts the limit. A further open or create
-    /// fails as one does in a process that has no descriptor left.
+    /// fails as in a process that has no descriptor left.
     pub fn set_most_handles(&self, most_handles: Option<usize>) {
         self.disk.state.lock().most_handles = most_handles;
     }
@@ -112,9 +112,8 @@ impl SimStorage {
         self.disk.state.lock().handle_count
     }
 
-    /// Cuts the power: this disk is dead, and the one returned holds what the seed let survive,
-    /// with no faults armed and its account at zero. A copy of the disk of a running machine is the
-    /// same.
+    /// Cuts the power. This disk is dead. The returned disk has what the seed let survive, no armed
+    /// faults, and all counts at zero. A copy of the disk of a running machine looks the same.
     pub fn power_cut(&self, seed: u64) -> (SimStorage, CrashReport) {
         let mut state = self.disk.state.lock();
         state.is_crashed = true;
@@ -122,8 +121,8 @@ impl SimStorage {
         (Self::on(next, self.place.clone()), report)
     }
 
-    /// Kills the process but not the machine: everything written is still there and still pending,
-    /// and handles and locks are gone, faults disarmed, the account at zero.
+    /// Kills the process but not the machine: everything written is still there and still pending.
+    /// Handles and locks are gone, faults are disarmed, and the counts are zero.
     pub fn process_crash(&self) -> SimStorage {
         let mut state = self.disk.state.lock();
         state.is_crashed = true;

@@ -38,7 +38,7 @@ fn add(total: &mut CrashReport, report: CrashReport) {
     total.entries_lost_count += report.entries_lost_count;
 }
 
-/// Some of everything, with pending work at the end.
+/// Does some of everything, and leaves changes pending at the end.
 fn workload(storage: &SimStorage) {
     let log = storage.create_mapped("log", Category::Wal, 64 << 10).unwrap();
     let table = storage.create("table", Category::Table).unwrap();
@@ -173,8 +173,8 @@ fn a_failed_sync_loses() {
     }
 }
 
-/// A write-back keeps nothing, however often it is asked for; one that fails loses what a sync
-/// would, and leaves later syncs without it.
+/// A write-back makes nothing durable, however often it is requested. A failed write-back loses the
+/// same data as a failed sync, and later syncs succeed without that data.
 #[test]
 fn a_write_back_promises_nothing_and_fails_as_a_sync_does() {
     let (storage, file) = with_durable(0, b"old");

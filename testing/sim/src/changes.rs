@@ -17,8 +17,8 @@ use crate::oracle::{Change, Oracle, State, Write};
 use crate::random::Random;
 use crate::workload::{self, KEYSPACES, Operation, Run, keyspaces, options_for, set_programs};
 
-/// The placements to draw from. Those where collections write pointers come more often, because
-/// they trust the most.
+/// The placements to draw from. Those where collections write pointers occur more often, because
+/// they rest on the most assumptions.
 const PLACEMENTS: [(ValuePlacement, GcPointers); 6] = [
     (ValuePlacement::Inline, GcPointers::Stable),
     (ValuePlacement::Vlog, GcPointers::Stable),
@@ -67,7 +67,7 @@ pub fn generate(seed: u64, draw: u64, count: usize) -> Vec<Step> {
     .collect()
 }
 
-/// Options of a life. What no change may touch follows from the seed; the rest is drawn.
+/// Options of a life. The options that cannot change follow from the seed; the others are drawn.
 pub fn options(seed: u64, draw: u64, background: Background) -> Options {
     let mut options = options_for(POLICIES[0].name(), seed, background);
     options.keyspace = Some(keyspace_options(seed, draw));

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use runstone::Clock;
 
-/// A time long before that of any other clock of the tests, so that what has expired by this clock
-/// has expired by all.
+/// A time long before that of any other clock of the tests, so that entries that have expired by
+/// this clock have expired by all of them.
 const START_MS: u64 = 1_000_000;
 
 thread_local! {

@@ -88,7 +88,7 @@ pub fn run_until_error(
     run(storage, options, operations).0
 }
 
-/// The same, and returns how it ended.
+/// Applies operations until one fails, and also returns how the run ended.
 pub fn run(
     storage: &(impl Storage + Clone + 'static),
     options: &Options,
@@ -120,7 +120,7 @@ pub fn judge(
     };
     let found = read_all(&store, None).unwrap_or_else(|error| panic!("{place}: {error}"));
     let mut oracle = oracle.clone();
-    // Without a log a crash of the process takes what the loss of power takes.
+    // Without a log, a crash of the process loses as much as a power loss.
     oracle.crash(power_lost || options.wal_mode == WalMode::Off);
     let survived = oracle.judge(&found);
     let survived = survived.unwrap_or_else(|what| panic!("{place}: {what}"));
@@ -135,7 +135,7 @@ pub fn judge(
     survived
 }
 
-/// P10: every table file is in the tree, one manifest, nothing unknown.
+/// P10: every table file is in the tree, there is one manifest, and no file is unknown.
 fn check_files(storage: &dyn Storage, store: &Store, place: &str) {
     let mut live = BTreeSet::new();
     for keyspace in keyspaces(store).expect("they exist") {

@@ -17,8 +17,8 @@ pub fn holds_and_finds(bug: Bug, check: impl Fn()) {
     assert!(panics(|| seeded::with(bug, &check)), "{bug:?} is not found");
 }
 
-/// The same for a bug that an assertion of the engine stops before any answer is wrong: the panic
-/// says `what`. Without the assertion the check finds the bug too.
+/// Like [`holds_and_finds`], for a bug that an assertion of the engine stops before any answer is
+/// wrong: the panic message contains `what`. Without the assertion the check finds the bug too.
 pub fn holds_and_trips(bug: Bug, what: &str, check: impl Fn()) {
     check();
     let said = panic_of(|| seeded::with(bug, &check));

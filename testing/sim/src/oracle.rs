@@ -1,7 +1,7 @@
-//! The history of acknowledged and attempted writes, and the one judge of what crashes may leave of
-//! it: of one crash or of several in a row, with the same keyspaces all the time or with some that
-//! come and go. Not for stores that tell how many writes they hold (`soak`, `crash/power_cut.rs`):
-//! those say which state to expect.
+//! The history of acknowledged and attempted writes, and the only judge of what crashes may leave
+//! of this history. It judges one crash or several in a row, with fixed keyspaces or with keyspaces
+//! that are made and dropped. Stores that report how many writes they hold do not need it (`soak`,
+//! `crash/power_cut.rs`): the count says which state to expect.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -56,8 +56,9 @@ impl Change {
         matches!(self, Change::DeleteRange(Some(end)) if **end <= *key)
     }
 
-    /// A put of the operand, if it is one. In a transaction an operand is read and written: on a
-    /// value that the transaction itself wrote and that expires later, the outcome differs.
+    /// The change, but an operand becomes a put. In a transaction an operand is a read and a write.
+    /// On a value that the transaction itself wrote and that expires later, its outcome would
+    /// differ.
     pub fn without_operand(self) -> Change {
         match self {
             Change::Merge(operand) => Change::Put(operand),
@@ -188,8 +189,8 @@ impl Oracle {
     }
 
     /// Judges the content after crashes: it must be the state after some prefix of the batches (P2,
-    /// P3, P4) that holds every durable one (P1), or, if no power was lost, every acknowledged one.
-    /// `Err` says what is wrong.
+    /// P3, P4) that holds every durable batch (P1), or, if no power was lost, every acknowledged
+    /// batch. `Err` says what is wrong.
     pub fn judge(&self, found: &State) -> Result<Survived, String> {
         self.judge_within(found, |_| true)
     }

@@ -185,7 +185,7 @@ fn fill(store: &Store, writes: u64) -> State {
         let key = match random.below(40) {
             0 => Vec::new(),
             1 => vec![0xff; 300],
-            // Half of the keys are written once, so a cold stream has something to take.
+            // Half of the keys are written once, so that a cold stream has something to hold.
             draw if draw < 20 => format!("user{:03}", random.below(40)).into_bytes(),
             _ => format!("once{i:03}").into_bytes(),
         };
@@ -404,7 +404,7 @@ fn kvssd(
     Sample { name, files: device_files(&image, &side), state }
 }
 
-/// The image of a device and what lies beside it.
+/// The image of a device and the file beside it.
 fn device_files(image: &MemoryImage, side: &MemoryImage) -> Files {
     let bytes = |image: &MemoryImage| {
         let mut bytes = vec![0; image.len_bytes().expect("memory") as usize];

@@ -87,7 +87,7 @@ pub fn generate(seed: u64, count: usize) -> Vec<Operation> {
     operations
 }
 
-/// Some puts become puts that expire, and some deletes puts that have expired.
+/// Some puts become puts that expire, and some deletes become puts that have expired.
 fn make_expiring(change: &mut Change, random: &mut Random) {
     match change {
         Change::Put(value) if random.one_in(5) => {
@@ -227,7 +227,7 @@ pub fn with_own_partitioner(keyspace: &mut KeyspaceOptions) {
     }
 }
 
-/// The same with a given policy.
+/// The same options with a given policy.
 pub fn options_for(policy: &str, seed: u64, background: Background) -> Options {
     let mut random = Random::new(seed ^ 0x0b71_0a50);
     let mut keyspace = KeyspaceOptions::default().policy(Policy::named(policy));
@@ -368,7 +368,7 @@ pub fn written_back(options: Options) -> Options {
     options
 }
 
-/// The same with a cold stream.
+/// The same options as [`written_back`], with a cold stream.
 pub fn cooled_back(options: Options) -> Options {
     let mut options = written_back(options);
     if let Some(keyspace) = &mut options.keyspace {
@@ -394,8 +394,8 @@ impl Run {
         Run { store: Some(store), oracle, snapshots: Vec::new(), has_log: true }
     }
 
-    /// The same for a store with these options. Without a log, a write that asks for a sync is
-    /// followed by one.
+    /// The same run, for a store with these options. Without a log, a write that requests a sync is
+    /// followed by a separate sync.
     pub fn with(self, options: &Options) -> Run {
         Run { has_log: options.wal_mode != WalMode::Off, ..self }
     }
@@ -480,8 +480,8 @@ impl Run {
         self.attempt(&writes, sync, |store, options| store.write(&batch, options))
     }
 
-    /// Commits writes by a transaction, with puts in the place of operands. It logs the last write
-    /// of each key, in another order, with the same outcome.
+    /// Commits writes by a transaction, with puts in the place of operands. The transaction logs
+    /// only the last write of each key, in another order, with the same outcome.
     pub fn commit(
         &mut self,
         writes: &[Write],
@@ -565,11 +565,11 @@ pub fn keyspaces(store: &Store) -> Result<Vec<Keyspace>, Error> {
         .collect()
 }
 
-/// Everything in the store's keyspaces of the workload.
+/// Everything in the workload's keyspaces of a store.
 pub fn read_all(store: &Store, snapshot: Option<&Snapshot>) -> Result<State, Error> {
     let mut state = BTreeMap::new();
     for (i, name) in KEYSPACES.iter().enumerate() {
-        // A crash may come before a keyspace is made; it counts as empty.
+        // A crash may happen before a keyspace is made. The keyspace counts as empty.
         let Ok(keyspace) = store.keyspace(name) else { continue };
         let content = read_keyspace(&keyspace, snapshot)?;
         state.extend(content.into_iter().map(|(key, value)| ((i, key), value)));

@@ -88,8 +88,8 @@ pub fn expect(device: &mut KvSsd, state: &State, snapshot: u64, keys: u64) {
     assert!(scanned(device, Direction::Reverse, snapshot) == backwards);
 }
 
-/// Tables of lLSM reserve room, streams of values keep blocks open, and runs hold what newer ones
-/// hide, so that they need a larger device.
+/// Tables of lLSM reserve room, streams of values keep blocks open, and runs keep versions that
+/// newer runs hide. Such devices need more blocks.
 pub fn geometry(options: &KvSsdOptions) -> Geometry {
     let block_count = match (options.form, options.values) {
         (_, ValuePlacement::Log | ValuePlacement::Groups) => 54,
@@ -100,7 +100,7 @@ pub fn geometry(options: &KvSsdOptions) -> Geometry {
     Geometry { block_count, ..TINY }
 }
 
-/// Separated values, the larger half of all. The tree is small, and so are its levels.
+/// Separated values: the larger half of all values. The tree is small, and so are its levels.
 pub fn apart(values: ValuePlacement) -> KvSsdOptions {
     KvSsdOptions { values, values_from: 60, level1_pages: 6, threshold: 4, ..tiny() }
 }
@@ -117,7 +117,7 @@ pub fn delayed() -> KvSsdOptions {
     KvSsdOptions { form, threshold, placement, ..tiny() }
 }
 
-/// Levels of several runs, which merge by remapping where they are few.
+/// Levels of several runs, which are merged by remapping if they are few.
 pub fn tiered() -> KvSsdOptions {
     KvSsdOptions { threshold: 6, ..under("tiering") }
 }
@@ -126,7 +126,7 @@ pub fn under(policy: &str) -> KvSsdOptions {
     KvSsdOptions { policy: policy.to_string(), ..tiny() }
 }
 
-/// All that five papers give a device, except runs.
+/// Every feature that five papers give a device, except runs.
 pub fn combined() -> KvSsdOptions {
     KvSsdOptions {
         policy: "garnering".to_string(),
@@ -136,7 +136,7 @@ pub fn combined() -> KvSsdOptions {
     }
 }
 
-/// Tables that were not rewritten: remapped, virtual, or appended to.
+/// The number of tables that were not rewritten: remapped, virtual, or appended to.
 pub fn reused(device: &KvSsd) -> u64 {
     device.counters().remapped_tables + device.counters().appended_segments
 }

@@ -6,10 +6,11 @@
 //!        | data, to its last byte that is not 0
 //! ```
 //!
-//! 1. The pages are programmed as firmware would program them; those that are marked get the
-//!    checksums that lie inside them. What the rules of flash refuse stays erased.
-//! 2. A device is opened. It refuses, or it answers: if it verifies, scans show each key once and
-//!    in order. A block SSD's files are read, and are as long as they say.
+//! 1. The pages are programmed as firmware would program them; in marked pages, the checksums
+//!    inside the page are made valid first. Pages that the rules of flash refuse stay erased.
+//! 2. A device is opened. It refuses to open, or it answers: if its verification succeeds, scans
+//!    show each key once and in order. The files of a block SSD are read, and have the lengths that
+//!    they report.
 
 use runstone::storage::{Category, Storage};
 use runstone_flash::block::{BlockOptions, BlockStorage};
@@ -126,8 +127,8 @@ fn seal_frames(mut bytes: &mut [u8]) {
 fn look(image: MemoryImage, side: MemoryImage) {
     let opened = KvSsd::open(Box::new(image), Box::new(side), None, Timing::PAPER, None);
     let Ok(mut device) = opened else { return };
-    // Which of two versions counts follows from levels that may be made up; the order of a scan
-    // does not.
+    // Which of two versions counts depends on levels, which may be made up. The order of a scan
+    // does not depend on levels.
     let is_sound = device.verify().is_ok();
     let forward = walk(&mut device, Direction::Forward);
     let backward = walk(&mut device, Direction::Reverse);
@@ -138,7 +139,7 @@ fn look(image: MemoryImage, side: MemoryImage) {
     for (key, _) in forward.iter().chain(&backward) {
         let _ = device.get(key);
     }
-    // What was opened continues to work, or says why not.
+    // An open device continues to work, or reports why not.
     let _ = device.put(b"key", b"value").and_then(|()| device.flush());
     let _ = device.checkpoint();
     let _ = device.get(b"key");

@@ -1,8 +1,9 @@
 //! Manifests: any bytes as a file, or any bytes as records under valid checksums.
 //!
 //! 1. The manifest is read, and a store that has no other file is opened with it.
-//! 2. Changes that decode are encoded again, and must decode to the same.
-//! 3. The state that they lead to is written as a new first record, which must lead to the same.
+//! 2. Changes that decode are encoded again, and must decode to the same changes.
+//! 3. The state that they lead to is written as a new first record, which must lead to the same
+//!    state.
 //! 4. If the store opens, its keyspaces are described, verified and read: damage is reported.
 
 use std::sync::Arc;

@@ -1,13 +1,13 @@
-//! The bodies of the fuzz targets: each takes any bytes, and panics if the store does, or if what
-//! it makes of them is wrong. `fuzz/` runs them under cargo-fuzz, `tests/fuzz.rs` on the corpora
-//! that are committed and on mutations of those. Not here: libFuzzer.
+//! The bodies of the fuzz targets: each takes any bytes, and panics if the store panics or if its
+//! result is wrong. `fuzz/` runs the targets under cargo-fuzz. `tests/fuzz.rs` runs them on the
+//! committed corpora and on mutations of these. Not here: libFuzzer.
 //!
-//! Each input begins with a byte of flags. Checksums would keep a fuzzer out of what they guard, so
-//! one of the flags makes the target rewrite or ignore them.
+//! Each input begins with a byte of flags. Checksums would keep a fuzzer away from the code behind
+//! them, so one of the flags makes the target rewrite or ignore them.
 //!
-//! Corruption is what checksums are for (`tests/corruption`); here bytes are made up by somebody
-//! who knows the format. A store may then show anything, but must neither panic nor take memory
-//! that the file does not account for.
+//! Checksums detect corruption (`tests/corruption`). Here the bytes are made up by somebody who
+//! knows the format. A store may then show anything, but must neither panic nor use more memory
+//! than the file justifies.
 
 pub mod flash;
 pub mod manifest;
@@ -34,7 +34,7 @@ pub struct Target {
     pub mutations: u64,
 }
 
-/// All of them.
+/// All targets.
 pub const TARGETS: [Target; 6] = [
     Target { name: "wal", judge: wal::judge, seeds: seeds::wal, mutations: 60_000 },
     Target { name: "table", judge: table::judge, seeds: seeds::table, mutations: 40_000 },

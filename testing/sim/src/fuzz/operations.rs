@@ -1,9 +1,9 @@
 //! Operation sequences: any bytes are a configuration and a workload, judged by a map.
 //!
 //! The same operations as in `workload`, chosen by the input instead of by a seed: writes and
-//! batches on two keyspaces, range deletes, including operands and entries that expire, gets, scans
-//! in both directions, snapshots, flushes, compactions, collections, reopens. Whatever they are, at
-//! the end the store verifies, and shows what the map holds after a last reopen.
+//! batches on two keyspaces (with range deletes, operands and entries that expire), gets, scans in
+//! both directions, snapshots, flushes, compactions, collections, reopens. Whatever the operations
+//! are, at the end the store verifies, and after a last reopen it shows the content of the map.
 
 use std::sync::Arc;
 
@@ -85,7 +85,7 @@ fn write(input: &mut Unstructured<'_>) -> Result<Write> {
         kind @ 48..56 => Change::PutLasting(vec![kind; usize::from(input.arbitrary::<u8>()?)]),
         kind @ 56..64 => Change::Merge(vec![kind; usize::from(input.arbitrary::<u8>()? % 16)]),
         kind @ 64..240 => Change::Put(vec![kind; usize::from(input.arbitrary::<u8>()?)]),
-        // Larger than a block, than a slot, than a memtable's share.
+        // Up to more than a block, a slot, or a memtable's share.
         kind => Change::Put(vec![kind; usize::from(input.arbitrary::<u16>()?) / 4]),
     };
     Ok(Write { keyspace, key, change })

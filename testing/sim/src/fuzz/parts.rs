@@ -1,4 +1,5 @@
-//! Cuts an input into the byte strings that a target is made of; varints, a storage with one file.
+//! Cuts an input into the byte strings that a target needs. Also writes varints, and makes a
+//! storage with one file.
 //!
 //! ```text
 //! parts  (mark << 15 | length u16 | length bytes)*; the last one may be cut short

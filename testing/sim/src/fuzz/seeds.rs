@@ -75,7 +75,7 @@ fn flagged(flags: u8, bytes: &[u8]) -> Vec<u8> {
     [&[flags], bytes].concat()
 }
 
-/// A log of its own, raw and as records, in one segment and in two.
+/// A log that only this seed uses, raw and as records, in one segment and in two.
 pub fn wal() -> Vec<Vec<u8>> {
     let storage = MemoryStorage::new();
     let shared: Arc<dyn Storage> = Arc::new(storage.clone());
@@ -275,8 +275,8 @@ pub fn operations() -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Images of small devices: a KVSSD by capacitor and by log, with and without separated values; a
-/// block SSD.
+/// Images of small devices: a KVSSD with a capacitor and with a log, with and without separated
+/// values; a block SSD.
 pub fn flash() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     let kinds = [

@@ -1,10 +1,11 @@
 //! Table files: any bytes as a file, read with or without checking its checksums.
 //!
-//! 1. The table is opened, walked in both directions, sought and asked for each key. Each step
-//!    gives an answer or an error.
+//! 1. The table is opened, walked in both directions, and searched for each key. Each step gives an
+//!    answer or an error.
 //! 2. If checksums hold, and the walk is in order and has the number of entries that the table
-//!    says, all ways to read it must agree.
-//! 3. Entries that are in order are written as a new table, which must show them in every way.
+//!    reports, all ways to read it must agree.
+//! 3. Entries that are in order are written as a new table, which must show them by every way to
+//!    read it.
 
 use std::sync::Arc;
 
@@ -42,7 +43,7 @@ pub fn judge(data: &[u8]) {
     }
 }
 
-/// The footer's checksum is rewritten.
+/// Rewrites the footer's checksum.
 fn seal_footer(file: &mut [u8]) {
     let Some(footer) = file.last_chunk_mut::<FOOTER_BYTES>() else { return };
     let sum = xxhash_rust::xxh3::xxh3_64(&footer[..44]) as u32;
@@ -74,7 +75,7 @@ fn look(file: &[u8], flags: u8) {
     }
 }
 
-/// All ways to read a table show these entries.
+/// Checks that all ways to read a table show these entries.
 fn agree(reader: &Arc<TableReader>, forward: &[Entry]) {
     let mut backward = walk(reader, false).expect("readable forward").expect("as many");
     backward.reverse();

@@ -9,7 +9,7 @@
 //! checked.
 //!
 //! 1. A store with this value file and these pointers is opened, verified and read.
-//! 2. A value that a pointer leads to has its length, and lies in the file.
+//! 2. A value that a pointer leads to has the length in the pointer, and is in the file.
 //! 3. If checksums are checked, scans and gets agree.
 
 use std::sync::Arc;
@@ -47,7 +47,7 @@ pub const LOG_START_SEQ: u64 = 1 << 40;
 
 fn look(layout: Part<'_>, pointers: Part<'_>, uid: u64, file: &[u8], flags: u8) {
     let (read_only, is_checked) = (flags & READ_ONLY != 0, flags & UNCHECKED == 0);
-    // Only the layout is made up here; `manifest` does the rest.
+    // Only the layout is made up here; the target `manifest` covers the rest.
     let Ok(changes) = decode(layout.bytes) else { return };
     let [Change::ValueFile { id: 0, layout }] = &changes[..] else { return };
     let storage = MemoryStorage::new();

@@ -1,9 +1,9 @@
 //! Log segments: any bytes as a file, or any bytes as records under valid checksums.
 //!
 //! 1. The log is replayed.
-//! 2. For records under valid checksums, a second decoder, written from docs/formats.md, says what
-//!    must come out: which operations, or that it is damage, or that a suffix is lost.
-//! 3. What came out is written again, and must give the same when it is replayed.
+//! 2. For records under valid checksums, a second decoder, written from docs/formats.md, computes
+//!    the expected result: operations, damage, or a lost suffix.
+//! 3. The result is written again, and must be the same when it is replayed.
 
 use runstone::storage::{Category, MemoryStorage, Storage};
 use runstone::testing::{LogHeader, LogKind, LogStart, LogWriter, replay};
@@ -77,7 +77,7 @@ fn segment(storage: &dyn Storage, number: u64) -> LogWriter {
     LogWriter::create(file, LogKind::Wal, header).expect("memory")
 }
 
-/// A marked record begins the next segment.
+/// Writes records into segments. A marked record begins the next segment.
 fn write_segments(storage: &dyn Storage, records: &[Part<'_>]) {
     let mut number = 1;
     let mut log = segment(storage, number);
@@ -110,7 +110,7 @@ fn write_again(storage: &dyn Storage, operations: &[Replayed]) {
 /// Replays the records by the rules of docs/formats.md section 5.
 fn second_opinion(records: &[Part<'_>]) -> Said {
     let mut operations: Vec<Replayed> = Vec::new();
-    // The first record of the current segment, which is the first that may lie after a gap.
+    // The first record of the current segment, which is the first that may follow a gap.
     let mut segment_at = 0;
     for (i, record) in records.iter().enumerate() {
         if record.is_marked {

@@ -1,7 +1,7 @@
 //! Keyspaces beside those of the model: one of counters under a merge operator, one that is filled
 //! only by loads, one under a compaction filter that removes and changes entries, and accounts for
-//! transactions of other threads. What the first three hold follows from the number of operations
-//! alone, so neither process keeps a model of it; the accounts always add up to nothing.
+//! transactions of other threads. The content of the first three follows from the number of
+//! operations alone, so neither process keeps a model of it. The accounts always add up to zero.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,7 +17,7 @@ use super::text;
 const COUNTERS: u64 = 16;
 /// One in this many turns of a counter deletes the counter instead of raising it.
 const TURNS_PER_DELETE: u64 = 100;
-/// One operation in this many comes after a load.
+/// One operation in this many follows a load.
 const OPERATIONS_PER_LOAD: u64 = 2_000;
 /// Loads go to this many ranges in turn.
 const LOADED_RANGES: u64 = 12;
@@ -84,8 +84,8 @@ impl Beside {
         (&self.swept, swept_key(number % SWEPT_KEYS), number.to_le_bytes())
     }
 
-    /// Moves something from one account to the other, in each kind of transaction by turns. Returns
-    /// whether that went through; another thread may have been in the way.
+    /// Moves an amount from one account to the other, by each kind of transaction in turn. Returns
+    /// whether the transaction committed: another thread may have conflicted with it.
     pub(super) fn transfer(&self, store: &Store, turn: u64) -> Result<bool, String> {
         let [from, to] = match turn % 2 {
             0 => [0, 1],
@@ -115,7 +115,7 @@ impl Beside {
         }
     }
 
-    /// Whether the accounts of a store add up to nothing.
+    /// Whether the accounts of a store add up to zero.
     pub(super) fn check_accounts(store: &Store, snapshot: &Snapshot) -> Result<(), String> {
         let Ok(accounts) = store.keyspace("accounts") else { return Ok(()) };
         let values = accounts.multi_get_at(&ACCOUNTS, snapshot).map_err(text)?;
@@ -135,8 +135,8 @@ impl Beside {
         (number / COUNTERS).is_multiple_of(TURNS_PER_DELETE)
     }
 
-    /// Loads the entries that must be there before operation `number`, by turns from an iterator
-    /// and from a file. A child that was killed in between loads it again.
+    /// Loads the entries that must be there before operation `number`, in turn from an iterator and
+    /// from a file. If a child is killed in between, the next child loads the entries again.
     pub(super) fn load_before(&self, number: u64, directory: &Path) -> Result<(), String> {
         if !number.is_multiple_of(OPERATIONS_PER_LOAD) {
             return Ok(());
@@ -148,8 +148,7 @@ impl Beside {
             self.loaded.bulk_load(entries).map_err(|error| format!("bulk load: {error}"))?;
             return Ok(());
         }
-        // The file lies beside the store, because the directory of a store holds only its own
-        // files.
+        // The file is beside the store, because the directory of a store holds only its own files.
         let path = directory.with_extension("load");
         let ingest = || -> Result<(), Error> {
             let _ = std::fs::remove_file(&path);
@@ -167,8 +166,8 @@ impl Beside {
     }
 
     /// Compares all these keyspaces with what they must hold after `count` operations. Without a
-    /// snapshot nobody else may write; with one, `count` is the number at that moment. If
-    /// everything `is_compacted`, the filter has seen it.
+    /// snapshot nobody else may write; with a snapshot, `count` is the number at its moment. If
+    /// `is_compacted`, the filter has seen everything.
     pub(super) fn check(
         &self,
         count: u64,
@@ -210,7 +209,7 @@ impl Beside {
 }
 
 /// Compares the keys under the filter: a kind that it changes or removes shows the last write, or
-/// what the filter made of it, and nothing older.
+/// what the filter made of that write, and nothing older.
 fn check_swept(found: &[(String, u64)], count: u64, is_compacted: bool) -> Result<(), String> {
     let found: BTreeMap<&str, u64> = found.iter().map(|(key, value)| (&key[..], *value)).collect();
     let is_known = |key: &&str| (0..SWEPT_KEYS).any(|index| swept_key(index) == **key);
@@ -271,7 +270,7 @@ fn counter_after(counter: u64, count: u64) -> u64 {
 
 fn loaded_after(count: u64) -> Vec<(String, u64)> {
     let last = count / OPERATIONS_PER_LOAD;
-    // The last load of a range is that of the latest turn that goes to the range. Turns begin at 1.
+    // The last load of a range is the load of the latest turn for that range. Turns begin at 1.
     let turn_of = |range: u64| {
         let turns = (1.max((last + 1).saturating_sub(LOADED_RANGES))..=last).rev();
         turns.into_iter().find(|turn| turn % LOADED_RANGES == range)

@@ -3,7 +3,8 @@
 //! checkpoints.
 //!
 //! Lines that it prints: `at N` (operations up to N are acknowledged), and `told`, with the numbers
-//! of [`TOLD`]. It ends by itself only if something is wrong, and says what on its standard error.
+//! of [`TOLD`]. It ends by itself only if something is wrong, and reports what is wrong on its
+//! standard error.
 
 use std::collections::VecDeque;
 use std::io::Write;
@@ -144,7 +145,7 @@ fn write(
     Ok(())
 }
 
-/// Writes what an operation does, all or none.
+/// Writes all changes of an operation, or none.
 fn apply(opened: &Opened, number: u64, changes: &[(u64, Change)]) -> Result<(), Error> {
     if number.is_multiple_of(OPERATIONS_PER_TRANSACTION) {
         let mut transaction = opened.store.begin(TransactionOptions::default())?;
@@ -223,7 +224,7 @@ fn check_snapshots(
     Ok(())
 }
 
-/// Moves something between the accounts, in competition with the other thread that does.
+/// Moves amounts between the accounts, in competition with the other thread that does so.
 fn transfer(opened: &Opened, thread: u64, done: &Done) -> Result<(), String> {
     for turn in thread.. {
         let counted = match opened.beside.transfer(&opened.store, turn)? {
@@ -237,7 +238,7 @@ fn transfer(opened: &Opened, thread: u64, done: &Done) -> Result<(), String> {
     Ok(())
 }
 
-/// Collects values, and now and then makes a checkpoint and looks into it.
+/// Collects values, and now and then makes a checkpoint and checks it.
 fn maintain(soak: &Soak, store: &Store, done: &Done, random: &mut Random) -> Result<(), String> {
     let path = soak.directory.with_extension("checkpoint");
     loop {

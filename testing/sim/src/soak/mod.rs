@@ -1,14 +1,15 @@
 //! Random work in a process that is killed, for as long as one likes: puts of small and large
 //! values, some of which expire, deletes of keys and ranges, counters, loads, a compaction filter,
-//! transactions of several threads, checkpoints, snapshots held, collection, `kill -9` at any
-//! moment, reopening.
+//! transactions of several threads, checkpoints, held snapshots, collection, `kill -9` at any
+//! moment, and reopening.
 //!
 //! 1. The operations are a function of seed and number, so that both processes know them. Each is
 //!    one batch or transaction, which also writes its number.
 //! 2. The child (`child`) applies them and reports its progress over a pipe. It also checks what it
 //!    reads against a model of its own, snapshots included.
 //! 3. The parent (`parent`) kills it, opens what is left, and compares it with the state after as
-//!    many operations as the store says: no fewer than were acknowledged, nothing else.
+//!    many operations as the store reports. These must include all acknowledged operations, and
+//!    nothing else may be in the store.
 //! 4. Now and then the parent compacts and collects everything: the space of the value file must
 //!    then be within its bound.
 //!
@@ -47,7 +48,7 @@ pub struct Soak {
     pub directory: PathBuf,
     /// The seed of operations and of times.
     pub seed: u64,
-    /// Where values lie, as an index of [`PLACEMENTS`]; `None` changes it at each opening.
+    /// Where values are placed, as an index of [`PLACEMENTS`]; `None` changes it at each opening.
     pub placement: Option<usize>,
     /// The compaction policy; `None` changes the policy and all options of the tree at each
     /// opening.
@@ -60,7 +61,7 @@ pub struct Soak {
     pub large_bytes: u64,
 }
 
-/// Where values may lie, by name.
+/// The placements of values, by name.
 pub const PLACEMENTS: [(&str, ValuePlacement, GcPointers); 4] = [
     ("hash-grouped", ValuePlacement::HashGrouped, GcPointers::Stable),
     ("inline", ValuePlacement::Inline, GcPointers::Stable),
@@ -113,7 +114,7 @@ type Model = BTreeMap<u64, (u64, usize)>;
 enum Change {
     /// Stores a value of this length.
     Put(usize),
-    /// The same, and lets it expire long after the run.
+    /// Stores a value of this length that expires long after the run.
     PutLasting(usize),
     /// Stores a value that has expired when the next operation begins.
     PutPassing,

@@ -27,7 +27,7 @@ pub struct Totals {
     pub told: [u64; TOLD.len()],
     /// Times that the space was measured.
     pub settled: u64,
-    /// The most bytes of slots in use per thousand bytes of records that were seen, with everything
+    /// The most bytes of slots in use that were seen per thousand bytes of records, with everything
     /// compacted and collected.
     pub worst_permille: u64,
 }

@@ -51,7 +51,7 @@ fn parse(value: &[u8]) -> (u8, u64) {
     (value[0], text.parse().expect("digits"))
 }
 
-/// Two values that only loads write always come from one load, at any snapshot.
+/// Checks that two values that only loads write come from one load, at any snapshot.
 fn check_whole(store: &Store, keyspace: &Keyspace, last: &mut u64) {
     let snapshot = store.snapshot();
     let load = |key: &str| {

@@ -11,7 +11,7 @@ use runstone_sim::workload::{Run, keyspaces, options, options_for, placed, separ
 
 use crate::{Step, apply, open};
 
-/// Costs grow with the square of this.
+/// The cost of a test grows with the square of this number.
 const OPERATIONS: usize = 40;
 
 /// A workload that begins with a load. If collections write pointers back, later loads find

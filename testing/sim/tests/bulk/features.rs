@@ -127,8 +127,8 @@ fn a_covered_load_goes_at_once() {
     assert_eq!(keyspace.estimate(..).expect("estimates").entries, 0);
 }
 
-/// A write while a load waits for flushes has a smaller sequence number, so it must not end up
-/// above the load.
+/// A write that is made while a load waits for flushes has a smaller sequence number than the load,
+/// so it must not end up above the load.
 #[test]
 fn a_load_lies_above_what_came_before() {
     holds_and_trips(Bug::LoadsAboveOlderWrites, "would lie above a load", || {
@@ -171,8 +171,8 @@ fn what_lies_before_a_load_is_synced_before_it_has_its_number() {
     assert_eq!(other.iter().expect("opens").count(), 100);
 }
 
-/// A snapshot that is taken after a load has its sequence number, but before its edit, shows the
-/// same before and after the edit (P5).
+/// A snapshot that is taken after a load has got its sequence number, but before the edit of the
+/// load, shows the same content before and after the edit (P5).
 #[test]
 fn a_snapshot_inside_a_load_does_not_change() {
     holds_and_trips(Bug::LoadsPublishedFirst, "visible before it is in the tree", || {
@@ -308,7 +308,7 @@ fn transactions_conflict_with_loads() {
     assert!(panics(|| seeded::with(Bug::LoadsNotChecked, loads_conflict)));
 }
 
-/// A load, and a write after it, in the middle of a read.
+/// Makes a load, and a write after it, in the middle of a read.
 fn load_between(keyspace: &Keyspace, place: Waypoint) {
     let other = keyspace.clone();
     seeded::step_in(place, move || {
@@ -349,7 +349,7 @@ fn readers_see_a_moment() {
 }
 
 /// In the middle of a read, a load of x and then a put of y are completed. Another load has its
-/// sequence number but has not ended. It ends when the sender is dropped.
+/// sequence number but has not ended. That load ends when the sender is dropped.
 fn loads_between(keyspace: &Keyspace, place: Waypoint) -> mpsc::Sender<()> {
     let (other, (ends, end)) = (keyspace.clone(), mpsc::channel::<()>());
     seeded::step_in(place, move || {

@@ -65,7 +65,8 @@ fn write(path: &Path, keys: std::ops::Range<u32>) {
     writer.finish().expect("finishes");
 }
 
-/// The reasons why files are refused. The store keeps its contents, and accepts writes.
+/// The error with which files are refused. Checks that the store keeps its contents and accepts
+/// writes.
 fn refused(store: &Store, paths: &[&Path]) -> Error {
     let keyspace = store.default_keyspace();
     let error = keyspace.ingest(paths).expect_err("refused");

@@ -22,7 +22,7 @@ use runstone_sim::workload::{Operation, Run, generate, keyspaces};
 #[derive(Debug)]
 enum Step {
     Usual(Operation),
-    /// A load of an iterator, or of this many files. `None` deletes.
+    /// A load of an iterator, or of this many files. `None` as a value deletes the key.
     Load {
         keyspace: usize,
         entries: BTreeMap<Vec<u8>, Option<Vec<u8>>>,

@@ -144,7 +144,7 @@ fn snapshots_and_cursors_from_before_see_nothing() {
     assert_eq!(keyspace.get("b").expect("reads").as_deref(), Some(&b"newest"[..]));
 }
 
-/// A load is cut as the policy cuts tables, lies below level 0, and writes only its own bytes.
+/// A load is cut as the policy cuts tables, is placed below level 0, and writes only its own bytes.
 #[test]
 fn a_load_into_an_empty_range_is_written_once() {
     let (_, store) = fresh();

@@ -55,7 +55,7 @@ fn loaded(policy: &str) -> Store {
 }
 
 /// The bytes that loads and compactions write differ by less than a tenth between engine and model.
-/// When this was written, those of compactions differed by 1%, and under `universal` by 6%.
+/// When this was written, the bytes of compactions differed by 1%, and under `universal` by 6%.
 #[test]
 fn the_simulator_agrees_with_the_engine() {
     for name in ["fragmented-leveling", "leveling", "tiering", "universal", "garnering"] {

@@ -48,8 +48,8 @@ fn options(policy: &str, partitioner: Partitioner) -> Options {
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Runs that overlap, with keys overwritten and deleted. An older value that comes back shows, and
-/// so does a version met in the wrong order.
+/// Writes runs that overlap, with keys overwritten and deleted. So checks notice an older value
+/// that comes back, and versions that are read in the wrong order.
 fn fill(store: &Store, seed: u64, rounds: u8) -> Model {
     let mut random = Random::new(seed);
     let mut model = Model::new();
@@ -126,8 +126,8 @@ fn plain_run(options: &Options) -> (u64, u64, u64) {
 fn crash_everywhere(options: &Options) {
     let (filled, compacted, whole_bytes) = plain_run(options);
     let (mut resumed, mut least_bytes) = (0, u64::MAX);
-    // Every third operation is enough, because writes, syncs, edits and removals do not repeat in
-    // threes.
+    // Every third operation is enough, because the pattern of writes, syncs, edits and removals
+    // does not repeat every three operations.
     for at in (filled..compacted).step_by(3) {
         let storage = SimStorage::new(7);
         let store = Store::open_on(Arc::new(storage.clone()), options.clone()).unwrap();
@@ -246,8 +246,8 @@ fn closing_keeps_finished_parts() {
         (CompactionInstall::Atomic, CompactionInstall::Incremental),
     ] {
         let mut stopped = 0;
-        // Whether a close meets the compaction depends on the threads, so rounds repeat until one
-        // does.
+        // Whether a close happens during the compaction depends on the threads, so rounds repeat
+        // until one does.
         for round in 0.. {
             if round >= 6 && stopped > 0 {
                 break;
@@ -345,8 +345,8 @@ fn fill_under_a_range_delete(store: &Store) -> Model {
     model
 }
 
-/// A range tombstone lies in one part and hides entries of others. A crash between two parts shows
-/// whether the tombstone was dropped too early.
+/// A range tombstone is in one part and hides entries of other parts. A crash between two parts
+/// shows whether the tombstone was dropped too early.
 #[test]
 fn a_crash_beside_a_range_delete() {
     holds_and_finds(Bug::RangeDeletesInParts, || {
@@ -372,8 +372,8 @@ fn a_crash_beside_a_range_delete() {
 }
 
 /// A compaction by whole tables is divided into slices that share no key. A range delete covers
-/// them, and its tombstone lies in the first slice. The tombstone is dropped with its slice, and
-/// the entries that it hides are dropped in all slices.
+/// them, and its tombstone is in the first slice. The tombstone is dropped with its slice, and the
+/// entries that it hides are dropped in all slices.
 #[test]
 fn a_range_delete_acts_in_every_slice() {
     holds_and_finds(Bug::RangeDeletesEndWithTheirSlice, || {

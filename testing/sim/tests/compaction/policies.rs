@@ -195,8 +195,8 @@ fn a_collection_that_forgets_snapshots_is_found() {
     assert!(finds_with(Bug::CollectionForgetsSnapshots, options));
 }
 
-/// A policy leaves a small level 0 alone while it would rewrite much below. Once, writers that
-/// stopped at so many runs, or at the debt of that compaction, waited for ever.
+/// A policy leaves a small level 0 alone while its compaction would rewrite much data below. Once,
+/// writers that stopped at this number of runs, or at the debt of that compaction, waited for ever.
 #[test]
 fn writers_do_not_wait_for_a_policy_that_waits_for_them() {
     let by_runs = |keyspace: KeyspaceOptions| keyspace.l0_slowdown_runs(9).l0_stop_runs(10);

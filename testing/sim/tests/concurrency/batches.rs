@@ -1,7 +1,7 @@
 //! Many threads on one store. A batch sets a group of keys over two keyspaces at once. Every reader
-//! sees each group as one batch left it, and no older than what was acknowledged before the read.
-//! Meanwhile options change, values are collected, and everything is compacted and copied. At the
-//! end the process dies in the middle of it.
+//! sees each group as one batch left it, and that batch is no older than the last one acknowledged
+//! before the read. Meanwhile options change, values are collected, and everything is compacted and
+//! copied. At the end the process dies in the middle of this work.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -137,7 +137,7 @@ impl World {
         Ok(())
     }
 
-    /// Both keyspaces as of a snapshot, more than once.
+    /// Reads both keyspaces at a snapshot, more than once.
     fn look_back(&self, random: &mut Random) -> Result<(), Error> {
         let least = World::turns(&self.done);
         let snapshot = self.store.snapshot();

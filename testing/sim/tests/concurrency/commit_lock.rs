@@ -112,13 +112,14 @@ fn what_a_transaction_read_costs_nothing_under_the_lock() {
         write_at_the_check(&store, 500);
         commit(one).expect("nobody is in the way");
         assert!(seeded::has_stepped_in());
-        // The writes that came meanwhile, each looked at once, and the writes of the commit itself.
+        // The writes that arrived meanwhile, each examined once, and the writes of the commit
+        // itself.
         let entries = held(&store).0;
         assert!((500..600).contains(&entries), "{count} reads: {entries} looked at");
     }
 }
 
-/// A commit looks at few writes under the lock, however many writes came during its check.
+/// A commit looks at few writes under the lock, however many writes arrived during its check.
 #[test]
 fn writes_between_cost_a_commit_little_under_the_lock() {
     for count in SIZES {
@@ -152,8 +153,8 @@ fn write_for_ever(keyspace: Keyspace, round: u64, rounds: u64) {
     }
 }
 
-/// If writers are faster than every look of a transaction, it ends with a conflict. Up to that
-/// limit, any number of looks does no harm.
+/// If writers are faster than every look of a transaction, the transaction ends with a conflict.
+/// Below the limit of looks, repeated looks do no harm.
 #[test]
 fn a_commit_that_others_are_too_fast_for_is_a_conflict() {
     for (rounds, is_outrun) in [(1, false), (15, false), (16, true)] {
@@ -218,7 +219,7 @@ fn what_comes_at_the_check_conflicts_if_it_touches() {
     }
 }
 
-/// A pessimistic transaction that begins between the check of a commit and its lock is heeded.
+/// A pessimistic transaction that begins between the check of a commit and its lock is noticed.
 #[test]
 fn a_lock_that_is_taken_at_the_check_conflicts() {
     for (at, is_touched) in [("own", true), ("else", false)] {
@@ -383,7 +384,8 @@ fn a_collection_does_not_hold_the_lock_for_a_long_record() {
             collecting.collect_values()
         });
         is_copied.recv().expect("there is something to collect");
-        // Each look takes the lock. A thread that waits for this one must not hold it.
+        // Each read of the metrics takes the lock, so a thread that waits for this one must not
+        // hold it.
         for _ in 0..1_000 {
             assert_eq!(beside.metrics().counters.value_collections, 0);
             thread::yield_now();
@@ -427,7 +429,7 @@ fn keyspaces_cost_a_flush_little_under_the_lock() {
 }
 
 /// A checkpoint holds everything that was written before its moment and nothing else, although the
-/// memtables are replaced one after another. A batch that comes meanwhile replaces the memtables
+/// memtables are replaced one after another. A batch that arrives meanwhile replaces the memtables
 /// that it writes to.
 #[test]
 fn a_checkpoint_is_one_moment_beside_a_batch() {

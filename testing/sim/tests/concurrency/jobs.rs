@@ -136,7 +136,8 @@ impl Stuck {
         Stuck { store: Arc::new(store), storage, go, writer }
     }
 
-    /// Lets the job panic. Everything acknowledged is in the store when it is opened again.
+    /// Lets the job panic. Checks that everything acknowledged is in the store when it is opened
+    /// again.
     fn check_after<T>(self, what: &str, waiting: &Receiver<T>) -> T {
         std::thread::sleep(Duration::from_millis(50));
         self.go.send(()).expect("is awaited");
@@ -229,8 +230,8 @@ fn a_listener_may_panic_twice() {
     assert!(matches!(refused, Err(Error::Stopped { .. })), "{refused:?}");
 }
 
-/// Once, a listener that panicked at the error of a failed sync left that sync running for all who
-/// waited for it.
+/// Once, a listener that panicked at the error of a failed sync left that sync marked as running,
+/// for all who waited for it.
 #[test]
 fn a_listener_may_panic_at_a_failed_sync() {
     #[derive(Debug)]
@@ -273,8 +274,8 @@ fn a_checkpoint_that_panics_holds_no_flush_back() {
     waiting.recv_timeout(PATIENCE).expect("the flush ends").expect("flushes");
 }
 
-/// Once, a caller had begun a collection through a handle. It continued after the store was closed
-/// and wrote to slots that the next process to open the store may use.
+/// Once, a collection that a caller had begun through a handle continued after the store was
+/// closed, and wrote to slots that the next process to open the store may use.
 #[test]
 fn a_close_waits_for_a_collection_of_a_caller() {
     let storage = MemoryStorage::new();
@@ -316,7 +317,7 @@ fn a_compaction_ends_when_its_keyspace_is_dropped() {
             keyspace_options().values(ValueOptions::default()).compression(vec![Compression::None]);
         custom::options_mut(&mut plain).table_bytes = 512 << 10;
         let gone = store.open_keyspace("gone", Some(plain)).expect("new");
-        // The keys come in no order, so no table moves without being merged.
+        // The keys are in no order, so no table moves without being merged.
         for i in 0..200_000u32 {
             gone.put(i.wrapping_mul(0x9E37_79B9).to_be_bytes(), [7; 60]).expect("puts");
         }
@@ -527,7 +528,8 @@ fn a_collection_of_a_caller_ends_with_its_value_file() {
             let outcome = changing.open_keyspace("busy", Some(inline));
             let _ = told.send(outcome.and_then(|busy| busy.compact()));
         });
-        // The change waits for now. During the second group it goes as far as it can.
+        // The change of options waits for now. During the second group it proceeds as far as it
+        // can.
         std::thread::sleep(Duration::from_millis(200));
         seeded::step_in(Waypoint::GroupCopied, move || {
             let _ = changed.recv_timeout(Duration::from_secs(1));

@@ -126,7 +126,7 @@ fn single_keys_are_linearizable() {
     }
 }
 
-/// The judge rejects histories that no register has.
+/// The judge rejects histories that no register could have.
 #[test]
 fn what_no_register_does_is_told() {
     let call = |value, is_put, called, returned| Call { key: 0, value, is_put, called, returned };

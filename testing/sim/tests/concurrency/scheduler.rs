@@ -1,5 +1,5 @@
 //! Many threads use the scheduler: writes, flushes, compactions, collections, copies, changes of
-//! options, keyspaces that come and go, and at last a close beside a caller's compactions. Jobs run
+//! options, keyspaces that come and go, and finally a close beside a caller's compactions. Jobs run
 //! in threads and by hand. The work of each thread follows from the seed, but its timing does not.
 //! A watchdog ends the process when nothing has moved for long.
 

@@ -1,4 +1,4 @@
-//! A seeded bug skips checksums, to show that changing bytes finds it.
+//! Shows that changing bytes finds a seeded bug that skips checksums.
 
 use std::sync::Arc;
 

@@ -1,6 +1,7 @@
 //! Damage to the end of the manifest or of the log, where nothing after it reveals the damage. Each
 //! of the two describes the other: records of the log say how much of the manifest is durable, and
-//! edits say how much of the log is. Unsynced data may be lost; they are counted and kept.
+//! edits say how much of the log is. Unsynced data may be lost; lost records are counted, and their
+//! files are kept.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -39,7 +40,7 @@ pub(super) fn open(disk: &SimStorage) -> Result<Store, Error> {
     Store::open_on(Arc::new(disk.clone()), options())
 }
 
-/// The same with separated values, if the store is new: then a recovery begins with a new manifest.
+/// Opens the store, with separated values if it is new: then a recovery begins with a new manifest.
 pub(super) fn open_apart(disk: &SimStorage) -> Result<Store, Error> {
     let mut keyspace = KeyspaceOptions::default().write_buffer_bytes(1 << 20);
     keyspace.values.placement = ValuePlacement::HashGrouped;
@@ -112,9 +113,9 @@ fn without(kind: Edit, is_apart: bool, writes_to_it: bool) -> (SimStorage, Strin
     (left, manifest)
 }
 
-/// The end of the manifest of a crashed store was damaged. The store opened without an error. A
-/// load was lost, or a keyspace with its synced writes; a drop or new options were undone. But
-/// later synced writes existed. Now the log says how much of the manifest was durable.
+/// Once, a crashed store with a damaged end of its manifest opened without an error. A load was
+/// lost, or a keyspace with its synced writes, or a drop or new options were undone, although there
+/// were later synced writes. Now the log says how much of the manifest was durable.
 #[test]
 fn the_log_tells_of_a_lost_edit() {
     for (kind, is_apart) in EDITS.into_iter().flat_map(|kind| [(kind, false), (kind, true)]) {
@@ -223,9 +224,9 @@ fn torn() -> SimStorage {
 }
 
 /// Once, one flipped bit in an unsynced log lost everything after it, and only a subscriber of
-/// `tracing` was informed. It cannot be distinguished from a power loss, so it is not an error. But
-/// `verify` counts the records, the open notifies its listener, and the segments stay under another
-/// name.
+/// `tracing` was informed. Such damage cannot be distinguished from a power loss, so it is not an
+/// error. But `verify` counts the records, the open notifies its listener, and the segments are
+/// kept under another name.
 #[test]
 fn a_lost_end_of_the_log_is_counted_and_kept() {
     let disk = torn();

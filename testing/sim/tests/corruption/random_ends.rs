@@ -139,7 +139,7 @@ fn damage(random: &mut Random, disk: &SimStorage, name: &str, at: usize) -> &'st
 }
 
 /// The last edit is damaged, and synced writes follow it. Such a store is refused at each attempt.
-/// If only the seal is damaged, everything may be there as well.
+/// If only the seal is damaged, the store may also open with everything.
 #[test]
 fn the_log_tells_of_any_lost_edit() {
     for_seeds(40, |seed| {

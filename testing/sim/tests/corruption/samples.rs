@@ -125,7 +125,7 @@ fn get_all(keyspace: &Keyspace, i: usize, expected: &State) -> usize {
     of_keyspace.map(|((_, key), value)| (&key[..], value)).filter(is_wrong).count()
 }
 
-/// Checks that an error says where it is and what to do.
+/// Checks that an error says where the damage is and what to do.
 fn told(outcome: Result<(), Error>, what: &str) {
     if let Err(error) = outcome {
         assert!(!error.to_string().is_empty() && !error.hint().is_empty(), "{what}: {error:?}");
