@@ -51,7 +51,7 @@ fn every_policy_answers_alike() {
     }
 }
 
-/// The same over placements of values, under a few policies.
+/// The same test over placements of values, under a few policies.
 #[test]
 fn every_placement_answers_alike() {
     for seed in 20..28 {

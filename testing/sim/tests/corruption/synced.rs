@@ -1,7 +1,7 @@
 //! Damage to synced data is refused, and damage to unsynced data never is (P6, P8). The log and the
 //! manifest say which data is synced. They do not say whether the machine has rebooted since: a
-//! copy of the disk of a running machine looks like one that lost its power. The tests also show
-//! what no check can find, and bound it.
+//! copy of the disk of a running machine looks like that of a machine that lost power. The tests
+//! also show damage that no check can find, and bound it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -50,7 +50,7 @@ fn keys(store: &Store) -> usize {
     oracle.judge(&read_all(store, None).expect("reads")).expect("no hole").batches
 }
 
-/// The last file of a kind with content, since segments of the log are prepared ahead.
+/// The last file of a kind that has content: segments of the log are prepared ahead.
 pub(super) fn last_of(disk: &SimStorage, ending: &str) -> String {
     let names = disk.list().expect("lists").into_iter().map(|file| file.name);
     let begun = names.filter(|name| name.ends_with(ending) && used(disk, name) > 0);
@@ -111,9 +111,9 @@ fn copy_files(from: &Path, to: &Path) {
     }
 }
 
-/// The end of the last edit that moved the log on is lost together with its seal. Any later log
-/// record says that the edit was durable. Without one, the writes of that single flush can be
-/// missing, and no more.
+/// The end of the last edit that moved the start of the log is lost together with its seal. Any
+/// later log record says that the edit was durable. Without such a record, the writes of that
+/// single flush can be missing, and no more.
 #[test]
 fn a_lost_edit_is_told_by_the_log() {
     for logged_since in [false, true] {
@@ -132,7 +132,7 @@ fn a_lost_edit_is_told_by_the_log() {
             while store.run_one_job().expect("job") {}
         }
         let left = disk.process_crash();
-        // The seal of the edit before stays, or damage to that edit would be reported.
+        // The seal of the previous edit stays, or damage to that edit would be reported.
         zero(&left, &manifest, before..after);
         match (open(&left), logged_since) {
             (Err(refused), true) => assert!(refused.is_corruption(), "{refused}"),
@@ -142,7 +142,7 @@ fn a_lost_edit_is_told_by_the_log() {
     }
 }
 
-/// An open store knows how long its manifest is, and `verify` compares.
+/// An open store knows how long its manifest is, and `verify` compares the file with that.
 #[test]
 fn verify_tells_of_a_lost_edit() {
     let disk = SimStorage::new(1);
@@ -157,8 +157,8 @@ fn verify_tells_of_a_lost_edit() {
     assert!(report.damage.iter().any(|damage| damage.file == manifest), "{:?}", report.damage);
 }
 
-/// A manifest that was cut off at a record was noticed only if it was shorter than at the open of
-/// the store. Now `CURRENT` follows its length.
+/// Once, a manifest that was cut off at a record was noticed only if it was shorter than at the
+/// open of the store. Now `CURRENT` is updated as the manifest grows.
 #[test]
 fn little_of_a_manifest_can_be_cut_off_unnoticed() {
     let disk = SimStorage::new(1);
@@ -209,7 +209,7 @@ fn a_short_segment_is_told_by_the_next() {
     }
 }
 
-/// The next segment has begun and has no record yet. Once, recovery did not check what lies beyond
+/// The next segment has begun and has no record yet. Once, recovery did not check the bytes beyond
 /// the damage in the segment before it.
 #[test]
 fn damage_before_a_segment_that_was_only_begun_is_told() {

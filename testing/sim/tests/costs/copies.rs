@@ -13,7 +13,8 @@ use runstone::storage::{Result, Storage, StorageFile, StorageLock};
 use runstone::{Background, Backups, Keyspace, KeyspaceOptions, Options, Store};
 use runstone_fault_storage::forward;
 
-/// A storage that counts, and that fails or tells of files that are gone if a test wants that.
+/// A storage that counts operations. If a test wants it, the storage also fails, or lists files
+/// that are gone.
 #[derive(Debug, Default)]
 pub(crate) struct Counted {
     inner: MemoryStorage,
@@ -39,7 +40,7 @@ impl Storage for Counted {
     }
     fn list(&self) -> Result<Vec<FileInfo>> {
         self.listings.fetch_add(1, SeqCst);
-        // Listings are counted, and not what their names take.
+        // Listings are counted, but not the memory of their names.
         let mut listed = Ok(Vec::new());
         opt_out(|| {
             listed = self.inner.list();
@@ -89,7 +90,7 @@ fn refresh_with_keyspaces(count: u64) -> u64 {
     refreshes(&disk, |time| keyspaces[time as usize].put("key", "newer").expect("puts"))
 }
 
-/// Once, each view of a follower took two maps with all keyspaces: a refresh after one put took
+/// Once, each view of a follower needed two maps with all keyspaces: a refresh after one put took
 /// 70 ms in a store with 100,000.
 #[test]
 fn a_refresh_costs_the_same_with_any_number_of_keyspaces() {
@@ -109,7 +110,7 @@ fn refresh_with_tables(count: u64) -> u64 {
     refreshes(&disk, |time| load(count + time))
 }
 
-/// Once, a follower made handles of all tables of a keyspace whenever one came.
+/// Once, a follower made handles of all tables of a keyspace whenever a new table arrived.
 #[test]
 fn a_refresh_costs_the_same_with_any_number_of_tables() {
     let (few, many) = (refresh_with_tables(50), refresh_with_tables(3_000));
@@ -140,8 +141,8 @@ fn refresh_with_range_deletes(count: u64) -> u64 {
     (disk.opened.load(SeqCst) - before) / TIMES
 }
 
-/// Once, a follower opened every table with range deletes whenever a table came, and laid all of
-/// their range deletes over each other again.
+/// Once, a follower opened every table with range deletes whenever a new table arrived, and merged
+/// all of their range deletes again.
 #[test]
 fn a_refresh_opens_the_same_with_any_number_of_range_deletes() {
     let (few, many) = (refresh_with_range_deletes(20), refresh_with_range_deletes(500));
@@ -192,8 +193,8 @@ fn backed_up(store: &Store, of: &Arc<Counted>, count: u64) -> (Arc<Counted>, Bac
     (disk, backups)
 }
 
-/// Once, a backup read the description of each earlier one twice, held all of them in memory, and
-/// listed the directory six times. Each describes a whole store.
+/// Once, a backup read the description of each earlier backup twice, held all descriptions in
+/// memory, and listed the directory six times. Each description covers a whole store.
 #[test]
 fn a_backup_costs_the_same_after_any_number_of_others() {
     let next = |count| {

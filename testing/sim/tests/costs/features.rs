@@ -25,7 +25,7 @@ fn last(store: &Store) {
 }
 
 /// Gets, and reads at both ends, after earlier reads have left dead ranges and cached blocks. The
-/// cache takes a block when the block is read for the second time.
+/// cache keeps a block only when the block is read for the second time.
 fn reads(costs: &mut Costs, names: [&'static str; 3], of: u64) {
     let store = costs.store;
     let get = || {
@@ -185,8 +185,8 @@ fn versions_of_a_key() {
     });
 }
 
-/// A keyspace has a memtable and an entry in the manifest, so a run with 100,000 would take long
-/// and show no more.
+/// A keyspace has a memtable and an entry in the manifest, so a run with 100,000 keyspaces would
+/// take long and show no more.
 #[test]
 fn keyspaces() {
     try_with(&[10, 100, 1_000, 10_000], "", |costs, count| {
@@ -279,7 +279,7 @@ fn range_deletes() {
             }
         });
         costs.step("put", count, || fill(store, count));
-        // Readers that have asked often enough share a skyline over all range deletes.
+        // After enough reads, readers share a skyline over all range deletes.
         costs.step("many gets", count, || {
             (0..count).for_each(|number| drop(store.get(key(number)).expect("reads")));
         });

@@ -34,7 +34,7 @@ impl Storage for Full {
     }
 }
 
-/// The bytes that jobs allocate for each of so many keyspaces, whose only tables they drop.
+/// The bytes that jobs allocate for each of `count` keyspaces, whose only tables they drop.
 fn freed(count: u64) -> u64 {
     let disk = Arc::new(Full { inner: MemoryStorage::new(), is_full: AtomicBool::new(false) });
     let options = Options::default()
@@ -61,7 +61,7 @@ fn freed(count: u64) -> u64 {
     measured.bytes_total / count
 }
 
-/// Once, each search for the next keyspace copied the ids of all of them, under the lock of the
+/// Once, each search for the next keyspace copied the ids of all keyspaces, under the lock of the
 /// jobs.
 #[test]
 fn tables_are_freed_on_a_full_disk_one_keyspace_after_the_other() {

@@ -5,7 +5,7 @@ use runstone::{Keyspace, KeyspaceOptions, Snapshot, Store};
 
 use crate::READS;
 
-/// A file of such a keyspace takes far more than its limit, for the snapshots.
+/// A file of such a keyspace is far larger than its limit, because of the snapshots.
 const CROWDED: &str = "[values]\nplacement = \"hash-grouped\"\nseparate_at = 100\n\
                        slot_bytes = 4096\ngroups = 1";
 
@@ -13,7 +13,7 @@ fn settle(store: &Store) {
     while store.run_one_job().expect("runs") {}
 }
 
-/// Overwrites large values in each keyspace, and keeps a snapshot of each time.
+/// Overwrites large values in each keyspace, and keeps a snapshot of each round.
 fn crowd(store: &Store, keyspaces: &[Keyspace]) -> Vec<Snapshot> {
     let write = |keyspace: &Keyspace| {
         (0..40u8).for_each(|number| keyspace.put([number], [0; 1_000]).expect("puts"));
@@ -36,8 +36,8 @@ fn snapshots(store: &Store, count: u64) -> Vec<Snapshot> {
     (0..count).map(put).collect()
 }
 
-/// The bytes that a search allocates which finds no job: there are so many keyspaces, and the
-/// garbage in all their value files is held by snapshots.
+/// The bytes that a search allocates if it finds no job in `count` keyspaces. Snapshots hold the
+/// garbage in all their value files.
 fn searched(count: u64) -> u64 {
     let store = crate::open(KeyspaceOptions::default());
     let options = KeyspaceOptions::from_toml(CROWDED).expect("options");
@@ -56,7 +56,7 @@ fn searched(count: u64) -> u64 {
     allocated.bytes_total
 }
 
-/// Once, each search took a list of all snapshots and cursors for each keyspace with a value file,
+/// Once, each search made a list of all snapshots and cursors for each keyspace with a value file,
 /// under the lock of the jobs.
 #[test]
 fn a_search_takes_the_readers_once_for_all_keyspaces() {
@@ -90,7 +90,7 @@ fn held_up(count: u64) -> u64 {
     allocated.bytes_total / READS
 }
 
-/// Once, each put took a list of all snapshots and cursors while such a pressure lasted.
+/// Once, each put made a list of all snapshots and cursors while such pressure lasted.
 #[test]
 fn a_put_that_snapshots_hold_up_costs_the_same_with_any_number_of_them() {
     let (few, many) = (held_up(10), held_up(10_000));

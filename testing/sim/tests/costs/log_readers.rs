@@ -81,7 +81,7 @@ fn readers_of_the_log_do_not_list_the_directory_for_each_segment() {
     }
 }
 
-/// The bytes of the log that a reader reads before it stands at its position, for each segment.
+/// The bytes of the log that a reader reads before it is at its position, for each segment.
 fn read_to_begin(segments: u64) -> u64 {
     let disk: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
     let own = || Arc::clone(&disk);
@@ -97,8 +97,8 @@ fn read_to_begin(segments: u64) -> u64 {
     (read() - before) / segments
 }
 
-/// Once, a reader that began read the first record of each segment to its end: of a log of large
-/// batches, that is all of it.
+/// Once, a reader that began read the first record of each segment to its end. In a log of large
+/// batches, that is the whole log.
 #[test]
 fn a_reader_that_begins_reads_little_of_each_segment() {
     let read = read_to_begin(60);

@@ -32,7 +32,8 @@ fn opened(count: u64) -> u64 {
     allocated.bytes_total / count
 }
 
-/// Once, each edit that touched such a level worked out anew what follows from all of its tables.
+/// Once, each edit that touched such a level computed again what follows from all tables of the
+/// level.
 #[test]
 fn an_edit_of_a_manifest_costs_the_same_with_any_number_of_tables() {
     let (few, many) = (opened(100), opened(1_200));
@@ -44,7 +45,7 @@ fn an_edit_of_a_manifest_costs_the_same_with_any_number_of_tables() {
 const WRITES: u64 = 20_000;
 const KEYSPACES: usize = 100;
 
-/// The bytes that an open allocates for each write in the log, while another store holds so many
+/// The bytes that an open allocates for each write in the log, while another store holds this many
 /// values of 64 KiB in the memory that both share.
 fn opened_beside(values: usize) -> u64 {
     let disk: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
@@ -75,7 +76,7 @@ fn opened_beside(values: usize) -> u64 {
     opened.bytes_total / WRITES
 }
 
-/// Once, each write of the log made a list of the keyspaces that earlier ones had gone to, while
+/// Once, each write of the log made a list of the keyspaces that earlier writes had gone to, while
 /// another store had filled the memory.
 #[test]
 fn a_write_of_the_log_costs_the_same_beside_a_store_that_fills_the_memory() {

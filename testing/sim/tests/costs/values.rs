@@ -12,7 +12,7 @@ use crate::copies::{Counted, storage};
 
 /// A slot holds one such value.
 const VALUE: [u8; 2100] = [7; 2100];
-/// Level 0 may have any number of tables, and the file has much room, so a flush brings no
+/// Level 0 may have any number of tables, and the file has much room, so a flush causes no
 /// compaction and no collection.
 const LOG: &str = "l0_slowdown_runs = 2000\nl0_stop_runs = 3000\n[shape]\nl0_trigger = 1000\n\
                    [values]\nplacement = \"vlog\"\nseparate_at = 100\nslot_bytes = 4096\n\
@@ -25,7 +25,7 @@ fn options(toml: &str) -> Options {
     options.background(Background::Manual).keyspace(keyspace)
 }
 
-/// Puts values from this number on, and flushes after so many.
+/// Puts `count` values from a number on, and flushes after every `at_once` of them.
 fn fill(store: &Store, from: u64, count: u64, at_once: u64) {
     for number in from..from + count {
         store.put(number.to_be_bytes(), VALUE).expect("puts");
@@ -53,7 +53,7 @@ fn a_flush_costs_the_same_with_any_number_of_segments() {
     assert!(many < 2 * few, "{many} bytes for a flush with 20,000 segments, {few} with 1,000");
 }
 
-/// Once, an open did the same for each edit that it read.
+/// Once, an open also copied and walked over all segments for each edit that it read.
 #[test]
 fn an_open_costs_the_same_for_each_of_any_number_of_edits() {
     let opening = |count| {
@@ -114,7 +114,7 @@ fn reads_of_a_refresh(count: u64, mut also: impl FnMut(&Store, u64)) -> u64 {
     each
 }
 
-/// Once, each refresh read all of them again.
+/// Once, each refresh read all of these values again.
 #[test]
 fn a_refresh_reads_only_values_that_are_new() {
     let (few, many) = (reads_of_a_refresh(10, |_, _| {}), reads_of_a_refresh(1_000, |_, _| {}));
@@ -131,7 +131,7 @@ fn a_refresh_reads_only_values_that_are_new() {
     assert!(many <= 2 * few, "{many} reads for a refresh with many values, {few} with few");
 }
 
-/// Once, each call opened the value files that were closed, and pushed tables out.
+/// Once, each call opened the value files that were closed, and closed tables to make room.
 #[test]
 fn metrics_open_no_value_file() {
     let disk = Arc::new(Counted::default());

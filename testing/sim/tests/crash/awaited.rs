@@ -1,6 +1,6 @@
 //! Commits are awaited, and the machine stops or a sync fails at any of their I/O operations.
-//! Writes that were reported as durable are there, the writes that are there form a prefix of all,
-//! and no commit stays unanswered.
+//! Writes that were reported as durable are there, the surviving writes form a prefix of all
+//! writes, and no commit stays unanswered.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -39,9 +39,9 @@ struct Life {
     sync_failed: bool,
     /// Whether the store goes without a log most of the time.
     is_logless: bool,
-    /// Whether it has one now.
+    /// Whether the store has a log now.
     has_log: bool,
-    /// Whether the store or copy that was opened last was opened with one.
+    /// Whether the store or copy that was opened last was opened with a log.
     opened_with_log: bool,
 }
 
@@ -104,7 +104,7 @@ impl Life {
         let mut options = self.options().read_only(read_only);
         self.opened_with_log = options.wal_mode != WalMode::Off;
         if self.random.one_in(3) {
-            // Without these, the stored options of the keyspace apply.
+            // Without options of the keyspace, its stored options apply.
             options.keyspace = None;
         }
         Store::open_on(Arc::new(storage.clone()), options)
@@ -329,7 +329,7 @@ impl Life {
         Ok(())
     }
 
-    /// A copy holds what the store held. It takes writes, and neither store sees the other's.
+    /// A copy holds what the store held. It accepts writes, and neither store sees the other's.
     fn copy(&mut self) -> Result<(), Error> {
         let path = PathBuf::from(format!("copy{}", self.random.draw()));
         self.store().checkpoint(&path)?;
@@ -448,7 +448,7 @@ impl Life {
                 true
             }
         };
-        // Without a log the crash of a process takes what the loss of power takes.
+        // Without a log, the crash of a process loses as much as a power loss.
         self.oracle.crash(power_lost || !self.has_log);
     }
 
@@ -467,7 +467,7 @@ impl Life {
         let before = (storage.ops(), storage.list().expect("lists"));
         let store = match self.open(&storage, true) {
             Ok(store) => store,
-            // The crash came before the first manifest.
+            // The crash happened before the first manifest.
             Err(Error::NotAStore { .. }) if self.oracle.named().is_empty() => return None,
             Err(error) => panic!("P8, read-only: {error}"),
         };

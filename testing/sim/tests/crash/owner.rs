@@ -237,7 +237,7 @@ fn ask_in_a_fork(
 }
 
 /// A fork has the leases of its parent's readers. Once, a fork that read on told the writer that
-/// its parent no longer needed what the fork had passed.
+/// its parent no longer needed the part of the log that the fork had passed.
 fn readers_beside_a_fork(path: &str) {
     let store = Store::open(path, manual()).expect("open");
     let mut changes = store.changes(ChangesFrom::Now).expect("reads");
@@ -495,7 +495,7 @@ fn follow(
 }
 
 /// Drops the copies that a fork has. Returns whether none of the shared memory was freed, which
-/// would take locks of the budget.
+/// would need locks of the budget.
 fn keeps(resources: Option<&Resources>, followed: Option<Followed>) -> bool {
     let taken = || resources.map(|shared| shared.memory().memtable_bytes);
     let before = taken();
@@ -589,8 +589,8 @@ fn child_that_changes_its_directory() {
     store.close().expect("close");
 }
 
-/// Once, files were made where the process had gone, and the store stopped because its lock was
-/// not there.
+/// Once, files were made in the directory to which the process had changed, and the store stopped
+/// because its lock was not there.
 #[test]
 fn a_store_stays_where_it_was_opened() {
     let directory = tempfile::tempdir().expect("temporary directory");

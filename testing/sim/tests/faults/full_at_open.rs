@@ -124,7 +124,7 @@ fn a_full_disk_opens_after_a_crash() {
             let store = open(&disk, &reading).unwrap_or_else(|error| panic!("{what}: {error}"));
             check(&store, count, true);
             drop(store);
-            // More than once: an attempt must not take what the next one needs.
+            // More than once: an attempt must not use up the space that the next attempt needs.
             for _ in 0..3 {
                 let store = open(&disk, &options).unwrap_or_else(|error| panic!("{what}: {error}"));
                 check(&store, count, true);
@@ -200,8 +200,8 @@ fn a_new_keyspace_does_not_get_the_writes_of_a_dropped_one() {
 }
 
 /// A segment with a damaged header looks like one that was only prepared. Once, an open on a full
-/// disk removed it before the replay reported that synced writes are missing. The only copy of them
-/// went with it.
+/// disk removed it before the replay reported that synced writes are missing. The only copy of
+/// these writes was removed with it.
 #[test]
 fn a_damaged_segment_is_not_given_up_for_space() {
     for keyspace in placements() {

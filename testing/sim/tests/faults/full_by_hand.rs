@@ -18,9 +18,9 @@ fn open(disk: &SimStorage) -> Store {
     Store::open_on(Arc::new(disk.clone()), options).expect("opens")
 }
 
-/// With jobs run by hand, a store that had met a full disk still reported it when there was space
-/// again. Writes failed with an error that no longer applied, and for a quarter of a second no job
-/// ran that would have noticed the space. Now a caller who runs the jobs notices it at once.
+/// Once, with jobs run by hand, a store still reported a full disk when there was space again.
+/// Writes failed with an error that no longer applied, and for a quarter of a second no job ran
+/// that would have noticed the space. Now a caller who runs the jobs notices it at once.
 #[test]
 fn writes_go_on_once_there_is_space() {
     for category in [Some(Category::Table), Some(Category::Wal), None] {
@@ -51,11 +51,12 @@ fn writes_go_on_once_there_is_space() {
     }
 }
 
-/// A range delete without an end, the only write of its kind that ends with a zero, met a full disk
-/// when all but that zero was in the log. Deletes then continue in a small segment of their own.
-/// But the file had the zero already, so the record was whole, and the next segment began with the
-/// same sequence number: the store did not open again. The simulation of a cluster found it. Now
-/// the rest of a failed write is voided before another segment continues.
+/// Once, the disk was full when all of a range delete without an end but its last byte was in the
+/// log. Such a delete is the only write of its kind that ends with a zero. Deletes then continue in
+/// a small segment of their own. But the file had the zero already, so the record was whole, and
+/// the next segment began with the same sequence number: the store did not open again. The
+/// simulation of a cluster found this. Now the rest of a failed write is voided before another
+/// segment continues.
 #[test]
 fn a_failed_write_that_is_whole_by_its_zeros_is_not_replayed() {
     let mut struck = 0;
@@ -69,7 +70,7 @@ fn a_failed_write_that_is_whole_by_its_zeros_is_not_replayed() {
         if seed % 2 == 0 {
             store.default_keyspace().delete_range("b"..).expect("deletes go on");
         } else {
-            // The same for a put, if the next one needs another segment.
+            // The same happens to a put, if the next one needs another segment.
             assert!(store.put("b", [0; 9]).is_err_and(|error| error.is_no_space()));
             disk.clear_faults();
             store.put("c", vec![7; 40_000]).expect("writes");
@@ -91,7 +92,7 @@ fn a_failed_write_that_is_whole_by_its_zeros_is_not_replayed() {
 /// Once, the rest of a failed write in the log could not be voided, so the segment was not ended,
 /// and the floor of the log stayed before it. Nothing was left to flush, because the keyspace was
 /// dropped: a close removed the log anyway, and the store did not open again. A test of readers
-/// beside a full disk found it.
+/// beside a full disk found this.
 #[test]
 fn a_close_leaves_a_log_whose_end_it_cannot_write() {
     let mut struck = 0;

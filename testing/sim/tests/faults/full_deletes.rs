@@ -37,7 +37,7 @@ fn value(i: u32) -> Vec<u8> {
 }
 
 /// A store on a disk that is full to the last block, and how many keys it has. Other programs may
-/// take what the store gives back, so the disk has no more room than the store makes.
+/// take free space, so the disk has no more room than the store itself frees.
 fn full(wal_mode: WalMode) -> (SimStorage, Store, u32) {
     full_with(&options(wal_mode))
 }
@@ -160,7 +160,8 @@ fn a_close_on_a_full_disk_leaves_the_log() {
     }
 }
 
-/// Tables whose entries have all expired leave on a full disk as well, and no flush comes first.
+/// Tables whose entries have all expired are removed on a full disk as well, without a flush
+/// before.
 #[test]
 fn expired_tables_leave_on_a_full_disk() {
     let clock = TestClock::at(0);

@@ -61,7 +61,7 @@ fn check_by_scan(store: &Store, rounds: u32) {
     assert_eq!(count, (rounds * KEYS) as usize);
 }
 
-/// With 144 tables and a limit of 100 descriptors gets failed, and the next flush stopped the
+/// Once, with 144 tables and a limit of 100 descriptors gets failed, and the next flush stopped the
 /// store. Now the tables of a store share the descriptors it may keep open.
 #[test]
 fn tables_share_few_descriptors() {
@@ -178,7 +178,7 @@ fn a_process_may_open_a_hundred_files() {
     assert!(output.status.success() && text.contains("1 passed"), "{text}");
 }
 
-/// Guards against a bug: eleven hundred files were open at a time, which few processes may have.
+/// Once, eleven hundred files were open at a time, more than most processes may have.
 #[test]
 fn an_ingest_has_one_of_its_files_open_at_a_time() {
     let (disk, files) = (SimStorage::new(4), SimStorage::new(5));

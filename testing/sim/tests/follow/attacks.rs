@@ -114,9 +114,9 @@ fn a_checkpoint_without_its_lease_is_no_store() {
     assert_eq!(error.kind(), ErrorKind::LeaseRevoked, "{error}");
 }
 
-/// A writer that flushes whenever a reader looks for its manifest is always ahead of what the
-/// reader has of the log. Once, the reader gave up after some rounds: it took the tables without
-/// the writes that only the log had, or said that the log was corrupt.
+/// A writer that flushes whenever a reader looks for its manifest is always ahead of the part of
+/// the log that the reader has. Once, the reader gave up after some rounds: it used the tables
+/// without the writes that only the log had, or reported that the log was corrupt.
 #[test]
 fn a_writer_that_always_flushes_is_followed() {
     let mut options = plain(ValuePlacement::Inline);
@@ -205,7 +205,7 @@ fn a_missing_table_of_a_revoked_view_is_told_as_such() {
     assert_eq!(error.kind(), ErrorKind::LeaseRevoked, "{error}");
 }
 
-/// The value file of a dropped keyspace counts with its bytes.
+/// The bytes of the value file of a dropped keyspace count as held by followers.
 #[test]
 fn the_value_file_of_a_dropped_keyspace_counts() {
     let options = plain(ValuePlacement::HashGrouped).follower_keep_bytes(100 << 20);
@@ -325,7 +325,7 @@ fn what_a_killed_backup_left_goes() {
     assert_eq!(tables, made.tables, "{files:?}");
 }
 
-/// The same where the log stays: nothing is missing, and slots are overwritten.
+/// The same test where the log stays: nothing is missing, and slots are overwritten.
 #[test]
 fn a_backup_of_overwritten_slots_is_no_backup() {
     for placement in [ValuePlacement::Vlog, ValuePlacement::HashGrouped] {
@@ -400,8 +400,8 @@ fn a_full_disk_takes_the_lease_of_a_follower() {
     }
 }
 
-/// Once, one reader that had been left open took the leases of all others with it: a backup that
-/// ran failed, and the archive got a gap, although its archiver had kept up.
+/// Once, one reader that had been left open cost all others their leases: a running backup failed,
+/// and the archive got a gap, although its archiver had kept up.
 #[test]
 fn a_slow_reader_loses_its_lease_alone() {
     for placement in [ValuePlacement::Inline, ValuePlacement::HashGrouped] {

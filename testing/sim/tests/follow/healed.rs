@@ -78,8 +78,8 @@ const HARMS: [(&str, Harm, bool, u64); 8] = [
 ];
 
 /// Once, a table that was missing made each later backup fail with "not found", and a damaged
-/// footer was called a store that had lost writes. A pack that was cut short made each later backup
-/// fail as well, and damage in the middle of a table was in all of them.
+/// footer was reported as a store that had lost writes. A pack that was cut short made each later
+/// backup fail as well, and damage in the middle of a table was in all of them.
 #[test]
 fn a_backup_copies_again_what_is_damaged() {
     let (store, storage, whole) = two_backups();

@@ -15,7 +15,7 @@ use runstone_sim::random::Random;
 
 const CHILD: &str = "RUNSTONE_FOLLOW_TEST_STORE";
 const PLACEMENT: &str = "RUNSTONE_FOLLOW_TEST_PLACEMENT";
-/// How many are killed by default.
+/// How many processes are killed by default.
 const KILLS: u64 = 6;
 /// Keys of a keyspace. Write `i` goes to key `i % KEYS` of both keyspaces.
 const KEYS: u64 = 1_500;
@@ -290,7 +290,7 @@ fn child_follows_until_killed() {
     sleep(Duration::from_secs(600));
 }
 
-/// The lease of a follower that was killed lapses: what it held is removed.
+/// The lease of a follower that was killed lapses: the files that it held are removed.
 #[test]
 fn a_follower_that_is_killed_holds_nothing() {
     if std::env::var(CHILD).is_ok() {

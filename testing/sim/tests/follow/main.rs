@@ -137,7 +137,7 @@ fn a_store_without_a_log_is_followed_from_flush_to_flush() {
     }
 }
 
-/// What a follower needs is removed or overwritten.
+/// Files that a follower needs are removed or overwritten.
 #[test]
 fn a_writer_that_ignores_leases_is_found() {
     for placement in [ValuePlacement::Inline, ValuePlacement::Vlog] {

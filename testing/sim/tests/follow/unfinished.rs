@@ -1,5 +1,5 @@
 //! Copies of a store that are killed, and two that are made in one directory. A part of a store is
-//! no damaged store: it does not say what it lacks, so nothing may open, follow or repair it.
+//! not a damaged store. It does not record what it lacks, so nothing may open, follow or repair it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -155,9 +155,9 @@ fn judge(left: &SimStorage, place: &str) -> bool {
 }
 
 /// A copy dies at each operation of its disk, with the process or with the machine. Once, a part of
-/// a restore or of a checkpoint was called a damaged store. The repair that the error advised did
-/// not know of the tables that had not been copied yet, so it brought old values back, or lost
-/// keys, and none of its doubts said so.
+/// a restore or of a checkpoint was reported as a damaged store. The repair that the error advised
+/// did not know of the tables that had not been copied yet, so it brought old values back, or lost
+/// keys, and none of the doubts that it reported said so.
 #[test]
 fn a_copy_that_is_killed_is_no_damaged_store() {
     for (way, make) in WAYS {
@@ -197,8 +197,8 @@ fn beside(
     })
 }
 
-/// Once, of two restores that both found an empty directory the second to write removed the files
-/// of the first, which said that all was well.
+/// Once, two restores both found an empty directory. The second to write removed the files of the
+/// first, and the first reported success.
 #[test]
 fn two_copies_are_not_made_in_one_directory() {
     for ending in [".table", ".pack"] {

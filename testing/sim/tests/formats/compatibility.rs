@@ -35,7 +35,7 @@ struct Golden {
     bytes: u64,
 }
 
-/// By place (`0.1/plain`).
+/// What must be found, by place (`0.1/plain`).
 fn golden() -> BTreeMap<String, Golden> {
     let text = fs::read_to_string(directory().join("golden.txt")).expect("committed");
     let hash = |word: &str| u64::from_str_radix(word, 16).expect("a hash");
@@ -95,7 +95,7 @@ fn open(files: &Files) -> Result<Opened, String> {
     }
 }
 
-/// A fresh store takes a file of sorted entries.
+/// Ingests a file of sorted entries into a fresh store.
 fn ingest(files: &Files) -> Result<Opened, Error> {
     let store = Store::open_on(Arc::new(MemoryStorage::new()), options(None))?;
     store.open_keyspace("other", None)?;
@@ -146,7 +146,7 @@ fn text(error: Error) -> String {
     error.to_string()
 }
 
-/// The opened store is written to, compacted and read again.
+/// Writes to the opened store, compacts it and reads it again.
 fn go_on(opened: &mut Opened, state: &mut State) {
     state.insert((0, b"new".to_vec()), b"of today".to_vec());
     match opened {

@@ -113,7 +113,7 @@ pub struct Operation {
     pub keyspace: u64,
     pub key: Vec<u8>,
     pub value: Vec<u8>,
-    /// Where the record lies that an operation of kind 4 points to; empty for the others.
+    /// The place of the record that an operation of kind 4 points to; empty for other kinds.
     pub place: Vec<u8>,
 }
 

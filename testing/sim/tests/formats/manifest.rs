@@ -82,7 +82,7 @@ pub struct Segment {
 }
 
 impl Store {
-    /// Applies one record, which lies at `offset`.
+    /// Applies one record, which is at `offset`.
     pub fn apply(&mut self, offset: u64, record: &[u8]) {
         let mut reader = at(record, 0);
         assert!(reader.varint() <= offset, "only what lies before can be synced");
@@ -159,7 +159,7 @@ impl Store {
 }
 
 impl Keyspace {
-    /// Whether a plan remains.
+    /// Applies an edit. Returns whether a plan remains.
     fn edit(&mut self, body: &mut Bytes<'_>) -> bool {
         let remove = body.list(Bytes::varint);
         let place = body.list(|body| {
@@ -196,7 +196,7 @@ impl Keyspace {
         has_plan
     }
 
-    /// Whether a plan remains.
+    /// Applies a shape. Returns whether a plan remains.
     fn shape(&mut self, body: &mut Bytes<'_>) -> bool {
         let _cursors = body.list(|body| (body.varint(), body.bytes().to_vec()));
         let _last_level = body.varint();

@@ -31,7 +31,7 @@ fn name_of(files: &Files, extension: &str) -> String {
     files.keys().rfind(|name| name.ends_with(extension)).expect("such a file").clone()
 }
 
-/// Opening and dumping refuse the file as newer, and say which formats they understand.
+/// Opening and dumping refuse the file as newer, and report which formats they understand.
 fn refused(files: &Files, name: &str, supported: u32) {
     let dumped = dump_file(&storage_of(files), name, true).map(drop);
     for outcome in [read(files).map(drop), dumped] {
@@ -136,7 +136,7 @@ fn later_properties_are_refused_or_passed_over() {
     let mut footer = at(&files[&name], files[&name].len() as u64 - 44);
     let (offset, len) = (footer.u64() as usize, footer.u32() as usize);
     let raw = &files[&name][offset..offset + len];
-    // Tag 5 with its 8 bytes; then tag 128, of two bytes as 131 is.
+    // Tag 5 with its 8 bytes, then tag 128, which takes two bytes like 131.
     let tag_at = raw.windows(2).rposition(|pair| pair == [5, 8]).expect("kinds of entries");
     assert_eq!(raw[tag_at + 10..tag_at + 12], [0x80, 1]);
     let mut newer = files.clone();

@@ -14,7 +14,7 @@ fn defaults() -> String {
     listed.collect::<Vec<_>>().join("\n")
 }
 
-/// A keyspace whose options are those of the page is one with the defaults, and the page names
+/// A keyspace with the options of the page equals a keyspace with the defaults, and the page names
 /// every option.
 #[test]
 fn the_page_lists_every_option_with_its_default() {

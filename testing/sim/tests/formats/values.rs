@@ -21,10 +21,10 @@ struct Record<'a> {
     kind: u8,
     seq: u64,
     key: &'a [u8],
-    /// The offset of the value, wherever it lies.
+    /// The length of the value, wherever the value is.
     value_len: u32,
     value: &'a [u8],
-    /// Where a tag says that its value lies, in a file whose pointers are written back.
+    /// Where a tag says that its value is, in a file whose pointers are written back.
     cold_offset: Option<u64>,
     len: u64,
 }
@@ -48,7 +48,7 @@ pub fn early(
     let seed = xxh3_seeded(&generation.to_le_bytes(), uid).wrapping_add(offset);
     assert_eq!(low32(xxh3_seeded(&record[4..], seed)), checksum);
     let mut reader = Bytes(record);
-    // A value that has no number.
+    // The kind of a value, and no sequence number.
     assert_eq!((reader.u32(), reader.u64()), (checksum, 1));
     assert_eq!((usize::from(reader.u16()), u64::from(reader.u32())), (key.len(), len));
     assert_eq!(reader.take(key.len()), key);

@@ -1,4 +1,4 @@
-//! A restore to any moment of an archive shows the store as it was then, to the batch.
+//! A restore to any moment of an archive shows the store exactly as it was after a batch.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use super::open;
 
 const OPERATIONS: usize = 300;
 
-/// What a test found out.
+/// Counts of what a test did.
 #[derive(Debug, Default)]
 struct Seen {
     /// Moments that were restored.

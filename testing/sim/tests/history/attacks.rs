@@ -103,7 +103,7 @@ pub(super) fn load_fallible(
     keyspace.ingest_from(&*files, &["load"]).map(drop)
 }
 
-/// If a compaction dropped or rewrote part of a load, the rest is not taken for the load.
+/// If a compaction dropped or rewrote part of a load, the rest is not mistaken for the load.
 #[test]
 fn a_load_that_was_compacted_is_told_whole_or_not_at_all() {
     for seed in seeds(12) {
@@ -137,7 +137,7 @@ fn a_load_that_was_compacted_is_told_whole_or_not_at_all() {
     }
 }
 
-/// A load whose tables are unchanged is reported, even to a reader who comes later.
+/// A load whose tables are unchanged is reported, even to a reader that begins later.
 #[test]
 fn a_load_that_lies_still_is_told_later() {
     let options = placed(options(3, Background::Manual), ValuePlacement::Inline);
@@ -209,7 +209,8 @@ fn a_backup_of_a_lost_end_is_not_the_base_of_another_history() {
     }
 }
 
-/// Options of the default keyspace come with an open, and no call reports them.
+/// The options of the default keyspace may change with an open of the store, without a call for the
+/// keyspace. Readers still learn of them.
 #[test]
 fn options_of_an_open_are_told() {
     let plain = Options::default().background(Background::Manual).keep_log_bytes(1 << 30);
@@ -235,9 +236,9 @@ fn options_of_an_open_are_told() {
     assert_eq!(contents(mirror.store()), state);
 }
 
-/// A note of new options has the number of the write before it. So a mirror that goes on gets it
-/// again, and so does a restore from a backup with this number. A later note may have set an option
-/// that cannot be taken back.
+/// A note of new options has the number of the write before it. So a mirror that continues receives
+/// the note again, and so does a restore from a backup with this number. A later note may have set
+/// an option that cannot be taken back.
 #[test]
 fn options_come_again_that_later_ones_cannot_go_back_to() {
     let plain = KeyspaceOptions::default();
@@ -298,8 +299,8 @@ fn keyspaces_of_a_log_that_is_gone_are_told() {
     }
 }
 
-/// A disk may be full when the log should say that a keyspace came or went, and have room again for
-/// the next write.
+/// A disk may be full when the log should record that a keyspace was made or dropped, and have room
+/// again for the next write.
 #[test]
 fn keyspaces_that_the_log_had_no_room_for_are_told_before_later_writes() {
     let options = Options::default().background(Background::Manual).wal_mode(WalMode::Write);
@@ -321,8 +322,8 @@ fn keyspaces_that_the_log_had_no_room_for_are_told_before_later_writes() {
     assert_eq!(found, contents(&store));
 }
 
-/// A writer that is faster than its readers does not keep them from returning, and what an archiver
-/// returned from is durable.
+/// A writer that is faster than its readers does not keep them from returning, and the changes are
+/// durable when an archiver returns.
 #[test]
 fn rounds_end_although_there_is_more() {
     let options = Options::default().background(Background::Manual).memory_budget_bytes(64 << 20);
@@ -349,7 +350,7 @@ fn rounds_end_although_there_is_more() {
     assert_eq!(contents(mirror.store()), contents(&store));
 }
 
-/// Once, when a full disk had space again, a mirror left out the change that had found none.
+/// Once, when a full disk had space again, a mirror left out the change that had found no space.
 #[test]
 fn a_change_that_found_no_space_comes_again() {
     let small = KeyspaceOptions::default().write_buffer_bytes(256 << 10);
@@ -381,7 +382,7 @@ fn a_change_that_found_no_space_comes_again() {
     assert!(contents(mirror.store()) == contents(&store), "it misses something");
 }
 
-/// A round that ends at its limit does not know that it has all. The next one does.
+/// A round that ends at its limit does not know that it has everything. The next round does.
 #[test]
 fn the_time_is_archived_although_a_full_round_took_all() {
     let options = Options::default().background(Background::Manual).memory_budget_bytes(64 << 20);
@@ -487,7 +488,7 @@ fn whatever_fails_in_the_archive_is_mended() {
     }
 }
 
-/// A store without a log has no history, and whoever asks for it is told so at once.
+/// A store without a log has no history, and a reader that asks for it gets an error at once.
 #[test]
 fn a_store_without_a_log_has_no_readers_of_its_history() {
     let with_log = Options::default().background(Background::Manual).keep_log_bytes(1 << 30);
@@ -502,7 +503,7 @@ fn a_store_without_a_log_has_no_readers_of_its_history() {
     refused(mirror(&source, &target, &with_log).map(drop));
     refused(archiver(&SimStorage::new(3), &source).map(drop));
     store.close().expect("no faults");
-    // A reader meets a store that has no log from now on.
+    // From now on the store of this reader has no log.
     let store = open(&source, &with_log).expect("no faults");
     let mut mirror = mirror(&source, &SimStorage::new(4), &with_log).expect("it begins");
     assert_eq!(contents(mirror.store()), contents(&store));
@@ -587,7 +588,7 @@ impl Beside {
             60..64 => drop(self.store.drop_keyspace(name)),
             64..70 => {
                 let options = self.keyspace_options();
-                // The operator of a keyspace stays.
+                // A keyspace keeps its operator, so other options may be refused.
                 let _ = self.store.open_keyspace(name, Some(options));
             }
             70..76 => {
@@ -639,7 +640,7 @@ impl Beside {
             self.source = self.source.process_crash();
         }
         self.store = open(&self.source, &self.options).expect("it recovers");
-        // The notes of an open come with the first write, so that an idle store gets no log.
+        // The notes of an open are logged with the first write, so that an idle store gets no log.
         self.store.put("opened", "").expect("no faults");
         if mirror {
             self.open_mirror();
@@ -710,7 +711,7 @@ impl Beside {
         if self.random.one_in(60)
             && let Some((seq, _)) = self.archived.last()
         {
-            // The last entry with the number: entries that take no number have come since.
+            // The last entry with the number: entries without a number have followed.
             let last = self.archived.iter().rfind(|(one, _)| one == seq).map(|(_, state)| state);
             let found = restored(&self.disk, Moment::Number(*seq), &self.options);
             let found = found.unwrap_or_else(|error| panic!("{place}: {error}"));

@@ -15,7 +15,7 @@ use super::attacks::{archiver, backups, contents, restored};
 use super::hooked::Hooked;
 use super::open;
 
-/// A store whose writer takes leases away at once, and an archiver of it.
+/// A store whose writer revokes leases at once, and an archiver of it.
 fn archived(seed: u64) -> (Options, Store, SimStorage, Archiver) {
     let (options, store, [_, disk], archiving) = archived_with_source(seed);
     (options, store, disk, archiving)
@@ -33,7 +33,7 @@ fn archived_with_source(seed: u64) -> (Options, Store, [SimStorage; 2], Archiver
     (options, store, [source, disk], archiving)
 }
 
-/// Writes what the archiver does not see before it has gone from the log.
+/// Makes writes that are removed from the log before the archiver sees them.
 fn outrun(store: &Store) {
     for round in 0..3u8 {
         (0..200u8).for_each(|n| store.put([n], vec![round; 900]).expect("no faults"));
@@ -42,8 +42,8 @@ fn outrun(store: &Store) {
     }
 }
 
-/// Once, an archiver that found no room for its first record after a new backup never told of the
-/// backup and of what the archive lacks, and the archive did not know the time of the backup.
+/// Once, an archiver that found no room for its first record after a new backup never recorded the
+/// backup and what the archive lacks, and the archive did not know the time of the backup.
 #[test]
 fn an_archive_that_begins_again_on_a_full_disk_tells_what_it_lacks() {
     let mut struck = 0;
@@ -70,7 +70,7 @@ fn an_archive_that_begins_again_on_a_full_disk_tells_what_it_lacks() {
     assert!(struck > 10, "{struck}");
 }
 
-/// The same for an archiver that finds no room when it begins: the next one tells of the gap.
+/// The same for an archiver that finds no room when it begins: the next one reports the gap.
 #[test]
 fn an_archiver_that_finds_no_room_to_begin_hides_no_gap() {
     let mut struck = 0;
@@ -99,8 +99,8 @@ fn an_archiver_that_finds_no_room_to_begin_hides_no_gap() {
     assert!(struck > 10, "{struck}");
 }
 
-/// A full disk takes a round that has begun a file, and the log goes on without the archiver. Once,
-/// the archiver looked for ever for the file, which it had removed itself.
+/// A full disk ends a round that has begun a file, and the log continues without the archiver.
+/// Once, the archiver searched for ever for the file, which it had removed itself.
 #[test]
 fn an_archiver_goes_on_when_its_file_had_nothing() {
     let mut struck = 0;
@@ -126,7 +126,7 @@ fn an_archiver_goes_on_when_its_file_had_nothing() {
     assert!(struck > 2, "{struck}");
 }
 
-/// A backup or a prune in another process is not the end of an archiver that has to begin again.
+/// A backup or a prune in another process does not stop an archiver that has to begin again.
 #[test]
 fn an_archiver_goes_on_after_others_have_used_its_directory() {
     let (options, store, disk, mut archiving) = archived(5);
@@ -145,8 +145,8 @@ fn an_archiver_goes_on_after_others_have_used_its_directory() {
     assert_eq!(found, contents(&store));
 }
 
-/// Once, a prune removed a file of the archive that ended at the number of the oldest backup, with
-/// the keyspaces that were made after the backup and before the next write.
+/// Once, a prune removed a file of the archive that ended at the number of the oldest backup, and
+/// with it the notes of keyspaces that were made after the backup and before the next write.
 #[test]
 fn a_prune_leaves_what_was_noted_at_the_number_of_the_backup() {
     const FILE_BYTES: usize = 64 << 20;
@@ -180,7 +180,7 @@ fn a_prune_leaves_what_was_noted_at_the_number_of_the_backup() {
     assert!(found == contents(&store), "it lacks something");
 }
 
-/// A directory of backups where a prune comes once a file of this kind is opened.
+/// A directory of backups where a prune runs once a file of this kind is opened.
 fn pruned_at(disk: &SimStorage, kind: &'static str, after: u32) -> Backups {
     let (inner, mut left) = (disk.clone(), after);
     let hook = move |name: &str| {
@@ -194,8 +194,8 @@ fn pruned_at(disk: &SimStorage, kind: &'static str, after: u32) -> Backups {
     Backups::open_on(Hooked::new(disk, Box::new(hook))).expect("it is its own")
 }
 
-/// Once, a check beside a prune called the pruned backup damaged, and a restore said that some file
-/// was not found.
+/// Once, a check beside a prune reported the pruned backup as damaged, and a restore reported that
+/// some file was not found.
 #[test]
 fn a_backup_that_is_pruned_while_it_is_read_is_not_damaged() {
     let options = Options::default().background(Background::Manual);
@@ -231,7 +231,7 @@ fn a_backup_that_is_pruned_while_it_is_read_is_not_damaged() {
     let early = pruned_at(&disk.process_crash(), "pack", 1);
     let refused = early.restore_to_on(Moment::Number(first), &made).expect_err("it is gone");
     assert!(refused.to_string().contains("was pruned meanwhile"), "{refused}");
-    // The newest backup stays, and files of the archive that come before it are not needed.
+    // The newest backup stays, and files of the archive from before it are not needed.
     let late = pruned_at(&disk.process_crash(), "pack", 1);
     late.restore_to_on(Moment::End, &made).expect("it has all that it needs");
 }
@@ -265,7 +265,7 @@ fn a_backup_that_finds_no_room_leaves_room_to_the_archive() {
     assert_eq!(backups(&disk).verify(made.number).expect("no faults"), []);
 }
 
-/// Once, an archiver that ended where a segment of the log began was told that the log is gone, if
+/// Once, an archiver that ended where a segment of the log began was told that the log was gone, if
 /// a keyspace was dropped next.
 #[test]
 fn a_keyspace_that_is_dropped_where_a_segment_begins_ends_no_archive() {

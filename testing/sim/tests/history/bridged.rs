@@ -225,7 +225,7 @@ fn a_copy_fits_the_log_whatever_comes_between() {
 }
 
 /// A large batch has a segment of its own. Once, a reader of the oldest changes began with it, and
-/// passed the segment that says which keyspace it writes to.
+/// skipped the segment that says which keyspace it writes to.
 #[test]
 fn the_oldest_changes_say_which_keyspaces_they_write_to() {
     for bytes in [1, 1 << 20] {
@@ -236,7 +236,7 @@ fn the_oldest_changes_say_which_keyspaces_they_write_to() {
         apart.put("first", vec![7; bytes]).expect("no faults");
         store.put("second", "2").expect("no faults");
         let mut changes = store.changes(ChangesFrom::Oldest).expect("it has a log");
-        // Every store has this one, so the log does not say so.
+        // Every store has this keyspace, so the log does not mention it.
         let default = ("default".to_string(), Content::new());
         let mut copy = Copy { keyspaces: BTreeMap::from([(0, default)]) };
         drain(&mut changes, &mut copy).expect("no faults");

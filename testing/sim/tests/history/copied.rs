@@ -1,4 +1,4 @@
-//! Two copies of a closed store that were made by hand, both written to. They have one past, and
+//! Two copies of a closed store that were made by hand, both written to. They share their past, and
 //! continue with the same file numbers and sequence numbers.
 
 use std::fs;
@@ -45,8 +45,8 @@ fn write(store: &Store, byte: u8) {
     store.flush().expect("no faults");
 }
 
-/// The footer of a table has a hash of all of it. Once, where only the last 4 KiB were compared, a
-/// backup of one copy took a table of the other for its own.
+/// The footer of a table has a hash of the whole table. Once, only the last 4 KiB were compared,
+/// and a backup of one copy took a table of the other for its own.
 #[test]
 fn a_backup_tells_tables_apart_whose_histories_cannot_be_told_apart() {
     let (disk, options) = (SimStorage::new(2), options_of(ValuePlacement::Inline));
@@ -62,7 +62,7 @@ fn a_backup_tells_tables_apart_whose_histories_cannot_be_told_apart() {
 }
 
 /// The copy begins a history of its own, because its lock file is a different file. So its values
-/// are compared as a whole, and old mirrors and archives take it for what it is.
+/// are compared as a whole, and old mirrors and archives recognise it as another store.
 #[test]
 fn copies_by_hand_have_histories_of_their_own() {
     for placement in PLACEMENTS {
@@ -99,9 +99,9 @@ fn copies_by_hand_have_histories_of_their_own() {
     }
 }
 
-/// Neither store has a number of its own when the original is backed up. But the copy logs a small
-/// log again, under other numbers. Its records of values hold these numbers, outside the last 4 KiB
-/// of the file.
+/// When the original is backed up, neither store has used a number that the other lacks. But the
+/// copy logs a small log again, under other numbers. Its records of values hold these numbers,
+/// outside the last 4 KiB of the file.
 #[test]
 fn values_of_a_copy_are_told_apart_before_either_store_goes_on() {
     for placement in PLACEMENTS {
@@ -129,7 +129,7 @@ fn copy_files(from: &Path, to: &Path) {
     lay_over(from, to);
 }
 
-/// As `cp -r`: writes into the files that are there.
+/// Copies like `cp -r`: writes into the existing files.
 fn lay_over(from: &Path, to: &Path) {
     for file in fs::read_dir(from).expect("a directory") {
         let file = file.expect("listed");
@@ -137,7 +137,7 @@ fn lay_over(from: &Path, to: &Path) {
     }
 }
 
-/// In directories: a copy is noticed, and a directory that was moved is not taken for one.
+/// In real directories, a copy is noticed, and a moved directory is not taken for a copy.
 #[test]
 fn a_reader_goes_on_in_a_moved_directory_but_not_in_a_copy() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -162,14 +162,14 @@ fn a_reader_goes_on_in_a_moved_directory_but_not_in_a_copy() {
 }
 
 /// A copy that was made before the last writes is laid back over its store: by `cp -r`, which
-/// writes into the files that are there, or by `rsync --delete`, which leaves the lock file alone.
+/// writes into the existing files, or by `rsync --delete`, which leaves the lock file alone.
 #[test]
 fn a_store_that_was_laid_back_begins_another_history() {
     for is_emptied in [false, true] {
         let dir = tempfile::tempdir().expect("a directory");
         let [path, copy] = ["store", "copy"].map(|name| dir.path().join(name));
         let write = |keys: [&str; 2]| {
-            // A log that stayed would show that `CURRENT` is an old one.
+            // A log that is left would show that `CURRENT` is an old one.
             let keep_bytes = if is_emptied { 1 << 30 } else { 0 };
             let options = options_of(ValuePlacement::Inline).keep_log_bytes(keep_bytes);
             let store = Store::open(&path, options).expect("opens");
@@ -200,8 +200,8 @@ fn a_store_that_was_laid_back_begins_another_history() {
     }
 }
 
-/// A copy of an open store that has no log yet is laid back into the files that are there. Since
-/// then the store has used the numbers that follow those of the copy.
+/// A copy of an open store that has no log yet is laid back into the existing files. Since then the
+/// store has used the numbers that follow those of the copy.
 #[test]
 fn a_copy_of_an_open_store_without_a_log_begins_another_history() {
     let dir = tempfile::tempdir().expect("a directory");

@@ -1,6 +1,6 @@
 //! Stores in directories that are copied, moved and laid over each other at random, while backups,
-//! a mirror, an archive and a reader of changes cross between them. Whatever does not refuse must
-//! show what the store at hand holds.
+//! a mirror, an archive and a reader of changes cross between them. Whatever is not refused must
+//! show the content of the store at hand.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -86,7 +86,7 @@ impl Crossed {
             }
         }
         if self.random.one_in(4) {
-            // What a killed process leaves, in a copy.
+            // Copies what a killed process leaves.
             self.copy(path, STORES - 1, false);
             self.stores.insert(STORES - 1, content.clone());
         }
@@ -211,7 +211,7 @@ impl Crossed {
     }
 }
 
-/// Whether a reader is told that it cannot go on with this store.
+/// Whether the error says that a reader cannot continue with this store.
 fn is_other(error: &Error) -> bool {
     matches!(error, Error::HistoryForked { .. } | Error::HistoryGone { .. })
         || error.to_string().contains("past the end of the log")

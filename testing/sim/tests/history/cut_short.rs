@@ -116,7 +116,8 @@ fn a_writer_dies_at_any_operation_beside_an_archiver() {
             let earlier = archive(&storage, &disk).expect("no faults");
             let state = run.oracle.state().clone();
             crash_at(&storage, at);
-            // The writer dies; what it has written is archived first, or what a crash left of it.
+            // The writer dies. Sometimes everything that it wrote is archived before the crash,
+            // otherwise only what the crash left.
             let _ = second.iter().try_for_each(|one| run.apply(one, reopen));
             let storage = storage.process_crash();
             let archived = at % 3 == 0;

@@ -57,7 +57,8 @@ fn inject(storage: &SimStorage, is_read: bool, at: u64) {
     storage.inject(Fault { at_op, kind, sticky: false, category: None });
 }
 
-/// Runs rounds until there is no more. A store that does not go on after an error is opened again.
+/// Runs rounds until nothing is left. A store that does not continue after an error is opened
+/// again.
 fn drain(own: &mut Option<runstone::Mirror>, open: impl Fn() -> Result<runstone::Mirror, Error>) {
     let mut last = None;
     for _ in 0..MOST_TRIES {

@@ -168,7 +168,7 @@ impl Full {
     fn relieve(&mut self) {
         self.source.clear_faults();
         self.is_full = false;
-        // The store finds out by itself.
+        // The store notices the space by itself.
         for _ in 0..20 {
             if self.store.put("room", "").is_ok() {
                 return;
@@ -307,7 +307,8 @@ fn archiver_of(disk: &SimStorage, source: &SimStorage) -> Archiver {
     archiver(disk, source).expect("it can be archived")
 }
 
-/// What a failed write left may look whole to a reader if it ends with zeros, so no value does.
+/// The remains of a failed write may look whole to a reader if the write ends with zeros, so no
+/// value ends with zeros.
 #[test]
 fn readers_beside_a_full_disk_miss_nothing() {
     let mut told = Figures::default();
@@ -341,7 +342,7 @@ impl EventListener for Heard {
     }
 }
 
-/// Once, a full disk took the kept log without a word.
+/// Once, the kept log was removed for a full disk without a report.
 #[test]
 fn a_kept_log_that_a_full_disk_takes_is_told() {
     let (heard, source) = (Arc::new(Heard::default()), SimStorage::new(1));

@@ -22,7 +22,7 @@ use runstone_sim::workload::{
 use super::attacks::load;
 use super::open;
 
-/// Another store that applies what it is told.
+/// Another store that applies the changes it receives.
 struct Consumer {
     store: Store,
     options: Options,
@@ -50,7 +50,7 @@ impl Consumer {
         Consumer { store, options: options.clone(), names, position, gaps: 0 }
     }
 
-    /// Takes up everything that there is. `stops_at` may end it in the middle.
+    /// Applies everything that there is. `stops` may end it in the middle.
     fn advance(&mut self, source: &SimStorage, mut stops: impl FnMut() -> bool) {
         let state = OnGap::State(Box::new(self.options.clone()));
         let changes = Changes::resume_on(Arc::new(source.clone()), self.position, state);
@@ -147,7 +147,7 @@ fn a_consumer_that_was_away_has_every_value() {
     let mut gaps = 0;
     for seed in seeds(24) {
         let own = options(seed, Background::Manual);
-        // An operand that comes later would apply to a value whose delete was dropped.
+        // A later operand would apply to a value whose delete was dropped.
         let operations = without_operands(generate(seed, 400));
         gaps += match seed % 6 {
             0 => check(&placed(own, ValuePlacement::HashGrouped), &operations),
@@ -160,7 +160,7 @@ fn a_consumer_that_was_away_has_every_value() {
     assert!(gaps > 24, "{gaps} gaps");
 }
 
-/// Deletes, range deletes, operands and a load lie only in tables.
+/// Deletes, range deletes, operands and a load are only in tables.
 #[test]
 fn the_state_has_deletes_that_tables_hold_and_loads() {
     let adding = KeyspaceOptions::default().merge_operator("add-i64");
@@ -199,7 +199,7 @@ fn the_state_has_deletes_that_tables_hold_and_loads() {
 }
 
 /// Once, a new consumer could begin only with the oldest change of the log. A flush had removed
-/// what came before, so it lacked most of the store, and no error told it.
+/// earlier changes, so the consumer lacked most of the store, and no error said so.
 #[test]
 fn a_consumer_that_begins_with_everything_equals_the_store() {
     for seed in seeds(12) {
@@ -235,7 +235,8 @@ fn a_consumer_that_begins_with_everything_equals_the_store() {
     }
 }
 
-/// The state of everything has neither deletes nor what they hid, and the log goes on after it.
+/// The state of everything has neither deletes nor the entries that they hid, and the log continues
+/// after it.
 #[test]
 fn everything_is_each_key_with_its_value_and_then_the_log() {
     let adding = KeyspaceOptions::default().merge_operator("add-i64");
@@ -254,7 +255,7 @@ fn everything_is_each_key_with_its_value_and_then_the_log() {
     store.delete("007").expect("no faults");
     own.delete_range("020".."090").expect("no faults");
     other.put("202", "flushed").expect("no faults");
-    // The log goes with the close.
+    // The close removes the log.
     store.close().expect("no faults");
     let store = open(&source, &options).expect("no faults");
     let own = store.default_keyspace();

@@ -33,7 +33,7 @@ fn beside_a_load(store: &Store, what: Meanwhile, beside: impl FnOnce() + Send + 
     other.put("before", "").expect("no faults");
     let busy = store.open_keyspace("busy", None).expect("no faults");
     let (writer, own) = (store.clone(), store.clone());
-    // Some of its writes come before the load and are not synced yet.
+    // Some writes of this thread come before the load and are not synced yet.
     let done = Arc::new(AtomicBool::new(false));
     let ends = Arc::clone(&done);
     let writes = thread::spawn(move || {

@@ -23,7 +23,7 @@ use super::open;
 
 const OPERATIONS: usize = 400;
 
-/// A mirror and where it lies.
+/// A mirror and its place.
 struct Target {
     storage: SimStorage,
     options: Options,
@@ -154,8 +154,8 @@ fn mirrors_follow_separated_values() {
     }
 }
 
-/// Guards against a bug: a mirror wrote the list of all keyspaces for each that came or went, and
-/// once a second besides: 100,000 keyspaces that came one by one would have cost it 100 GB.
+/// Once, a mirror wrote the list of all keyspaces for each keyspace that was made or dropped, and
+/// also once a second. 100,000 keyspaces that were made one by one would have cost it 100 GB.
 #[test]
 fn keyspaces_that_come_one_by_one_are_recorded_one_by_one() {
     let options = Options::default().background(Background::Manual);
@@ -192,7 +192,7 @@ fn keyspaces_that_come_one_by_one_are_recorded_one_by_one() {
 }
 
 /// Once, a first copy that found no room left its files, and the mirror could not be made there: it
-/// was called a damaged store that a repair might help.
+/// was reported as a damaged store that a repair might help.
 #[test]
 fn a_mirror_that_had_no_room_begins_again() {
     let options = Options::default().background(Background::Manual);
@@ -254,7 +254,7 @@ fn a_mirror_that_is_refused_leaves_no_lock() {
     assert_eq!(target.list().expect("a list").len(), 1, "{refused}");
 }
 
-/// A first copy that was killed is told as such.
+/// A first copy that was killed is reported as such.
 #[test]
 fn a_mirror_that_was_not_made_to_its_end_is_told() {
     let options = Options::default().background(Background::Manual);

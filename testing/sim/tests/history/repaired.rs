@@ -73,9 +73,9 @@ fn options_of(seed: u64) -> Options {
     placed(options(seed, Background::Manual), placement).keep_log_bytes(1 << 30)
 }
 
-/// A repaired store has tables of the damaged one under their numbers. It is another history all
-/// the same: a mirror of the damaged store does not continue from it, and its backups and archive
-/// take it for what it is.
+/// A repaired store keeps tables of the damaged store under their numbers. Still, it has another
+/// history: a mirror of the damaged store does not continue from it, and its backups and archive
+/// recognise it as another store.
 #[test]
 fn copies_of_a_damaged_store_notice_the_repaired_one() {
     for seed in seeds(20) {

@@ -1,5 +1,5 @@
 //! Another copy is put in the place of a store while a reader of changes, a follower, a mirror
-//! and an archiver of it run. They go on only if what they show is what lies there now.
+//! and an archiver of it run. They continue only if they show what is there now.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,12 +24,12 @@ fn contents(store: &Store) -> Result<Content> {
     store.default_keyspace().iter()?.map(own).collect()
 }
 
-/// How a copy comes into the place of a store.
+/// How a copy takes the place of a store.
 #[derive(Clone, Copy, Debug)]
 enum How {
-    /// As by `cp -r`, into the files that are there.
+    /// As by `cp -r`, into the existing files.
     InPlace,
-    /// As by `rsync --delete`: other files, and those that the copy lacks go.
+    /// As by `rsync --delete`: other files, and files that the copy lacks are removed.
     Renamed,
     /// Into a new directory.
     Anew,
@@ -51,7 +51,7 @@ struct Replaced {
     follower: Option<Follower>,
     mirror: Option<Mirror>,
     archiver: Option<(Archiver, PathBuf)>,
-    /// How often each of the four readers showed what lies there.
+    /// How often each of the four readers showed what is there.
     shown: [u32; 4],
 }
 
@@ -253,7 +253,7 @@ impl Replaced {
     }
 }
 
-/// Copies all files into a directory: into the files that are there, or into others.
+/// Copies all files into a directory: into the existing files, or into other files.
 fn lay(from: &Path, to: &Path, renames: bool) {
     for file in fs::read_dir(from).expect("a directory") {
         let file = file.expect("listed");

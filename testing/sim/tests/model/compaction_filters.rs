@@ -127,7 +127,7 @@ fn decisions_hold() {
                 (counters.entries_removed_by_filters, counters.entries_changed_by_filters);
             assert_eq!(counted, (2, 2));
             if is_apart {
-                // Removed values leave the groups, and changed values are in them.
+                // Removed values are gone from the groups, and changed values are in them.
                 store.collect_values().expect("collects");
                 let usage = store.default_keyspace().value_usage();
                 let groups = usage[0].groups.iter();
@@ -199,7 +199,7 @@ fn a_removal_hides_older_versions() {
             if shown.contains(&"a".to_string()) {
                 break;
             }
-            // These keys lie around `a`, so that the table of `a` is not moved as it is.
+            // These keys surround `a`, so that the table of `a` is not moved as it is.
             for side in ["0", "b"] {
                 store.put(format!("{side}{round}"), "stays").expect("writes");
             }
@@ -303,7 +303,8 @@ fn one_that_panics_or_is_unknown_loses_nothing() {
 }
 
 /// A reader that begins while a compaction runs can still read values that the filter drops,
-/// whatever collections do meanwhile. When the reader has ended, their records are dropped.
+/// whatever collections do meanwhile. When the reader has ended, the records of these values are
+/// dropped.
 #[test]
 fn values_stay_for_readers_that_come_to_them() {
     holds_and_finds(Bug::FilteredValuesDeadAtOnce, || {

@@ -1,7 +1,7 @@
 //! Cursors, scans and look-ups over keys that strain a tree. Keys consist of zeros or of 0xff, are
-//! prefixes of other keys, equal for longer than a head, and as long as allowed. Reads have bounds,
-//! prefixes and snapshots, and tables have tiny blocks and several partitions. A map holds what
-//! each read must find.
+//! prefixes of other keys, are equal beyond the length of a head, or are as long as allowed. Reads
+//! have bounds, prefixes and snapshots, and tables have tiny blocks and several partitions. A map
+//! holds what each read must find.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;

@@ -16,7 +16,7 @@ use runstone_sim::clock::{LASTING, TestClock};
 use runstone_sim::found::panics;
 use runstone_sim::random::{Random, for_seeds};
 
-/// A store whose clock stands at 1000.
+/// A store whose clock shows 1000.
 fn open_with_clock() -> (Arc<Store>, Arc<TestClock>) {
     let clock = TestClock::at(1000);
     let options = Options::default()
@@ -92,7 +92,7 @@ fn assert_steady((at_first, later): (u64, u64)) {
     assert!(at_first > 0 && later <= at_first * 2, "{at_first} at first, {later} a thousand later");
 }
 
-/// The deleted keys of a queue lie where the next walk begins. Once, each walk passed all of them,
+/// The deleted keys of a queue are where the next walk begins. Once, each walk passed all of them,
 /// so 10,000 pops passed a hundred million entries.
 #[test]
 fn a_queue_costs_the_same_however_long_it_runs() {
@@ -106,7 +106,7 @@ fn a_queue_costs_the_same_however_long_it_runs() {
     }));
 }
 
-/// Six queues whose keys lie side by side in one keyspace, each with a dead range of its own.
+/// Six queues whose keys are side by side in one keyspace, each with a dead range of its own.
 #[test]
 fn queues_beside_each_other_cost_no_more() {
     let store = open(Background::Manual);
@@ -124,7 +124,7 @@ fn queues_beside_each_other_cost_no_more() {
     }));
 }
 
-/// The deleted keys of a stack lie where the next downward walk begins, and the stack puts new keys
+/// The deleted keys of a stack are where the next downward walk begins, and the stack puts new keys
 /// among them.
 #[test]
 fn a_stack_costs_the_same_however_long_it_runs() {
@@ -147,7 +147,8 @@ fn a_stack_costs_the_same_however_long_it_runs() {
 }
 
 /// A queue is emptied by batches of 2,000 entries. Once, a batch of more than a thousand writes
-/// ended all ranges, even if it only deleted. So each batch passed all that earlier ones had taken.
+/// ended all ranges, even if it only deleted. So each batch passed all entries that earlier batches
+/// had taken.
 #[test]
 fn a_queue_that_is_drained_passes_each_entry_a_few_times() {
     const ENTRIES: u64 = 100_000;
@@ -240,8 +241,8 @@ fn a_walk_from_before_the_watch_proves_nothing() {
     });
 }
 
-/// A cursor takes its sequence number and then its view. In between, a new memtable takes a key and
-/// a watch begins. The cursor does not see the key, and proves nothing about the present.
+/// A cursor takes its sequence number and then its view. In between, a new memtable receives a key
+/// and a watch begins. The cursor does not see the key, and proves nothing about the present.
 #[test]
 fn a_cursor_from_before_a_memtable_does_not_prove_it_empty() {
     for end in [first as End, last as End] {
@@ -368,8 +369,7 @@ fn random_walks_find_ranges_that_ignore_clocks() {
 /// The step that put each key, and when the entry expires.
 type Entries = BTreeMap<Vec<u8>, (u64, u64)>;
 
-/// An entry of this key never expires. The time of a cursor that reads it first is fixed from then
-/// on.
+/// The entry of this key never expires. A cursor that reads it first has a fixed time from then on.
 const TIMEKEEPER: &[u8] = b"!";
 
 /// A store beside a map of what it holds.

@@ -180,7 +180,7 @@ fn what_it_replaced_stays_hidden_below() {
             if expired() > 0 {
                 break;
             }
-            // These keys lie around `old`, so that the table of `old` is not moved as it is.
+            // These keys surround `old`, so that the table of `old` is not moved as it is.
             for side in ["a", "z"] {
                 world.put(&format!("{side}{round}"), "", 1 << 30);
             }
@@ -382,8 +382,8 @@ fn batches_transactions_and_conditional_writes_expire() {
     assert_eq!(keyspace.expiry("a").expect("reads"), Some(Expiry::Never));
 }
 
-/// Guards against a bug: a batch accepted only times to live, so an entry with an absolute expiry
-/// time, such as an imported entry, could not be written.
+/// Once, a batch accepted only times to live, so an entry with an absolute expiry time, such as an
+/// imported entry, could not be written.
 #[test]
 fn a_batch_takes_instants() {
     let world = World::new(|keyspace| keyspace.ttl_seconds = 10);
@@ -419,8 +419,8 @@ fn a_senseless_time_to_live_is_refused() {
     assert!(error.to_string().contains("ttl_seconds"), "{error}");
 }
 
-/// The simulator of policies predicts what the engine does with random keys that expire: it
-/// compacts at most 5.5% less, and holds at most 8% less.
+/// The simulator of policies predicts what the engine does with random keys that expire: the bytes
+/// that the engine compacts to a tenth, and the bytes that it holds to a fifth.
 #[test]
 fn the_simulator_agrees_with_the_engine() {
     const FLUSHES: u64 = 160;
@@ -493,9 +493,9 @@ fn a_merged_value_does_not_change_under_a_cursor() {
     assert_eq!(world.get("k").as_deref(), Some("operand"), "a get has the time of now");
 }
 
-/// Guards against a bug: for operands merged into a value that expires, `expiry` said that the
-/// result would never expire, yet the result changed when that value expired. Now `expiry` returns
-/// the time of that change, wherever the operands lie.
+/// Once, for operands merged into a value that expires, `expiry` said that the result would never
+/// expire, yet the result changed when that value expired. Now `expiry` returns the time of that
+/// change, wherever the operands are.
 #[test]
 fn a_merged_value_tells_when_its_base_expires() {
     let world = World::new(|keyspace| keyspace.merge_operator = "append(,)".into());

@@ -1,5 +1,5 @@
-//! How many operands of a key flushes and compactions hold, and what they leave of chains that they
-//! may not hold.
+//! How many operands of a key flushes and compactions hold in memory, and what they leave of chains
+//! that are too long to hold.
 
 use std::sync::{Arc, Mutex};
 
@@ -73,9 +73,9 @@ fn open(storage: &MemoryStorage, options: &Options) -> Store {
     Store::open_on(Arc::new(storage.clone()) as Arc<dyn Storage>, options.clone()).expect("opens")
 }
 
-/// A compaction held all operands of a key in memory, however many there were. Those beyond an
-/// eighth of the memory budget now stay as they are, an event says so, and a compaction with more
-/// memory folds them.
+/// Once, a compaction held all operands of a key in memory, however many there were. Now operands
+/// beyond an eighth of the memory budget stay as they are, an event reports it, and a compaction
+/// with more memory folds them.
 #[test]
 fn a_chain_beyond_the_memory_passes_unfolded() {
     let (storage, passed) = (MemoryStorage::new(), Arc::new(Passed::default()));

@@ -12,7 +12,7 @@ use runstone_sim::oracle::{Change, Oracle, Write, assert_same};
 use runstone_sim::random::{Random, for_seeds};
 use runstone_sim::workload::{Operation, Run, keyspaces, options_for, read_all};
 
-/// Keys with values. Range deletes lie in up to 130 more.
+/// Keys with values. Range deletes use up to 130 more keys.
 const KEYS: u64 = 600;
 const STEPS: usize = 80;
 

@@ -263,7 +263,7 @@ fn no_operand_counts_twice() {
     }
 }
 
-/// Two operands of which a snapshot sees one are not folded together.
+/// Two operands, only one of which a snapshot sees, are not folded together.
 #[test]
 fn operands_are_folded_between_snapshots() {
     holds_and_finds(Bug::OperandsFoldedAcrossSnapshots, || {
@@ -282,7 +282,7 @@ fn operands_are_folded_between_snapshots() {
     });
 }
 
-/// Operands above a delete apply to nothing, wherever the delete and the older versions lie.
+/// Operands above a delete apply to nothing, wherever the delete and the older versions are.
 #[test]
 fn a_delete_ends_a_chain_of_operands() {
     let check = || {

@@ -58,7 +58,7 @@ impl MergeOperator for Relay {
     }
 }
 
-/// Where the operands lie.
+/// Where the operands are.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Place {
     Memtable,
@@ -177,8 +177,8 @@ fn by_get(scene: &Scene) {
     is_last(scene, &scene.keyspace().get("m").expect("reads").expect("is there"));
 }
 
-/// A read of 16,000 operands in a table took seconds: the look-up of each began at the first block
-/// of their key. Each operand now costs the same in a chain of any length, wherever it lies and
+/// Once, a read of 16,000 operands in a table took seconds: the look-up of each began at the first
+/// block of their key. Now each operand costs the same in a chain of any length, wherever it is and
 /// however it is read.
 #[test]
 fn an_operand_costs_the_same_in_a_chain_of_any_length() {
@@ -263,7 +263,8 @@ fn a_standing_reader_leaves_no_chain_behind() {
             let newest = scene.store.snapshot();
             let now = scene.keyspace().get_at("m", &newest).expect("reads").expect("is there");
             assert_eq!(Relay::number(&now), last);
-            // The first one writes the base for the older readers, and later ones fold onto it.
+            // The first compaction writes the base for the older readers, and later ones fold onto
+            // it.
             let most = if round == 0 { 1_004 } else { 4 };
             assert!(entries(&scene.store) <= most, "{first}, {round}: {}", entries(&scene.store));
         }
@@ -319,8 +320,8 @@ fn small_operands_do_not_copy_a_large_base() {
     assert!(bytes < 3 << 20, "{bytes} bytes of tables");
 }
 
-/// Below the operands lies a delete, a value that expires, a separated value, or a value that a
-/// range delete hides from all readers or from newer ones. It stays for the reader who sees it.
+/// Below the operands is a delete, a value that expires, a separated value, or a value that a range
+/// delete hides from all readers or from newer ones. It stays for a reader who sees it.
 #[test]
 fn operands_are_folded_onto_what_older_readers_see() {
     for below in ["delete", "range", "newer range", "expiring", "apart"] {

@@ -89,8 +89,8 @@ fn write(keyspace: &Keyspace, state: &mut State, key: Vec<u8>, change: Change) {
     apply(state, &[Write { keyspace: 0, key, change }]);
 }
 
-/// All entries that a cursor shows. Gets would not serve: the store writes the value back that a
-/// get makes of operands.
+/// All entries that a cursor shows. Gets would disturb the test: the store writes back the value
+/// that a get makes of operands.
 fn content(cursor: &mut Cursor) -> State {
     let mut found = State::new();
     cursor.seek_to_first().expect("seeks");

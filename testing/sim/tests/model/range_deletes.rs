@@ -105,7 +105,7 @@ fn inverted_ranges_are_refused_everywhere() {
     assert_eq!(all.prefix("b").expect("scans").count(), 1);
 }
 
-/// In a batch, a range delete removes what came before it, and nothing that came after.
+/// In a batch, a range delete deletes earlier writes, and no later ones.
 #[test]
 fn a_batch_applies_in_order() {
     holds_and_finds(Bug::RangeDeletesHideNewer, || {
@@ -174,8 +174,8 @@ fn older_snapshots_see_what_was_deleted() {
     });
 }
 
-/// A range tombstone must stay while a table in any level holds entries that it hides. It is no
-/// reason to drop it that its own range is deleted, because the tombstone itself deletes the range.
+/// A range tombstone must stay while a table in any level holds entries that it hides. That its own
+/// range is deleted is no reason to drop it, because the tombstone itself deletes the range.
 #[test]
 fn a_range_tombstone_outlives_what_it_hides() {
     let check = || {
@@ -194,7 +194,7 @@ fn a_range_tombstone_outlives_what_it_hides() {
 }
 
 /// Once, a compaction dropped the last range tombstone of a table if a newer table had 64 of them
-/// or more. The store itself still knew it, but one that was opened again did not.
+/// or more. The open store still knew the tombstone, but a reopened store did not.
 #[test]
 fn a_range_tombstone_outlives_many_newer_ones() {
     let storage = MemoryStorage::new();
@@ -275,7 +275,7 @@ fn covered_tables_leave_unread() {
     });
 }
 
-/// Walks jump over a deleted range at once, in both directions, wherever its entries lie.
+/// Walks jump over a deleted range at once, in both directions, wherever its entries are.
 #[test]
 fn walks_jump_over_a_deleted_range() {
     for is_flushed in [false, true] {
@@ -320,8 +320,8 @@ fn a_collection_does_not_bring_a_deleted_key_back() {
     holds_and_finds(Bug::RelocationsIgnoreRangeDeletes, || check(true));
 }
 
-/// A collection of a log moves values that were written after a range delete, and none that it
-/// hides.
+/// A collection of a log moves values that were written after a range delete, and none that the
+/// range delete hides.
 #[test]
 fn a_collection_of_a_log_knows_range_deletes() {
     let check = || {

@@ -145,7 +145,7 @@ fn ranges_that_end_with_a_table() {
     });
 }
 
-/// Ranges that overlap lie in runs of their own, with puts between them.
+/// Ranges that overlap are in runs of their own, with puts between them.
 #[test]
 fn ranges_that_overlap() {
     scenario(Bug::RangeTombstonesHideThemselves, |scene| {
@@ -159,7 +159,7 @@ fn ranges_that_overlap() {
     });
 }
 
-/// An ingested file lies above an older range delete and below a newer one.
+/// An ingested file is above an older range delete and below a newer one.
 #[test]
 fn a_file_between_ranges() {
     scenario(Bug::RangeDeletesHideNewer, |scene| {

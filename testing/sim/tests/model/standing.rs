@@ -24,7 +24,7 @@ struct Standing {
 }
 
 impl Standing {
-    /// It shows its entry, whatever happened since its last step.
+    /// Checks that it shows its entry, whatever happened since its last step.
     fn check(&self) {
         let expected = self.at.as_ref().map(|key| (&key[..], &self.content[key][..]));
         let found = self.cursor.valid().then(|| (self.cursor.key(), self.cursor.value()));
@@ -134,8 +134,8 @@ fn a_cursor_that_stands_shows_its_moment_and_goes_on_in_it() {
     });
 }
 
-/// Once, ten cursors, each at a place of its own in a memtable of its own, took 320 MiB of a budget
-/// of 96; a hundred took 955.
+/// Once, ten cursors, each at a place of its own in a memtable of its own, used 320 MiB of a budget
+/// of 96 MiB; a hundred used 955 MiB.
 #[test]
 fn cursors_hold_next_to_nothing_of_what_was_flushed() {
     for count in [10u32, 100, 1_000] {
