@@ -35,7 +35,7 @@ pub fn without_message(files: &Files) -> Vec<String> {
     found
 }
 
-/// How many arguments there are up to the parenthesis that closes.
+/// How many arguments there are up to the closing parenthesis.
 fn arguments(inside: &str) -> usize {
     let (mut depth, mut count, mut is_empty) = (1, 0, true);
     for letter in inside.chars() {

@@ -96,7 +96,7 @@ fn character_len(text: &str) -> usize {
 }
 
 /// Drops the items after `#[cfg(test)]`. The last line of an item is indented like its first, and
-/// only a last line ends in one of these signs there.
+/// at that indentation only a last line ends with one of these signs.
 pub(crate) fn without_tests(text: &str) -> String {
     let mut out = String::new();
     let mut lines = text.lines();
@@ -115,7 +115,7 @@ pub(crate) fn without_tests(text: &str) -> String {
     out
 }
 
-/// Whether an attribute keeps what follows out of every build but those of tests.
+/// Whether an attribute excludes what follows from all builds except those of tests.
 pub fn is_test_attribute(line: &str) -> bool {
     let line = line.trim_start();
     line.starts_with("#[cfg(test)]") || line.starts_with("#[cfg(all(test")
@@ -124,7 +124,7 @@ pub fn is_test_attribute(line: &str) -> bool {
 /// A path of the source: where it begins, and its names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Named {
-    /// How many modules up from the one it stands in; `None`: from the root of the crate.
+    /// How many modules up from the module of the path; `None`: from the root of the crate.
     pub up: Option<usize>,
     /// The names after `crate` or `super` that are modules or items.
     pub names: Vec<String>,

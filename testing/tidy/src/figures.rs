@@ -110,7 +110,7 @@ fn text_of(cell: &Value) -> &str {
 }
 
 /// The marked blocks: the line where each begins, what its marks say, and its lines up to an empty
-/// one.
+/// line.
 fn marked(text: &str) -> Vec<(usize, Vec<&str>, Vec<&str>)> {
     let lines: Vec<&str> = text.lines().collect();
     let mut found = Vec::new();

@@ -3,8 +3,8 @@
 //!
 //! 1. The files of a crate or folder are sorted by room. Code that only tests compile is left out.
 //! 2. A path `crate::room::..`, or one by `super` that leaves the room, is an arrow. An item that
-//!    the root re-exports stands for the room that has it.
-//! 3. Rooms that reach each other are one cycle. A room stands one floor above the highest that it
+//!    the root re-exports means the room that has it.
+//! 3. Rooms that reach each other are one cycle. A room is one floor above the highest room that it
 //!    names.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,7 +24,7 @@ pub struct Rooms {
 pub struct Room {
     /// Lines of its files.
     pub lines: usize,
-    /// Longest way down to a room that names no other; those of a cycle share one.
+    /// Longest way down to a room that names no other. The rooms of a cycle share a floor.
     pub floor: usize,
     /// Rooms that it names, with the files that do.
     pub names: BTreeMap<String, BTreeSet<String>>,

@@ -1,5 +1,5 @@
-//! `docs/papers/scales.md` lists the claims whose word is another at another scale, as the results
-//! at each scale say.
+//! `docs/papers/scales.md` lists the claims whose word changes with the scale, as the results at
+//! each scale say.
 
 use std::collections::BTreeSet;
 

@@ -24,7 +24,7 @@ pub fn first_lines(files: &Files) -> Vec<String> {
     bare.map(|(place, _)| format!("{place}: line 1 is not a `//!` doc")).collect()
 }
 
-/// Lines of Rust files fit, and end with a word.
+/// Lines of Rust files fit the limit of columns, and do not end with a space.
 pub fn columns(files: &Files) -> Vec<String> {
     let mut found = Vec::new();
     for (place, text) in rust(files) {

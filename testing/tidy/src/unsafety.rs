@@ -115,8 +115,8 @@ pub fn report(files: &Files, folders: &[&str]) -> String {
 /// The document that says how much unsafe code there is.
 const COUNTED: &str = "docs/faults.md";
 
-/// The document's numbers of blocks are those of the sources. It does not say how many lines that
-/// are: they change with every formatting.
+/// The document's numbers of blocks are those of the sources. It does not say how many lines they
+/// have, because lines change with every formatting.
 pub fn miscounted(files: &Files) -> Vec<String> {
     let text = files.get(COUNTED).map_or("", |text| text);
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");

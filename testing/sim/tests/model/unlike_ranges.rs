@@ -1,7 +1,7 @@
 //! Operands, and compaction filters, where tables of one level have different ranges: a compaction
-//! may leave out a table whose age lies between its inputs (rule I7). Random workloads rarely make
-//! such tables, so the generator here makes them on purpose: local writes, wide ones, loads, hot
-//! gets.
+//! may leave out a table whose age is between those of its inputs (rule I7). Random workloads
+//! rarely make such tables, so the generator here makes them on purpose, by local writes, wide
+//! writes, loads and hot gets.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -49,9 +49,9 @@ fn get(store: &Store, key: &str) -> Option<String> {
     value.map(|value| String::from_utf8(value.to_vec()).expect("text"))
 }
 
-/// An oldest table, a large one, and a newest one, under a policy that compacts the deepest level
-/// without its largest table. `versions` of key k lie in them, one each; an operand begins with
-/// `+`.
+/// Makes an oldest table, a large table and a newest table, under a policy that compacts the
+/// deepest level without its largest table. Each table has one of the `versions` of key k; an
+/// operand begins with `+`.
 fn under_guards(versions: [&str; 3], expected: &str) {
     let store = fresh(&options("guards", |keyspace| custom::options_mut(keyspace).max_runs = 2));
     for (i, version) in versions.into_iter().enumerate() {
@@ -71,9 +71,9 @@ fn under_guards(versions: [&str; 3], expected: &str) {
     assert_eq!(get(&store, "k").as_deref(), Some(expected), "for good");
 }
 
-/// An operand was folded onto the oldest value of its key, durably: `guards` compacts small tables
-/// of the deepest level around a large one, which held the value that the operand was for. The same
-/// happened to two operands around a put. Now the largest table is asked too.
+/// Once, an operand was folded onto the oldest value of its key, durably: `guards` compacts small
+/// tables of the deepest level around a large one, which held the value that the operand was for.
+/// The same happened to two operands around a put. Now the largest table is checked too.
 #[test]
 fn operands_are_not_folded_past_the_largest_table() {
     holds_and_finds(Bug::OperandsFoldedPastTables, || {
@@ -85,8 +85,8 @@ fn operands_are_not_folded_past_the_largest_table() {
     under_guards(["old", "+newer", "+operand"], "old,newer,operand");
 }
 
-/// The same under adaptive tiering, which compacts a hot table with all tables that overlap it, but
-/// not with tables that overlap only those.
+/// The same happened under adaptive tiering, which compacts a hot table with all tables that
+/// overlap it, but not with tables that overlap only those.
 #[test]
 fn operands_are_not_folded_past_what_gets_leave_alone() {
     holds_and_finds(Bug::OperandsFoldedPastTables, || {
@@ -150,9 +150,9 @@ impl CompactionFilter for Closed {
     }
 }
 
-/// A compaction of older tables showed the filter a value whose operand lay in a memtable, or in a
-/// table above. The filter removed it, and readers who had seen `closed,reopened` saw `reopened`.
-/// Now it is shown the whole value, once a compaction sees all of it.
+/// Once, a compaction of older tables showed the filter a value whose operand was in a memtable, or
+/// in a table above. The filter removed the value, and readers who had seen `closed,reopened` saw
+/// `reopened`. Now the filter is shown the whole value, once a compaction sees all of it.
 #[test]
 fn a_filter_is_shown_no_base_below_an_operand() {
     for policy in ["leveling", "guards"] {
@@ -179,7 +179,7 @@ fn a_filter_is_shown_no_base_below_an_operand() {
     }
 }
 
-/// The same where a cursor began between the base and its operand.
+/// The same happened where a cursor began between the base and its operand.
 #[test]
 fn a_filter_is_shown_no_base_that_a_cursor_sees_below_an_operand() {
     let filter = Arc::new(Closed::default());

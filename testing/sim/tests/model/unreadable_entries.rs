@@ -1,6 +1,6 @@
 //! Entries whose value cannot be made or read, among other entries. Walks give the error in place
 //! of the entry and continue, in both directions, and also in transactions. No error of a walk
-//! looks like its end.
+//! looks like the end of the walk.
 
 use std::sync::Arc;
 
@@ -104,8 +104,8 @@ fn walks_go_on_behind_a_value_that_cannot_be_made() {
     }
 }
 
-/// Once, the cursor turned invalid at such an entry, and the next step said that there were no
-/// more.
+/// Once, the cursor turned invalid at such an entry, and the next step reported that there were no
+/// more entries.
 #[test]
 fn a_cursor_tells_the_key_and_goes_on() {
     let store = open(&MemoryStorage::new(), &options(|_| ()));
@@ -168,8 +168,7 @@ fn transactions_walk_on_too() {
     assert_eq!(cursor.key(), b"d");
 }
 
-/// Once, after a failed read a cursor was on no entry, and its next step said that this was the
-/// end.
+/// Once, after a failed read a cursor was on no entry, and its next step reported the end.
 #[test]
 fn an_error_does_not_look_like_an_end() {
     let disk = SimStorage::new(1);
@@ -214,8 +213,8 @@ fn an_error_does_not_look_like_an_end() {
     store.write(&runstone::Batch::new(), WriteOptions::default()).expect("goes on");
 }
 
-/// A walk over separated values reads ahead. Once, an error during that was reported in place of
-/// entries that had been read before it, and those were never shown.
+/// A walk over separated values reads ahead. Once, an error during the read-ahead was reported in
+/// place of entries that had been read before it, and those were never shown.
 #[test]
 fn what_lies_before_a_damaged_block_is_shown() {
     let disk = SimStorage::new(1);

@@ -69,7 +69,7 @@ fn cursors_do_not_hold_it_up() {
 }
 
 /// The second get of a key with a thousand operands applies none, under policies of every kind,
-/// with inline and separated values; a snapshot between the operands sees what it saw.
+/// with inline and separated values. A snapshot between the operands still sees the same value.
 #[test]
 fn many_operands_are_applied_once() {
     let shapes = [
@@ -90,7 +90,7 @@ fn many_operands_are_applied_once() {
         let store = open(&storage, &options);
         let keyspace = store.default_keyspace();
         keyspace.put("k", r#"{"base":"of more than twenty bytes"}"#).expect("puts");
-        // Operands that meet their base in a flush are folded there.
+        // Operands that are flushed together with their base are folded there.
         store.compact().expect("compacts");
         patch(keyspace, "k", 0..500);
         let between = store.snapshot();
@@ -314,9 +314,9 @@ fn gets_do_not_wait_for_room() {
     assert_eq!(written(&store), 0);
 }
 
-/// A value that is made from an expiring base is not written, since it is another value afterwards.
-/// A value that never expires does not expire because it was written back, whatever the keyspace's
-/// time to live is.
+/// A value that is made from an expiring base is not written, because the value is another one
+/// after the expiry. A value that never expires does not expire because it was written back,
+/// whatever the keyspace's time to live is.
 #[test]
 fn expiry_is_kept() {
     let clock = TestClock::at(0);
@@ -410,7 +410,7 @@ fn logged(storage: &MemoryStorage) -> Vec<(Kind, Vec<u8>, bool)> {
 }
 
 /// A consumer that counts what users write can leave these puts out. A mirror that applies them
-/// logs them as what they are.
+/// logs them as such puts.
 #[test]
 fn readers_of_the_history_learn_that_nobody_asked_for_the_put() {
     let (source, target) = (MemoryStorage::new(), MemoryStorage::new());

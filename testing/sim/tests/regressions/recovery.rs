@@ -33,8 +33,8 @@ fn names(storage: &dyn Storage, ending: &str) -> Vec<String> {
 }
 
 /// A process died while it wrote a record of several fragments after padding, and the first
-/// fragment was whole. Recovery took the end of the log to lie before the padding and the fragment
-/// for a later record. That counts as corruption when no power was lost (P8).
+/// fragment was whole. Recovery took the padding for the end of the log, and the fragment for a
+/// later record. That counts as corruption when no power was lost (P8).
 #[test]
 fn a_torn_record_behind_padding_is_no_corruption() {
     // The previous record ends in any of the last bytes of a frame.
@@ -87,8 +87,9 @@ fn a_crash_in_a_close_after_a_drop_is_no_corruption() {
 
 /// A small log is logged again at open, and a crash before the new manifest replays both. For a
 /// pointer that a collection had written this made two versions with one record. A compaction
-/// dropped the older one, reported to the group that the record was dead, and the next collection
-/// took the value that the newer one still showed (seed 22969 of `crash in_a_row`).
+/// dropped the older version and reported to the group that the record was dead, and the next
+/// collection removed the value that the newer version still showed (seed 22969 of `crash
+/// in_a_row`).
 #[test]
 fn a_relocation_that_is_replayed_twice_keeps_its_value() {
     let mut options = options();
@@ -332,7 +333,7 @@ fn a_recovery_trusts_no_edit_that_may_be_lost() {
 }
 
 /// A log segment was used again while an older sync still held it. With mapped segments that is
-/// refused, and the store took no more writes.
+/// refused, and the store accepted no more writes.
 #[test]
 fn a_segment_under_a_sync_is_not_used_again() {
     let directory = tempfile::tempdir().expect("temporary directory");
@@ -354,7 +355,7 @@ fn a_segment_under_a_sync_is_not_used_again() {
     fill(&store);
 }
 
-/// A full disk left a manifest half made. It stayed, each attempt left another, and they took up
+/// A full disk left a half-made manifest behind. Each attempt left another one, and they used up
 /// the space that became free (P9).
 #[test]
 fn a_manifest_that_does_not_fit_is_removed() {
@@ -373,8 +374,8 @@ fn a_manifest_that_does_not_fit_is_removed() {
     assert_eq!(names(&storage, ".manifest").len(), 1);
 }
 
-/// A recovery that found the disk full left its tables behind, others at each attempt (P9). Now
-/// they are removed, and the store opens with the log as it is.
+/// A recovery that found the disk full left its tables behind, more at each attempt (P9). Now they
+/// are removed, and the store opens with the log as it is.
 #[test]
 fn a_recovery_that_finds_the_disk_full_leaves_nothing() {
     let storage = SimStorage::new(1);
@@ -399,7 +400,7 @@ fn a_recovery_that_finds_the_disk_full_leaves_nothing() {
     assert!(refused.is_no_space(), "{refused}");
 }
 
-/// Log segments that found no room stayed, another one at each attempt.
+/// Log segments that found no room were left behind, one more at each attempt.
 #[test]
 fn a_segment_that_does_not_fit_is_removed() {
     // A segment is created, then given its blocks and its length, then begun.
@@ -499,7 +500,7 @@ fn a_checkpoint_beside_a_drop_that_fails_holds_the_keyspace() {
     assert!(kept.get("new").expect("reads").is_some(), "P2");
 }
 
-/// A checkpoint holds old values with a snapshot. The snapshot kept the checkpoint's own flush from
+/// A checkpoint keeps old values with a snapshot. The snapshot kept the checkpoint's own flush from
 /// finding room, and the store refused writes for a while.
 #[test]
 fn a_checkpoint_finds_room_for_its_own_flush() {
@@ -516,7 +517,7 @@ fn a_checkpoint_finds_room_for_its_own_flush() {
     let storage = SimStorage::new(1);
     let store = Store::open_on(Arc::new(storage.clone()), options).expect("opens");
     for turn in 0..12u8 {
-        // Keys that are not rewritten lie between the rewritten ones, so a collection has to move
+        // Keys that are not rewritten are between the rewritten ones, so a collection has to move
         // them.
         let keys = (0..40u8).filter(|k| turn == 0 || k % 2 == 0);
         keys.for_each(|k| store.put([k], [turn; 1000]).expect("puts"));
@@ -550,8 +551,8 @@ fn a_segment_that_is_not_removed_is_left_to_the_next_open() {
 }
 
 /// A keyspace got the id of one that was dropped before the last open and whose writes were still
-/// in the log. None of those may reach a new keyspace, wherever the process dies or the power is
-/// cut. Now no id is given out twice.
+/// in the log. None of these writes may reach a new keyspace, wherever the process dies or the
+/// power is cut. Now no id is given out twice.
 #[test]
 fn a_keyspace_made_after_one_was_dropped_begins_empty() {
     for step in 0.. {
@@ -589,8 +590,9 @@ fn a_keyspace_made_after_one_was_dropped_begins_empty() {
     }
 }
 
-/// With jobs run by hand, a flush returned early while another thread held it back. Here that is a
-/// checkpoint that has not found its moment. The data of the flush was still in memory.
+/// With jobs run by hand, a flush returned early while another thread held it back. Here the other
+/// thread makes a checkpoint that has not found its moment. The data of the flush was still in
+/// memory.
 #[test]
 fn a_flush_waits_for_what_another_thread_holds_back() {
     let storage = SimStorage::new(1);

@@ -187,7 +187,7 @@ fn a_flipped_bit_costs_the_bytes_of_its_table() {
     assert!(store.verify().expect("verifies").is_clean());
 }
 
-/// Formerly, a repair held all tables open together. A process that may open fewer files took the
+/// Once, a repair held all tables open together. A process that may open fewer files took the
 /// others for lost. Now a repair opens a few at a time, whether it merges or carries over.
 #[test]
 fn a_repair_opens_few_files_at_a_time() {
@@ -265,7 +265,7 @@ fn a_repair_that_is_cut_short_leaves_no_store() {
             let files_left = left.iter().flat_map(|left| left.list().expect("lists"));
             let names: Vec<String> = files_left.map(|file| file.name).collect();
             let has = |wanted: &str| names.iter().any(|name| name == wanted);
-            // The mark goes last: with it, the directory is no store yet.
+            // The mark is removed last: while it exists, the directory is not a store yet.
             let is_store = has("CURRENT") && !has("RESTORING");
             assert!(is_store || outcome.is_err() || kind != FaultKind::Crash, "{kind:?} {at_op}");
             assert!(files(&after) == before, "{kind:?} at {at_op}: the damaged store has changed");
@@ -294,9 +294,9 @@ fn a_repair_that_forgets_deletes_is_found() {
     assert!((1..40).any(finds));
 }
 
-/// A read that fails once costs no table. Once, a table that could not be opened was called lost
-/// although it was carried over a moment later. Its numbers and its range deletes were left out of
-/// account.
+/// A read that fails once costs no table. Once, a table that could not be opened was reported as
+/// lost although it was carried over a moment later. Its numbers and its range deletes were
+/// ignored.
 #[test]
 fn one_failed_read_loses_no_table() {
     for seed in 0..3 {

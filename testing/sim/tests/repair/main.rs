@@ -123,7 +123,7 @@ fn repair(from: &SimStorage, options: &Options, lost_log: bool) -> (RepairReport
 fn content(storage: &SimStorage, options: &Options) -> State {
     let store = Store::open_on(Arc::new(storage.clone()), options.clone()).expect("it opens");
     for name in store.keyspaces() {
-        // A keyspace whose options are lost gets those that it had.
+        // A keyspace whose options are lost gets its former options.
         store.open_keyspace(&name, options.keyspace.clone()).expect("its options can be given");
     }
     let read = || -> State {
@@ -177,7 +177,7 @@ fn has_operands(left: &Left) -> bool {
     left.options.keyspace.as_ref().is_some_and(|keyspace| !keyspace.merge_operator.is_empty())
 }
 
-/// Damages a store, repairs it, and judges what comes out.
+/// Damages a store, repairs it, and judges the result.
 fn check(left: &Left, damage: &Damage, place: &str) -> Option<RepairReport> {
     let damaged = left.storage.process_crash();
     let file = damage.apply(&damaged)?;
@@ -213,8 +213,8 @@ fn check(left: &Left, damage: &Damage, place: &str) -> Option<RepairReport> {
     Some(report)
 }
 
-/// What the store may hold. What was cut off the end of the log looks like a power loss, and so
-/// does a value that a write of the log should have in its file.
+/// The states that the store may hold. A log whose end was cut off looks like a power loss, and so
+/// does a value that is not in its file although a write in the log needs it there.
 fn ends<'a>(left: &'a Left, damage: &Damage) -> &'a [State] {
     match damage.family {
         Family::Log | Family::Values => &left.states,
@@ -222,13 +222,13 @@ fn ends<'a>(left: &'a Left, damage: &Damage) -> &'a [State] {
     }
 }
 
-/// What is called lost was damaged.
+/// Checks that what is reported as lost was damaged.
 fn check_lost(damage: &Damage, file: &str, report: &RepairReport, place: &str) {
     for lost in &report.lost {
         let is_it = lost.file == file
             || match damage.family {
                 Family::Log => lost.file == "the log" || lost.file.ends_with(".manifest"),
-                // The end of a manifest may be cut off unnoticed, and zeros there are the same.
+                // The end of a manifest may be cut off unnoticed, and zeros there look the same.
                 // Then the log and the value files are not as its last edit says.
                 Family::Current | Family::Manifest => {
                     ["CURRENT", "the log"].contains(&&*lost.file)

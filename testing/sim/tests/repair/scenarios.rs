@@ -83,7 +83,7 @@ fn what_is_no_store_and_a_target_that_is_not_empty_are_refused() {
     assert_eq!(value(&open(&target), "logged").as_deref(), Some("newest"));
 }
 
-/// The manifest says all that `CURRENT` does, so nothing is in doubt.
+/// The manifest records everything that `CURRENT` does, so nothing is in doubt.
 #[test]
 fn without_current_nothing_is_lost() {
     let storage = SimStorage::new(1);
@@ -154,7 +154,7 @@ fn a_lost_table_with_a_range_delete_puts_all_behind_it_in_doubt() {
     assert_eq!(report.doubts_of("default", b"key0099").count(), 0);
 }
 
-/// The writes after a gap are used. Those that a recovery set aside come back on request.
+/// The writes after a gap are used. Writes that a recovery set aside come back on request.
 #[test]
 fn a_log_kept_aside_comes_back_on_request() {
     let storage = SimStorage::new(1);

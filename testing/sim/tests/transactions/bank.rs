@@ -44,7 +44,7 @@ impl Bank {
         Bank { store, keyspace, is_over: AtomicBool::new(false), retries: AtomicU64::new(0) }
     }
 
-    /// Moves some money between two accounts, or fails because of somebody else.
+    /// Moves some money between two accounts, or fails because of another transaction.
     fn transfer(&self, random: &mut Random, options: TransactionOptions) -> Result<(), Error> {
         let (from, to) = (random.below(ACCOUNTS), random.below(ACCOUNTS));
         let mut transaction = self.store.begin(options)?;

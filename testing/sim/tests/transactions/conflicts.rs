@@ -1,4 +1,4 @@
-//! Which writes count as conflicts, wherever they lie at the time of the commit.
+//! Which writes count as conflicts, wherever they are at the time of the commit.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ fn commit(transaction: Transaction) -> runstone::Result<()> {
     transaction.commit(WriteOptions::default())
 }
 
-/// Where the conflicting write lies at the commit.
+/// Where the conflicting write is at the commit.
 const PLACES: [fn(&Store); 3] =
     [|_| {}, |store| store.flush().expect("flushes"), |store| store.compact().expect("compacts")];
 
@@ -98,7 +98,8 @@ fn nothing_else_conflicts() {
         assert!(one.get(keyspace, "d").expect("reads").is_some());
         let options = ReadOptions::default();
         let mut cursor = one.cursor(keyspace, options).expect("opens");
-        // From "e" on it reads no further than "f", and from there down no further than "d".
+        // From "e" on the cursor reads no further than "f", and from there down no further than
+        // "d".
         cursor.seek(b"e").expect("seeks");
         cursor.next().expect("steps");
         cursor.prev().expect("steps");
@@ -156,7 +157,8 @@ fn a_leaked_cursor_that_turned_conflicts() {
     }
 }
 
-/// A write that comes between the check and the lock, and is in a table by the time of the lock.
+/// A write between the check and the lock conflicts, even if it is in a table by the time of the
+/// lock.
 #[test]
 fn a_write_that_is_flushed_before_the_lock_conflicts() {
     let store = Arc::new(store());
@@ -175,7 +177,7 @@ fn a_write_that_is_flushed_before_the_lock_conflicts() {
 }
 
 /// Once, a cursor that sought a key beyond its bounds hid the other ranges of its transaction from
-/// range deletes that came between the check and the lock.
+/// range deletes that were made between the check and the lock.
 #[test]
 fn a_seek_beyond_the_bounds_hides_no_conflict() {
     let store = store();
@@ -263,7 +265,7 @@ fn moved_values_do_not_conflict() {
     assert!(panics(|| seeded::with(Bug::RelocationsConflict, bug)));
 }
 
-/// The same with a write before the collection, which the pointer hides.
+/// A write before the collection conflicts, although the pointer hides it.
 #[test]
 fn a_write_below_a_moved_value_conflicts() {
     for place in PLACES {
@@ -277,8 +279,8 @@ fn a_write_below_a_moved_value_conflicts() {
     }
 }
 
-/// Work begins again as long as others interfere, in a new transaction each time. Its own errors
-/// end it, and its writes are discarded.
+/// Work begins again as long as others interfere, in a new transaction each time. Errors of the
+/// work itself end it, and its writes are discarded.
 #[test]
 fn transact_begins_again() {
     let store = store();

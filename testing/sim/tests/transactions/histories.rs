@@ -2,9 +2,10 @@
 //! interleave. They are judged by Adya's rules: committed transactions are nodes, and an arrow
 //! leads from one to another that must come after it.
 //!
-//! - *write-write*: it overwrote a version of the first;
-//! - *write-read*: it read a version of the first;
-//! - *anti*: it overwrote what the first had read, or added what the first's scan had missed.
+//! - *write-write*: the second overwrote a version of the first;
+//! - *write-read*: the second read a version of the first;
+//! - *anti*: the second overwrote what the first had read, or added what the first's scan had
+//!   missed.
 //!
 //! A history is serializable if no arrows form a cycle. A read of an aborted or intermediate write
 //! is wrong by itself. The versions of a key are in the order of commits, which one thread knows.

@@ -190,7 +190,7 @@ fn a_full_disk() {
         assert!(keyspace.get("large").expect("reads").is_none());
     }
     storage.clear_faults();
-    // The store tries this from time to time.
+    // The store checks only from time to time whether there is space.
     let commit = || {
         let mut one = store.begin(TransactionOptions::default()).expect("begins");
         one.put(keyspace, "k", "own").expect("puts");

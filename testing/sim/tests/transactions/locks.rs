@@ -74,8 +74,8 @@ fn a_waiter_sees_the_newest_value() {
     });
 }
 
-/// Takes three locks in a circle: each of three transactions holds one and asks for the next one's.
-/// Returns the errors.
+/// Takes three locks in a circle: each of three transactions holds one and requests the next one's
+/// lock. Returns the errors.
 fn circle(store: &Store, timeout: Duration, bug: Option<Bug>) -> Vec<Error> {
     let keyspace = store.default_keyspace();
     let (sent, received) = mpsc::channel();
@@ -226,8 +226,8 @@ fn outcomes_are_counted() {
     assert_eq!((ended, counters.lock_timeouts, counters.deadlocks), ((2, 1), 1, 0));
 }
 
-/// A lock that is passed from waiter to waiter would be free at no time, and an update that takes
-/// no lock for longer than its commit would wait for ever.
+/// A lock that is passed from waiter to waiter would never be free. Then an update that holds a
+/// lock only during its commit would wait for ever.
 #[test]
 fn an_update_gets_its_turn_among_waiters() {
     const MOST_TURNS: u32 = 100_000;

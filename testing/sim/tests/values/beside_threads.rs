@@ -1,6 +1,6 @@
 //! Collection of values beside threads that write and read: a get races the collection of its
-//! value, a put races the relocation of the value it replaces, and snapshots are held across. Not
-//! deterministic; a failure should be turned into a stepped test.
+//! value, a put races the relocation of the value it replaces, and snapshots are held all the
+//! while. Not deterministic; a failure should be turned into a stepped test.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};

@@ -7,8 +7,8 @@ use runstone::unstable;
 use runstone::{Background, GcPointers, KeyspaceOptions, Options, Store, ValuePlacement};
 use runstone_sim::random::Random;
 
-/// Once, a compaction that was asked for was followed by a collection, which wrote pointers: 61,224
-/// entries stayed for 20,000 keys, and a second one left 40,592.
+/// Once, a requested compaction was followed by a collection, which wrote pointers: 61,224 entries
+/// stayed for 20,000 keys, and a second compaction left 40,592.
 #[test]
 fn one_compaction_leaves_an_entry_for_each_key() {
     let (log, groups) = (ValuePlacement::Vlog, ValuePlacement::HashGrouped);

@@ -39,9 +39,9 @@ fn a_collection_of_an_unsettled_tree_keeps_what_hides_older_values() {
 }
 
 /// Once, a compaction brought an old version into a group that already held a newer one, so the old
-/// version lay after the newer. When a deletion dropped both, only the newer was known to be dead.
-/// A collection that rewrote the newer version's segment alone left the older one as garbage for
-/// ever.
+/// version was stored after the newer. When a deletion dropped both, only the newer was known to be
+/// dead. A collection that rewrote the newer version's segment alone left the older one as garbage
+/// for ever.
 #[test]
 fn a_version_behind_a_newer_one_is_collected_as_well() {
     let store = open_with(&Arc::default(), tiered(keyspace_options(ValuePlacement::Inline), 2, 10));

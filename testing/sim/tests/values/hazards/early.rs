@@ -27,7 +27,7 @@ fn written(store: &Store, category: Category) -> u64 {
     io.iter().filter(|one| one.category == category.name()).map(|one| one.written_bytes).sum()
 }
 
-/// The log has the place of a value, and not the value.
+/// The log has the place of a value, and not the value itself.
 #[test]
 fn a_value_is_written_once() {
     let storage = MemoryStorage::new();
@@ -64,7 +64,7 @@ fn a_collection_waits_for_batches_under_way() {
     });
 }
 
-/// The log still leads to values that a collection has moved. What it leads to is not overwritten.
+/// The log still leads to values that a collection has moved. These values are not overwritten.
 #[test]
 fn emptied_segments_stay_until_the_log_goes() {
     holds_and_finds(Bug::EarlyValuesFreedUnflushed, || {
@@ -134,8 +134,8 @@ fn values_of_refused_batches_are_garbage() {
     (0..30).for_each(|k| check(&store, k, 2));
 }
 
-/// A power loss takes values of refused batches, between values that stay. Collections would take
-/// the gap for a damaged record.
+/// A power loss takes values of refused batches, between values that stay. Collections would
+/// mistake the gap for a damaged record.
 #[test]
 fn gaps_between_found_values_are_no_damage() {
     for seed in 0..40 {
@@ -169,8 +169,8 @@ fn used_slots(store: &Store) -> u64 {
     store.default_keyspace().value_usage()[0].used_slots
 }
 
-/// Once, a segment with room was kept for the next early value. When none came, collections, which
-/// begin at the tail, waited for it for ever.
+/// Once, a segment with room was kept for the next early value. When none arrived, collections,
+/// which begin at the tail, waited for it for ever.
 #[test]
 fn one_early_value_holds_no_collection_up() {
     let slots = |early_first: bool| {

@@ -112,7 +112,7 @@ fn open_writing_back() -> Arc<Store> {
     open_with(&Arc::default(), writing_back())
 }
 
-/// The same with a cold stream.
+/// The same options with a cold stream.
 fn cooling_back() -> KeyspaceOptions {
     let mut keyspace = writing_back();
     keyspace.values.cold_stream = true;
@@ -357,8 +357,8 @@ fn a_snapshot_keeps_what_was_relocated() {
     });
 }
 
-/// A deletion lies above a compaction that brings the deleted value into a new value file. The
-/// group does not know of the deletion until the deletion itself is compacted.
+/// A deletion is above a compaction that brings the deleted value into a new value file. The group
+/// does not know of the deletion until the deletion itself is compacted.
 #[test]
 fn a_group_is_not_trusted_before_the_tree_is_settled() {
     holds_and_finds(Bug::GroupTrustedTooEarly, || {

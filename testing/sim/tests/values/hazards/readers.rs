@@ -226,7 +226,8 @@ fn cold_records_go_when_their_tags_do() {
                 store.flush().expect("flushes");
             }
             store.collect_values().expect("collects");
-            // A flush that met a pointer and what replaces it would see that the record is dead.
+            // A flush that has both a pointer and its replacement would notice that the record is
+            // dead.
             store.flush().expect("flushes");
             (0..10).for_each(|k| check(&store, k, turn));
         }
@@ -238,7 +239,7 @@ fn cold_records_go_when_their_tags_do() {
     holds_and_finds(Bug::DroppedTagsForgotten, || with(open_cooling_back));
 }
 
-/// A disk acknowledges a write and still holds what was in the slot before. Every read then reports
+/// A disk acknowledges a write but keeps the former contents of the slot. Every read then reports
 /// an error or returns the right value. Only in a log does an older record of the same key pass
 /// every other check, because relocations keep the numbers of records.
 #[test]
