@@ -41,7 +41,7 @@ impl KvSsdStore {
         &self.place
     }
 
-    /// Whether the device would take a write, given enough room.
+    /// Whether the device would accept a write, given enough room.
     pub fn check(&self, write: KvWrite<'_>) -> Result<()> {
         self.run(|device| device.check_size(&as_write(&write)))
     }

@@ -4,7 +4,7 @@
 //! kvssd:PATH?name=value&..   or   blockssd:PATH?name=value&..
 //! ```
 //!
-//! What the names mean is in [`device_options`].
+//! [`device_options`] explains the names.
 //!
 //! A device keeps its geometry, and a KVSSD its options: a URL without options opens the device as
 //! it is. Sizes of the geometry, if given, must match the image. If any other option of a KVSSD is
@@ -107,7 +107,7 @@ impl DeviceUrl {
         }
     }
 
-    /// Sets an option of the geometry; false if it has no such option.
+    /// Sets an option of the geometry; false if the geometry has no such option.
     fn set_geometry(&mut self, name: &str, value: &str) -> Result<bool> {
         let mut geometry = self.geometry.unwrap_or_default();
         let field = match name {

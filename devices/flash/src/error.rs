@@ -148,7 +148,7 @@ pub enum Error {
     VersionsHeld {
         /// Bytes of all its versions.
         bytes: usize,
-        /// The largest number that a block takes.
+        /// The most bytes that fit a block.
         limit_bytes: usize,
     },
     /// The image belongs to a block SSD or to another firmware.

@@ -1,4 +1,4 @@
-//! How large a flash device is, and where each of its pages lies. It knows no image and no content.
+//! How large a flash device is, and where each of its pages is. It knows no image and no content.
 
 use std::fmt;
 

@@ -12,7 +12,7 @@ use runstone_flash::nand::{FaultPlan, Geometry, Image, MemoryImage};
 use runstone_random::Random;
 use runstone_storage::{Category, Storage, StorageFile};
 
-/// The ring takes 64 blocks, the files 128.
+/// The ring has 64 blocks, the files have 128.
 const TINY: Geometry = Geometry {
     page_bytes: 16 << 10,
     spare_bytes: 64,
@@ -243,7 +243,7 @@ fn blocks_that_were_read_ahead_follow_the_file() {
     model[40_000..60_000].fill(0);
     file.read_ahead(0, 100_000);
     check(&model);
-    // Another file takes the blocks.
+    // Another file gets the blocks.
     storage.remove("t").unwrap();
     drop(file);
     storage.sync_dir().unwrap();
@@ -429,7 +429,7 @@ fn a_longer_file_shows_nothing_that_was_cut_off() {
     assert!(bytes.len() == 150 && !bytes[100..].contains(&1), "{bytes:?}");
 }
 
-/// Once, waiting blocks were forgotten before the device had taken them. When the device failed,
+/// Once, waiting blocks were forgotten before the device had written them. When the device failed,
 /// readers saw the old contents although the writes had been acknowledged.
 #[test]
 fn a_device_that_fails_shows_no_older_content() {
@@ -584,7 +584,7 @@ fn flipped_bytes_never_panic_and_never_lie() {
     assert!(refused > 5 && harmless > 20, "{refused} {harmless}");
 }
 
-/// Files are written, synced, renamed and removed as a store does it, with the power cut at every
+/// Files are written, synced, renamed and removed as a store does, with the power cut at every
 /// program and erase. Synced data is there, and a name leads to its old or its new file, never to a
 /// mixture.
 #[test]

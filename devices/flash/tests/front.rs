@@ -6,7 +6,7 @@ use runstone_flash::front::{
 use runstone_flash::kvssd::{KvSsd, KvSsdOptions, Write};
 use runstone_flash::nand::{FaultPlan, Geometry, MemoryImage, Timing};
 
-/// Pages of 8 KiB take keys of 512 bytes.
+/// Pages of 8 KiB allow keys of 512 bytes.
 fn device() -> KvSsd {
     device_of(8 << 10, 16)
 }

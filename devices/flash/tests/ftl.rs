@@ -221,7 +221,7 @@ fn failing_programs_and_erases_lose_nothing() {
     assert_eq!(ftl.nand().wear().retired_count, 5);
 }
 
-/// Erases fail until none is left: writes are refused, reads continue.
+/// Erases fail until no block is left: writes are refused, reads continue.
 #[test]
 fn a_worn_out_device_refuses_writes_and_stays_readable() {
     let (_, mut ftl) = create(TINY, SPLIT);
@@ -405,7 +405,7 @@ fn a_full_device_outlives_power_cuts_in_a_row() {
     }
 }
 
-/// An opening that a power cut ends has taken a free block, to move the pages beside a torn one.
+/// An opening that a power cut ends has taken a free block, to move the pages beside a torn page.
 /// Once, after a few such openings, no block was left, and the device could not be opened any more.
 #[test]
 fn a_full_device_outlives_power_cuts_while_it_is_opened() {
@@ -439,9 +439,9 @@ fn a_full_device_outlives_power_cuts_while_it_is_opened() {
     }
 }
 
-/// A power cut takes a block of the reserve. Once, when moved pages went to the host's open block,
-/// collections preserved the rest of the reserve but never refilled it. The next bad block made the
-/// device unusable.
+/// A power cut takes a block of the reserve. Once, when moved pages were written to the host's open
+/// block, collections preserved the rest of the reserve but never refilled it. The next bad block
+/// made the device unusable.
 #[test]
 fn a_reserve_that_a_power_cut_took_from_is_restored() {
     for seed in 0..30 {

@@ -59,7 +59,7 @@ impl Case {
         Case { geometry, options, keys, key_bytes, value_bytes }
     }
 
-    /// Draws the size of a value; sometimes close to the largest the device takes.
+    /// Draws the size of a value; sometimes close to the largest that the device accepts.
     fn value_bytes(&self, random: &mut Random) -> u64 {
         let page_bytes = u64::from(self.geometry.page_bytes);
         match random.below(1000) {
@@ -140,8 +140,8 @@ struct Run {
     device: KvSsd,
     state: State,
     snapshots: Vec<(u64, State)>,
-    /// The state at the last sync and the steps since, including the step that met a cut. With a
-    /// log the newest steps may be lost.
+    /// The state at the last sync and the steps since, including a step that a power cut
+    /// interrupted. With a log the newest steps may be lost.
     unsynced: (State, Vec<Step>),
     cuts: u64,
     refusals: u64,
@@ -261,7 +261,7 @@ impl Run {
         assert!(backwards.into_iter().rev().eq(expected));
     }
 
-    /// Recovers after a power cut or the end of the process. The step that met it was not
+    /// Recovers after a power cut or the end of the process. The interrupted step was not
     /// acknowledged.
     fn recover(&mut self, random: &mut Random) {
         self.cuts += 1;
@@ -323,7 +323,7 @@ fn run(seed: u64) -> [u64; 3] {
                 Ok(()) => {}
                 // The device may refuse a flush too.
                 Err(Error::Full { .. }) => run.refusals += 1,
-                // The refused step was not done. The device takes the next one.
+                // The refused step was not done. The device accepts the next one.
                 Err(Error::Image { .. }) if run.has_power() => {}
                 Err(Error::PowerCut | Error::Image { .. }) => {
                     collections += run.device.counters().collections;

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use runstone_policy::shape::{Level, Run, Shape, Table};
 
 /// Policies that a device drives, and whether their levels hold several runs. Others want levels
-/// of overlapping tables, runs that stand for intervals of flushes, or last levels that deepen
+/// of overlapping tables, runs that represent intervals of flushes, or last levels that deepen
 /// without an end.
 const POLICIES: [(&str, bool); 4] =
     [("fragmented-leveling", false), ("leveling", false), ("garnering", false), ("tiering", true)];

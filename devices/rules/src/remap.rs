@@ -77,7 +77,7 @@ pub enum Planned<E: PageEntry> {
     },
     /// The records of these entries, to be written into new pages.
     Rewrite {
-        /// Clipped to the output; strata as in the compaction.
+        /// Clipped to the output, with the strata of the compaction.
         entries: Vec<E>,
         /// The cuts inside it.
         cuts: Vec<E::Key>,

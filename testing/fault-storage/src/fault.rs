@@ -37,7 +37,8 @@ pub enum FaultKind {
     /// lost: readers still see them, a later sync succeeds without them, and the next power cut
     /// removes them. A write-back fails in the same way.
     FailedSync,
-    /// The same with `ENOSPC`: a file system that finds space only when it syncs.
+    /// Like [`FaultKind::FailedSync`], with `ENOSPC`: a file system that finds space only when it
+    /// syncs.
     NoSpaceOnSync,
     /// A sync of a directory fails with `EIO`, without effect.
     FailedDirSync,

@@ -126,8 +126,8 @@ impl SimFile {
         State::end(fault)
     }
 
-    /// Data written back may survive a power cut, like anything pending. So a write-back changes
-    /// only the count of operations and the faults.
+    /// Data written back may survive a power cut, like anything pending. So a write-back only
+    /// counts as an operation, and may have a fault.
     fn try_write_back(&self, begin: &Range<u64>, wait_for: &Range<u64>) -> io::Result<()> {
         let state = &mut *self.disk.state.lock();
         let range = if begin.is_empty() { wait_for } else { begin };

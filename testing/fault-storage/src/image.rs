@@ -89,7 +89,7 @@ impl Image {
     }
 
     /// Zeros `[start, end)`: whole pages are removed, the edges are overwritten. The last page
-    /// counts as whole, because nothing but zeros lies past the length.
+    /// counts as whole, because there are only zeros past the length.
     fn clear(&mut self, start: u64, end: u64) {
         let whole_end = if end == self.len_bytes { u64::MAX } else { end / PAGE_BYTES };
         let whole_start = start.div_ceil(PAGE_BYTES);

@@ -29,10 +29,10 @@ use runstone_storage::{
     StorageLock,
 };
 
-/// A directory of a simulated disk. Clones share the disk, and so do siblings: a power cut takes
-/// all of them at once.
+/// A directory of a simulated disk. Clones share the disk, and so do siblings: a power cut hits all
+/// of them at once.
 ///
-/// The disk lives until a crash: one injected, [`SimStorage::power_cut`] or
+/// The disk lives until a crash: an injected one, [`SimStorage::power_cut`] or
 /// [`SimStorage::process_crash`]. From then on every operation fails, on every handle. Either call
 /// makes a new disk and can be repeated on the dead one, so that one crash can be cut by many
 /// seeds.
@@ -96,7 +96,7 @@ impl SimStorage {
     }
 
     /// Limits the capacity of the disk, or lifts the limit. Blocks of 4 KiB and reservations use
-    /// space, holes do not. A write that does not fit leaves the blocks that do.
+    /// space, holes do not. Of a write that does not fit, the blocks that fit are written.
     pub fn set_capacity_bytes(&self, capacity_bytes: Option<u64>) {
         self.disk.state.lock().capacity_bytes = capacity_bytes;
     }

@@ -17,7 +17,7 @@ use crate::workload::{Operation, Run, keyspaces, read_all};
 pub enum Crash {
     /// The process dies; the operating system keeps what was written.
     Process,
-    /// The power fails; the seed decides what is left of what was not synced.
+    /// The power fails; the seed decides what is left of unsynced data.
     Power(u64),
 }
 

@@ -196,7 +196,7 @@ impl Oracle {
     }
 
     /// The same for a store whose keyspaces come and go: they must be those that were acknowledged,
-    /// or those that the attempted step makes of them.
+    /// or those that the attempted step would make.
     pub fn judge_keyspaces(&self, found: &Found) -> Result<Survived, String> {
         let mut wrong = None;
         let either = [(false, Some(&self.named)), (true, self.maybe.as_ref())];

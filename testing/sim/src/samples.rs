@@ -333,7 +333,7 @@ fn write_sorted(
     files
 }
 
-/// A file of sorted entries that no store has taken yet.
+/// A file of sorted entries that no store has ingested yet.
 pub fn sorted() -> Sample {
     let mut state = State::new();
     let entries = (0..60u8).map(|i| (format!("entry{i:02}").into_bytes(), vec![i; 40]));

@@ -45,7 +45,7 @@ pub const KEYSPACES: [&str; 2] = ["default", "other"];
 /// One operation.
 #[derive(Clone, Debug)]
 pub enum Operation {
-    /// Writes applied atomically; `sync` asks for durability.
+    /// Writes applied atomically; `sync` requests durability.
     Write {
         /// The writes, in order.
         writes: Vec<Write>,

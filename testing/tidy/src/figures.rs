@@ -1,5 +1,5 @@
-//! Figures of documents are those of the files that they come from. A comment before a table or a
-//! paragraph names its file, from the folder of the document:
+//! The figures in documents equal those in the files that they come from. A comment before a table
+//! or a paragraph names its file, from the folder of the document:
 //!
 //! ```text
 //! <!-- figures: figures/NAME.json -->

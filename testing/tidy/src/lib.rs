@@ -5,8 +5,8 @@
 //! * [`assertions`]: assertions say what broke.
 //! * [`style`]: first lines, columns, lengths of functions, unfinished work, documents.
 //! * [`links`]: links and numbers of sections lead somewhere.
-//! * [`figures`]: figures of documents are those of the files that they come from; [`scales`]: the
-//!   list of claims whose word changes with the scale is that of the results.
+//! * [`figures`]: the figures in documents equal those in the files that they come from;
+//!   [`scales`]: the list of claims whose word changes with the scale is that of the results.
 //! * [`locks`]: every lock of the engine has a rank.
 //! * [`options`]: every option is explained once.
 //! * [`unsafety`]: where unsafe code may be, and how much there is.

@@ -2,7 +2,7 @@
 //! Arrows form no cycle, so that each room can be read knowing only those below it.
 //!
 //! 1. The files of a crate or folder are sorted by room. Code that only tests compile is left out.
-//! 2. A path `crate::room::..`, or one by `super` that leaves the room, is an arrow. An item that
+//! 2. A path `crate::room::..`, or a `super` path that leaves the room, is an arrow. An item that
 //!    the root re-exports means the room that has it.
 //! 3. Rooms that reach each other are one cycle. A room is one floor above the highest room that it
 //!    names.

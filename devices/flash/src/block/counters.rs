@@ -34,7 +34,7 @@ impl BlockCounters {
 /// The share of each layer in the bytes that reach flash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LayerReport {
-    /// Blocks that left the file system.
+    /// Blocks that the file system wrote.
     pub blocks: BlockCounters,
     /// What the device wrote for these blocks. `device.host_bytes` is the number of bytes in
     /// `blocks`.

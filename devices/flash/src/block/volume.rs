@@ -1,5 +1,5 @@
-//! The file system of the block SSD: directory, files, write-back, commits. One thread at a time;
-//! the handles in `mod.rs` share it under a lock.
+//! The file system of the block SSD: directory, files, write-back, commits. It serves one thread at
+//! a time: the handles in `mod.rs` share it under a lock.
 //!
 //! 1. Written blocks wait in their file until there are 16 of them. Then the longest contiguous
 //!    stretch is written as one request of up to 64 KiB. Space is reserved when a block begins to
@@ -259,8 +259,9 @@ impl Volume {
 
     // Content.
 
-    /// Fills `buf`, which lies inside the file. Like a block layer, it sends the requests for all
-    /// extents before it waits for the first: the values of a group lie in many short extents.
+    /// Fills `buf` with bytes that are inside the file. Like a block layer, this sends the requests
+    /// for all extents before it waits for the first: the values of a group are in many short
+    /// extents.
     pub(super) fn read(&mut self, id: u64, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         let (mut done, mut last_ns) = (0, 0);
         while done < buf.len() {
@@ -358,7 +359,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Fills a range, which lies inside the file, with zeros. Whole blocks become free, and so does
+    /// Fills a range, which is inside the file, with zeros. Whole blocks become free, and so does
     /// the last block of the file.
     pub(super) fn make_hole(&mut self, id: u64, start: u64, end: u64) -> io::Result<()> {
         self.check_alive()?;

@@ -5,7 +5,7 @@ use crate::kvssd::{Direction, KvSsd};
 
 /// The longest key of the command set; the shortest has one byte.
 const MAX_KEY_BYTES: usize = 16;
-/// Bytes of the count with which a list begins. Each entry is padded to a multiple of them.
+/// Bytes of the count with which a list begins. Each entry is padded to a multiple of this number.
 const LIST_ALIGN_BYTES: usize = 4;
 
 /// When a value is stored.

@@ -108,7 +108,7 @@ impl Ftl {
     }
 
     /// Writes whole host blocks, from `first` on. Each mapped page is written as a whole or not at
-    /// all. A power cut may fall between two pages.
+    /// all. A power cut may happen between two pages.
     pub fn write(&mut self, first: u64, data: &[u8]) -> Result<()> {
         self.check_range(first, data.len())?;
         self.counters.host_blocks_written += data.len() as u64 / u64::from(HOST_BLOCK_BYTES);
@@ -267,7 +267,7 @@ impl Ftl {
     }
 }
 
-/// The part of a request that lies in one mapped page.
+/// The part of a request that is in one mapped page.
 struct Part {
     logical: u32,
     inside: usize,

@@ -6,7 +6,7 @@
 //!
 //! Progress: the logical pages fit into all blocks but `MIN_SPARE_BLOCKS`. Of these spare blocks,
 //! at most two are frontiers, and at most `RESERVED_BLOCKS` are free when a collection runs. So the
-//! garbage of at least one more block lies in sealed blocks, and the victim with the fewest valid
+//! garbage of at least one more block is in sealed blocks, and the victim with the fewest valid
 //! pages has some of it. Each collection therefore gains at least one page.
 
 use super::{Ftl, GcFrontier};

@@ -44,7 +44,7 @@ struct Found {
     tag: PageTag,
 }
 
-/// What the blocks of the firmware's own types hold.
+/// The pages in blocks of the firmware's own types.
 #[derive(Default)]
 struct Scan {
     checkpoints: Vec<Found>,
@@ -357,7 +357,7 @@ fn keep_newest(kept: &mut Found, found: &Found) {
     }
 }
 
-/// `None` if pages are missing.
+/// Loads a checkpoint; `None` if pages are missing.
 fn load_checkpoint(space: &mut Space, pages: &BTreeMap<u32, Found>) -> Result<Option<Checkpoint>> {
     let mut bytes = Vec::new();
     let mut numbers = Vec::new();

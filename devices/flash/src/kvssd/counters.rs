@@ -1,5 +1,5 @@
-//! What a KVSSD writes and why, and what follows from it. Programs are counted where they are
-//! issued. The counts must explain every program that the flash counted.
+//! What a KVSSD writes and why, and the write amplification that follows. Programs are counted
+//! where they are issued. The counts must explain every program that the flash counted.
 
 use std::fmt;
 
@@ -100,7 +100,7 @@ pub struct KvSsdCounters {
     pub split_compactions: u64,
     /// How often tables were compacted only because the device was full.
     pub squeezes: u64,
-    /// Tables that compactions leave alone, because a page of them cannot be read.
+    /// Tables that compactions leave alone, because one of their pages cannot be read.
     pub stuck_tables: u64,
     /// Blocks emptied by collection.
     pub collections: u64,
@@ -120,7 +120,7 @@ pub struct KvSsdCounters {
     pub value_counts: u64,
 }
 
-/// Write amplification by layer, in pages programmed since opening.
+/// Write amplification by layer, in bytes of pages programmed since opening.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KvSsdAmplification {
     /// Key and value bytes that users wrote.

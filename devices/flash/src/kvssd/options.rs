@@ -1,5 +1,5 @@
-//! Options that a KVSSD gets when it is made, and may get again when it is opened. Knows nothing of
-//! a device.
+//! Options that a KVSSD gets when it is made, and may get again when it is opened. This module
+//! knows nothing of a device.
 
 use runstone_policy::filters::FilterAllocation;
 use runstone_policy::options::PolicyOptions;
@@ -28,7 +28,7 @@ const FILTERS_SHIFT: u32 = 6;
 pub enum Placement {
     /// nLSM: each table has blocks of its own.
     PerTable = 0,
-    /// rLSM(-): one block takes the pages of all levels.
+    /// rLSM(-): one block holds pages of all levels.
     Mixed = 1,
     /// rLSM: each level has its own block for the pages that flushes, compactions and collections
     /// write there.
@@ -79,7 +79,7 @@ impl ValuePlacement {
 /// How an acknowledged write survives a power cut before it is flushed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
-    /// A capacitor saves the memtable: each write goes to a side file once.
+    /// A capacitor saves the memtable: each write is stored in a side file once.
     Capacitor = 0,
     /// Writes are grouped into log pages on flash; a group is durable once it is synced or full.
     Log = 1,
@@ -88,7 +88,7 @@ pub enum Durability {
 /// Options of a device, which are kept in its checkpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KvSsdOptions {
-    /// Where pages go.
+    /// Where pages are written.
     pub placement: Placement,
     /// TH: the most strata of a remapped table; 0 never remaps. Under dLSM it is the most real
     /// tables of a virtual table, under lLSM the most segments of a table.
@@ -97,7 +97,8 @@ pub struct KvSsdOptions {
     pub form: Form,
     /// Filters of pages, so that a get reads few pages in vain: none, up to ten bits for each key,
     /// or as many bits divided among the levels where they save most reads. The filters are in the
-    /// metadata pages, of which they take at most half. Existing pages keep what they have.
+    /// metadata pages, of which they take at most half. Existing pages keep the filters that they
+    /// have.
     pub filters: FilterAllocation,
     /// How acknowledged writes survive.
     pub durability: Durability,
@@ -122,7 +123,7 @@ pub struct KvSsdOptions {
     /// tables of different levels share these bounds. Existing tables stay as they are. The paper
     /// cuts by size; Global-Range wrote 12% less and read 2% more (docs/papers/kvssd.md).
     pub cuts: Partitioner,
-    /// Where new values go. Existing values stay where they are.
+    /// Where new values are stored. Existing values stay where they are.
     pub values: ValuePlacement,
     /// Values of at least this many bytes are separated from their keys.
     pub values_from: u32,

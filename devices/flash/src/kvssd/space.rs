@@ -83,7 +83,7 @@ pub(super) struct Space {
     unneeded_since: Vec<u64>,
     /// Live pages of keys, values and metadata, including those of separated values.
     pub(super) data_pages: u64,
-    /// Blocks in which a live page cannot be read. No collection takes them.
+    /// Blocks in which a live page cannot be read. No collection empties them.
     stuck: BTreeSet<u32>,
     frontiers: BTreeMap<Stream, Ppa>,
     /// Streams from this level on take the most worn blocks, because their data stay long.
@@ -345,7 +345,7 @@ impl Space {
         self.set_use(block, settled);
     }
 
-    /// Marks a block so that no collection takes it any more.
+    /// Marks a block so that no collection empties it any more.
     pub(super) fn mark_stuck(&mut self, block: u32) {
         self.stuck.insert(block);
     }

@@ -1,6 +1,6 @@
 //! The path of a write: what is refused, what makes room for it, and where it waits. Before a write
-//! is taken, a full memtable is flushed, a full log page is programmed, and levels over their size
-//! are compacted. An error means that the write was not taken.
+//! is accepted, a full memtable is flushed, a full log page is programmed, and levels over their
+//! size are compacted. An error means that the write was not accepted.
 
 use super::catalog::Catalog;
 use super::collection::budget::{blocks_for, full, limit_pages, needed_pages};
@@ -16,7 +16,7 @@ use super::space::Stream;
 use crate::error::{Error, Result};
 use crate::nand::Geometry;
 
-/// Takes writes.
+/// Accepts writes.
 pub(super) struct Writer {
     pub(super) pending: Pending,
     /// The least number of needed pages that a search for space can reach: the number after the

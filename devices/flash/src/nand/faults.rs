@@ -11,7 +11,7 @@ use crate::geometry::Ppa;
 pub struct FaultPlan {
     /// The power is cut during the n-th program or erase, counted together.
     pub power_cut_at: Option<u64>,
-    /// Decides how far the operation that meets the power cut gets.
+    /// Decides how far an operation gets if the power is cut during it.
     pub seed: u64,
     /// Programs that fail, by their ordinal among programs.
     pub failing_programs: BTreeSet<u64>,

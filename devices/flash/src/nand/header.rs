@@ -5,8 +5,8 @@
 //! 24 block_count u32 | 28 channel_count u32 | 32 die_count u32 | zeros | 4092 crc32c of the rest
 //! ```
 //!
-//! Every format keeps magic, format and checksum where they are, so that a newer format can be told
-//! from a damaged header.
+//! Every format keeps magic, format and checksum where they are, so that a newer format can be
+//! distinguished from a damaged header.
 
 use super::image::Image;
 use crate::error::{Error, Result};

@@ -323,7 +323,7 @@ impl Nand {
         self.clock.is_striped = true;
     }
 
-    /// The most requests of a page that may be queued.
+    /// The most one-page requests that may be queued.
     pub(crate) fn set_queue_depth(&mut self, depth: u32) {
         self.clock.set_queue_depth(depth as usize);
     }

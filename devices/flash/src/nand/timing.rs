@@ -3,7 +3,7 @@
 //!
 //! 1. A read occupies its die for the array read, then the bus for the transfer. The reader waits.
 //! 2. A program occupies the bus, then the die. Nobody waits for it, but a die without a cache
-//!    register takes nothing new until it is done.
+//!    register accepts nothing new until it is done.
 //! 3. An erase occupies the die.
 //! 4. Requests may be queued, up to a depth: the caller then waits for a place in the queue, and
 //!    not for the request. A program leaves the queue when its page is sent.

@@ -31,7 +31,7 @@ fn nvme_key_status(key: &[u8]) -> u8 {
 }
 
 impl NvmeHost<'_> {
-    /// Whether the device took the write. A full device may refuse it.
+    /// Whether the device accepted the write. A full device may refuse it.
     fn is_taken(&mut self, found: u8, foretold: u8) -> bool {
         if foretold == 0 && found == 0x81 {
             self.sums.refusals += 1;

@@ -31,7 +31,7 @@ fn pages_of_gets(device: &mut KvSsd, keys: impl Iterator<Item = u64>, is_there: 
     pages - (after.get_meta_pages - before.get_meta_pages)
 }
 
-/// A filter goes with its page into remapped tables, through collections and restarts, and saves
+/// A filter moves with its page into remapped tables, through collections and restarts, and saves
 /// gets from reading pages without their key. `verify` compares each filter with its page.
 #[test]
 fn filters_save_pages_that_gets_would_read_in_vain() {

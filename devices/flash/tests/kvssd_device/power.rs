@@ -51,7 +51,7 @@ fn cut_everywhere(options: KvSsdOptions, stride: u64) {
             cuts.insert(device.nand().mutation_count());
             if options.durability == Durability::Log {
                 // The last group was not synced. The cut decides whether that group, and the step
-                // that met the cut, are there.
+                // during which the power was cut, are there.
                 state = lost_tail(&images, base, &rest[..rest.len().min(done + 1)]);
             }
             rest = &rest[done..];

@@ -252,7 +252,7 @@ pub struct Sums {
     pub listed: u64,
 }
 
-/// A full device keeps writes without room on flash in the memtable, so a full device is not a
+/// A full device keeps in its memtable the writes that have no room on flash, so `Full` is not a
 /// failure.
 pub fn is_done(outcome: runstone_flash::Result<()>) -> Result<bool, Cut> {
     match outcome {

@@ -51,7 +51,7 @@ impl Image for Failing {
 
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
         if let Err(error) = self.check() {
-            // A disk that fills up takes what still fits, in whole sectors.
+            // A disk that fills up stores what still fits, in whole sectors.
             let middle = offset + data.len() as u64 / 2;
             let taken = (middle - middle % 512).saturating_sub(offset) as usize;
             if self.refuses_one {

@@ -19,7 +19,7 @@ const EDGES: [u64; 12] = [
     u64::MAX,
 ];
 
-/// An input with one to four changes; Pieces are copied from `other`.
+/// An input with one to four changes. Pieces are copied from `other`.
 pub fn mutated(input: &[u8], other: &[u8], random: &mut Random) -> Vec<u8> {
     let mut bytes = input.to_vec();
     for _ in 0..1 + random.below(4) {

@@ -34,7 +34,7 @@ fn store_of(options: &Options, seed: u64, count: usize) -> MemoryStorage {
             run.apply(&operation, || unreachable!("no reopen")).expect("no faults");
         }
     }
-    // Not closed: closing would leave no log.
+    // The store is not closed, because a close would leave no log.
     std::mem::forget(run);
     storage
 }

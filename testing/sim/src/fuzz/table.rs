@@ -4,8 +4,8 @@
 //!    answer or an error.
 //! 2. If checksums hold, and the walk is in order and has the number of entries that the table
 //!    reports, all ways to read it must agree.
-//! 3. Entries that are in order are written as a new table, which must show them by every way to
-//!    read it.
+//! 3. Entries that are in order are written as a new table. Every way to read that table must show
+//!    them.
 
 use std::sync::Arc;
 

@@ -19,7 +19,7 @@ const COUNTERS: u64 = 16;
 const TURNS_PER_DELETE: u64 = 100;
 /// One operation in this many follows a load.
 const OPERATIONS_PER_LOAD: u64 = 2_000;
-/// Loads go to this many ranges in turn.
+/// Loads write to this many ranges in turn.
 const LOADED_RANGES: u64 = 12;
 const KEYS_PER_LOAD: u64 = 300;
 

@@ -1,4 +1,4 @@
-//! Files of sorted entries: which files a store takes, and which it refuses.
+//! Files of sorted entries: which files a store accepts, and which it refuses.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -179,7 +179,7 @@ fn at(ms: u64) -> Expiry {
     Expiry::At(UNIX_EPOCH + Duration::from_millis(ms))
 }
 
-/// The expiry times in a file are valid in any keyspace that takes it. Entries without an expiry
+/// The expiry times in a file are valid in any keyspace that ingests it. Entries without an expiry
 /// time expire by that keyspace's options, from the ingest on.
 #[test]
 fn entries_expire_at_the_instants_of_their_file() {

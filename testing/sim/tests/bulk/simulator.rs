@@ -23,8 +23,7 @@ const LARGE: u64 = 6;
 const SHARE_PERMILLE: u64 = (1000 * LARGE).div_ceil(EVERY + LARGE);
 const VALUE: [u8; 104] = [7; 104];
 
-/// A store with this policy after all flushes and loads. A load comes after every [`EVERY`]
-/// flushes.
+/// A store with this policy after all flushes and loads. A load follows every [`EVERY`] flushes.
 fn loaded(policy: &str) -> Store {
     let mut keyspace = KeyspaceOptions::default().policy(Policy::named(policy));
     keyspace.write_buffer_bytes = 1 << 20;

@@ -95,7 +95,7 @@ fn get_at(keyspace: &Keyspace, snapshot: &Snapshot) -> State {
 }
 
 /// Begins a load in a thread, and returns when the load has its sequence number but no reader may
-/// see it yet. It ends when the sender is dropped.
+/// see it yet. The load ends when the sender is dropped.
 fn begin_load(keyspace: Keyspace, entries: State) -> (mpsc::Sender<()>, JoinHandle<()>) {
     let ((ends, end), (numbered, is_numbered)) = (mpsc::channel::<()>(), mpsc::channel());
     let loading = thread::spawn(move || {

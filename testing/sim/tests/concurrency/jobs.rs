@@ -194,7 +194,7 @@ fn nobody_waits_for_a_job_that_panicked() {
     }
 }
 
-/// The same for the close of the store, during the job and after it.
+/// The same check for the close of the store, during the job and after it.
 #[test]
 fn a_store_closes_beside_a_job_that_panics() {
     for background in [Background::Manual, Background::Threads(2)] {

@@ -132,7 +132,7 @@ fn the_log_tells_of_a_lost_edit() {
     }
 }
 
-/// The same without that record: a write to a keyspace that no edit has made reveals the loss.
+/// Without that record, a write to a keyspace that no edit has made reveals the loss.
 #[test]
 fn a_write_to_no_keyspace_tells_of_a_lost_edit() {
     let (left, _) =

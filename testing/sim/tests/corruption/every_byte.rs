@@ -16,7 +16,7 @@ fn options(read_only: bool) -> Options {
     workload::placed(options, ValuePlacement::Inline).read_only(read_only)
 }
 
-/// The same with every value separated, in hash groups.
+/// The same options with every value separated, in hash groups.
 fn separated(read_only: bool) -> Options {
     let mut options = workload::placed(options(read_only), ValuePlacement::HashGrouped);
     if let Some(keyspace) = &mut options.keyspace {
@@ -55,7 +55,7 @@ fn small_store_with(options: Options, closed: bool) -> (Files, Oracle) {
     (files_of(&storage), run.oracle)
 }
 
-/// Opens and reads everything; `Ok(None)` if the store reports damage.
+/// Opens and reads everything; `None` if the store reports damage.
 fn look(image: &Files, read_only: bool) -> Option<State> {
     look_with(image, options(read_only))
 }

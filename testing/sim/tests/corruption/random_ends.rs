@@ -12,7 +12,7 @@ use runstone_sim::workload::read_keyspaces;
 use super::ends::{EDITS, Edit, edit, open, open_apart, put};
 use super::synced::{last_of, used};
 
-/// More bytes than a seal takes, which is the record without changes after each edit.
+/// More bytes than a seal has. A seal is the record without changes after each edit.
 const SEAL_BYTES: usize = 10;
 
 /// A store after random writes, flushes and edits.

@@ -1,7 +1,8 @@
 //! Damage to a sample of each format, one byte or cut at a time. The sample is opened, scanned,
 //! read key by key, verified and dumped. Each step gives the right data or an error that names the
-//! file (P6), never a panic, and takes no more memory than a few times the files. `every_byte.rs`
-//! does every byte of one store; here each placement and device has its turn, with fewer bytes.
+//! file (P6), never a panic, and uses no more memory than a few times the size of the files.
+//! `every_byte.rs` does every byte of one store; here each placement and device has its turn, with
+//! fewer bytes.
 //!
 //! All of them: `RUNSTONE_EVERY=1 cargo test --release -p runstone-sim --test corruption samples`.
 
@@ -17,7 +18,7 @@ use runstone_flash::nand::Timing;
 use runstone_sim::oracle::State;
 use runstone_sim::samples::{Files, Sample, image_of, make, options, storage_of};
 
-/// More memory than these tests take. A store that trusts a damaged length ends the process.
+/// More memory than these tests use. A store that trusts a damaged length ends the process.
 const MOST_MEMORY_BYTES: u64 = 3 << 30;
 
 fn every(usual: usize) -> usize {
@@ -186,7 +187,7 @@ fn device_sample(name: &str) -> Sample {
     make().into_iter().find(|sample| sample.name == name).expect("a sample")
 }
 
-/// The content of a KVSSD; `None` if it reports damage.
+/// The content of a KVSSD, and whether it verifies; an error if it reports damage.
 fn look_at_device(files: &Files) -> Result<(State, bool), FlashError> {
     let (image, side) = (image_of(&files["flash"]), image_of(&files["saved"]));
     let mut device = KvSsd::open(Box::new(image), Box::new(side), None, Timing::PAPER, None)?;

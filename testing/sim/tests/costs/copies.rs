@@ -91,7 +91,7 @@ fn refresh_with_keyspaces(count: u64) -> u64 {
 }
 
 /// Once, each view of a follower needed two maps with all keyspaces: a refresh after one put took
-/// 70 ms in a store with 100,000.
+/// 70 ms in a store with 100,000 keyspaces.
 #[test]
 fn a_refresh_costs_the_same_with_any_number_of_keyspaces() {
     let (few, many) = (refresh_with_keyspaces(100), refresh_with_keyspaces(20_000));

@@ -41,7 +41,7 @@ fn an_edit_of_a_manifest_costs_the_same_with_any_number_of_tables() {
     assert!(many < 2 * few, "{many} bytes an edit with many tables, {few} with few");
 }
 
-/// Writes in the log, and the keyspaces to which they go in turn.
+/// Writes in the log, and the keyspaces that they are for, in turn.
 const WRITES: u64 = 20_000;
 const KEYSPACES: usize = 100;
 
@@ -76,8 +76,8 @@ fn opened_beside(values: usize) -> u64 {
     opened.bytes_total / WRITES
 }
 
-/// Once, each write of the log made a list of the keyspaces that earlier writes had gone to, while
-/// another store had filled the memory.
+/// Once, each write of the log made a list of the keyspaces of earlier writes, while another store
+/// had filled the memory.
 #[test]
 fn a_write_of_the_log_costs_the_same_beside_a_store_that_fills_the_memory() {
     let (alone, beside) = (opened_beside(1), opened_beside(2_300));

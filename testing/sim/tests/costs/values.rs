@@ -131,7 +131,8 @@ fn a_refresh_reads_only_values_that_are_new() {
     assert!(many <= 2 * few, "{many} reads for a refresh with many values, {few} with few");
 }
 
-/// Once, each call opened the value files that were closed, and closed tables to make room.
+/// Once, each call opened the value files that were closed, and closed tables to make room for
+/// them.
 #[test]
 fn metrics_open_no_value_file() {
     let disk = Arc::new(Counted::default());

@@ -30,7 +30,7 @@ fn open(storage: &SimStorage, seed: u64) -> Result<Store, Error> {
     Store::open_on(Arc::new(storage.clone()), options)
 }
 
-/// What a program was told.
+/// What the store reported to a program.
 #[derive(Default)]
 struct Told {
     /// One more than the last write that was made, visible or not.
@@ -119,7 +119,8 @@ fn run(storage: &SimStorage, seed: u64) -> (Told, Result<(), Error>) {
     (told, outcome)
 }
 
-/// The writes that are there are the first ones, and all that were reported as durable.
+/// Checks that the surviving writes are the first ones, and include all that were reported as
+/// durable.
 fn judge(left: &SimStorage, seed: u64, told: &Told, place: &str) {
     let store = open(left, seed).unwrap_or_else(|error| panic!("{place}: {error}"));
     let is_there = |write: u32| store.get(write.to_be_bytes()).expect("reads").is_some();

@@ -22,7 +22,7 @@ use runstone_sim::{add, changes};
 const NAMES: [&str; 5] = ["default", "a", "b", "c", "d"];
 const GENERATIONS: usize = 8;
 
-/// A store and everything that the test holds of it.
+/// A store and all objects of it that the test holds.
 struct Life {
     seed: u64,
     random: Random,
@@ -37,7 +37,7 @@ struct Life {
     /// A sync failed and the machine has kept its power since, so the kernel may mistake lost bytes
     /// for written ones.
     sync_failed: bool,
-    /// Whether the store goes without a log most of the time.
+    /// Whether the store has no log most of the time.
     is_logless: bool,
     /// Whether the store has a log now.
     has_log: bool,
@@ -329,7 +329,8 @@ impl Life {
         Ok(())
     }
 
-    /// A copy holds what the store held. It accepts writes, and neither store sees the other's.
+    /// A copy holds what the store held. It accepts writes, and neither store sees the other's
+    /// writes.
     fn copy(&mut self) -> Result<(), Error> {
         let path = PathBuf::from(format!("copy{}", self.random.draw()));
         self.store().checkpoint(&path)?;

@@ -18,7 +18,7 @@ fn open(storage: &(impl Storage + Clone + 'static), options: &Options) -> Result
     Ok(store)
 }
 
-/// Compacts and collects everything, and checks that it is still there.
+/// Compacts and collects everything, and checks that everything is still there.
 fn check_end(store: &Store, oracle: &Oracle, place: &str) {
     store.compact().unwrap_or_else(|error| panic!("{place}: compact: {error}"));
     store.wait_idle().unwrap_or_else(|error| panic!("{place}: {error}"));

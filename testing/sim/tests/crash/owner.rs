@@ -236,8 +236,8 @@ fn ask_in_a_fork(
     expect(18, refused(store.drop_keyspace("other")))
 }
 
-/// A fork has the leases of its parent's readers. Once, a fork that read on told the writer that
-/// its parent no longer needed the part of the log that the fork had passed.
+/// A fork has the leases of its parent's readers. Once, a fork that continued to read told the
+/// writer that its parent no longer needed the part of the log that the fork had passed.
 fn readers_beside_a_fork(path: &str) {
     let store = Store::open(path, manual()).expect("open");
     let mut changes = store.changes(ChangesFrom::Now).expect("reads");
@@ -267,7 +267,8 @@ fn readers_beside_a_fork(path: &str) {
     store.close().expect("closes");
 }
 
-/// A fork that went on archiving would truncate the file of its parent to the length at the fork.
+/// A fork that continued to archive would truncate its parent's file to the length that it had at
+/// the fork.
 fn archiver_beside_a_fork(path: &str) {
     let store = Store::open(path, manual()).expect("open");
     let directory = format!("{path}-backups");
@@ -494,8 +495,8 @@ fn follow(
     (follower.store(), random.one_in(2).then_some(follower))
 }
 
-/// Drops the copies that a fork has. Returns whether none of the shared memory was freed, which
-/// would need locks of the budget.
+/// Drops the copies that a fork has. Returns whether none of the shared memory was freed, because
+/// that would need locks of the budget.
 fn keeps(resources: Option<&Resources>, followed: Option<Followed>) -> bool {
     let taken = || resources.map(|shared| shared.memory().memtable_bytes);
     let before = taken();
@@ -576,7 +577,8 @@ fn a_fork_of_the_process_changes_nothing() {
     }
 }
 
-/// Not a test of its own: a process that opens a store by a relative path and goes elsewhere.
+/// Not a test of its own: a process that opens a store by a relative path and then changes its
+/// directory.
 #[test]
 fn child_that_changes_its_directory() {
     let Ok(elsewhere) = std::env::var(MOVING) else { return };

@@ -75,7 +75,7 @@ fn failed_syncs() {
 }
 
 /// A file that is not needed any more stops nothing. Once, when an old manifest or a spare log
-/// segment could not be removed, writes stopped until the next open, and an open that met such a
+/// segment could not be removed, writes stopped until the next open, and an open that found such a
 /// file failed.
 #[test]
 fn files_that_cannot_be_removed_stop_nothing() {

@@ -160,8 +160,7 @@ fn a_close_on_a_full_disk_leaves_the_log() {
     }
 }
 
-/// Tables whose entries have all expired are removed on a full disk as well, without a flush
-/// before.
+/// Tables whose entries have all expired are removed on a full disk as well, without a flush first.
 #[test]
 fn expired_tables_leave_on_a_full_disk() {
     let clock = TestClock::at(0);

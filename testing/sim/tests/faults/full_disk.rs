@@ -1,6 +1,6 @@
 //! A real file system of 8 MiB that fills up (P9): what was acknowledged stays readable, writes are
-//! refused with the reason, and are accepted again once space is back. Needs the right to mount;
-//! without it, it says so and ends.
+//! refused with the reason, and are accepted again once space is back. The test needs the right to
+//! mount; without it, it says so and ends.
 
 use std::path::Path;
 use std::process::Command;

@@ -79,7 +79,7 @@ fn a_backup_without_its_lease_is_no_backup() {
     }
 }
 
-/// The same for a checkpoint of a follower, and for tables.
+/// The same test for a checkpoint of a follower, and for tables.
 #[test]
 fn a_checkpoint_without_its_lease_is_no_store() {
     let options = plain(ValuePlacement::Vlog).follower_keep_bytes(1);

@@ -165,8 +165,8 @@ fn a_checkpoint_beside_the_writer_is_a_moment() {
     }
 }
 
-/// A flipped byte anywhere in a backup is found, and the rest can still be read. So is a missing
-/// table, which keeps the store from being read but not from being opened.
+/// A flipped byte anywhere in a backup is found, and the rest can still be read. A missing table is
+/// found too; it keeps the store from being read but not from being opened.
 #[test]
 fn a_deep_check_finds_damage_and_goes_on() {
     let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());

@@ -51,7 +51,7 @@ fn cut(disk: &SimStorage, name: &str) {
     file.set_len(file.len().expect("a length") / 2).expect("it is cut");
 }
 
-/// A restore of a backup shows what the store holds.
+/// Checks that a restore of a backup shows the content of the store.
 fn compare(disk: &SimStorage, number: u64, store: &Store, place: &str) {
     let target: Arc<dyn Storage> = Arc::new(SimStorage::new(3));
     let restored = open(disk).restore_on(number, &target);

@@ -74,7 +74,7 @@ fn check(options: &Options, operations: &[Operation]) {
     }
 }
 
-/// The same for a store without a log: a view is the store as of some flush.
+/// The same check for a store without a log: a view is the store as of some flush.
 fn check_flushed(options: &Options, operations: &[Operation]) {
     WorkloadClock::restart();
     let seed = options.seed.expect("seeded");

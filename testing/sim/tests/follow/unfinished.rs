@@ -129,7 +129,7 @@ fn is_unfinished(error: &Error) -> bool {
     error.to_string().contains("did not come to its end") && error.hint().contains("begin again")
 }
 
-/// What is left of a copy opens whole, or everybody refuses it as unfinished.
+/// Checks that what is left of a copy opens whole, or that everybody refuses it as unfinished.
 fn judge(left: &SimStorage, place: &str) -> bool {
     let Some(copy) = left.open_sibling(Path::new(PLACE)) else { return false };
     if copy.list().expect("a list").is_empty() {
@@ -221,7 +221,7 @@ fn two_copies_are_not_made_in_one_directory() {
     }
 }
 
-/// The same for checkpoints.
+/// The same test for checkpoints.
 #[test]
 fn a_checkpoint_takes_nothing_away_from_another() {
     let (disk, armed) = (source(), Arc::new(AtomicBool::new(false)));

@@ -171,7 +171,7 @@ impl Keyspace {
         self.flush_count += body.varint();
         let relabel = body.list(|body| (body.varint(), body.varint()));
         let rule = body.text();
-        // Trims come before removals.
+        // Trims are applied before removals.
         for (id, min_key) in body.list(|body| (body.varint(), body.bytes().to_vec())) {
             let table = &mut self.tables.get_mut(&id).expect("is there").2;
             assert!(table.min_key < min_key && min_key <= table.max_key);

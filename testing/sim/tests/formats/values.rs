@@ -13,7 +13,7 @@ pub struct Values<'a> {
     file: &'a ValueFile,
 }
 
-/// Offset or cold stream_offset by stream_offset.
+/// Pairs of a stream_offset, and the offset or cold stream_offset to which it leads.
 type Places = Vec<(u64, u64)>;
 
 /// A record, a tag or a marker.

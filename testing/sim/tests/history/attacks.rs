@@ -184,7 +184,7 @@ fn a_disk_that_fails_twice_costs_no_change() {
     }
 }
 
-/// A backup may have writes that a power loss then takes from the store. A restore of the history
+/// A backup may have writes that the store then loses in a power loss. A restore of the history
 /// that continued without them does not begin with that backup.
 #[test]
 fn a_backup_of_a_lost_end_is_not_the_base_of_another_history() {
@@ -273,7 +273,7 @@ fn options_come_again_that_later_ones_cannot_go_back_to() {
     }
 }
 
-/// A removed log takes its notes about keyspaces with it, although no number is missing.
+/// The notes about keyspaces are lost with a removed log, although no number is missing.
 #[test]
 fn keyspaces_of_a_log_that_is_gone_are_told() {
     let options = Options::default().background(Background::Manual);
@@ -404,8 +404,8 @@ fn the_time_is_archived_although_a_full_round_took_all() {
 }
 
 /// A write failed, and only the zeros at its end were missing from the log. Once, a reader that
-/// looked before the next write believed that the failed one was whole. It ignored the next one,
-/// which has the same number, as already known.
+/// looked before the next write believed that the failed write was whole. It ignored the next
+/// write, which has the same number, as already known.
 #[test]
 fn a_write_that_failed_is_not_told() {
     let mut struck = 0;
@@ -453,7 +453,7 @@ fn a_large_batch_comes_after_what_had_no_room() {
     }
 }
 
-/// A sync of the archive that fails has lost what it should have made durable.
+/// A failed sync of the archive has lost the data that it should have made durable.
 #[test]
 fn whatever_fails_in_the_archive_is_mended() {
     let kinds = [FaultKind::Eio, FaultKind::ShortWrite, FaultKind::NoSpace, FaultKind::FailedSync];
@@ -512,7 +512,7 @@ fn a_store_without_a_log_has_no_readers_of_its_history() {
     store.put("second", "2").expect("no faults");
     store.flush().expect("no faults");
     refused(mirror.advance(Duration::ZERO).map(drop));
-    // With a log again, it begins again.
+    // Once there is a log again, the mirror begins again.
     store.close().expect("no faults");
     let store = open(&source, &with_log).expect("no faults");
     let position = mirror.position();

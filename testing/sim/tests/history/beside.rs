@@ -70,7 +70,7 @@ fn an_archive_that_begins_again_on_a_full_disk_tells_what_it_lacks() {
     assert!(struck > 10, "{struck}");
 }
 
-/// The same for an archiver that finds no room when it begins: the next one reports the gap.
+/// The same check for an archiver that finds no room when it begins: the next one reports the gap.
 #[test]
 fn an_archiver_that_finds_no_room_to_begin_hides_no_gap() {
     let mut struck = 0;

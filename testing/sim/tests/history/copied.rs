@@ -73,7 +73,7 @@ fn copies_by_hand_have_histories_of_their_own() {
         let first = Store::open_on(Arc::new(source.clone()), options.clone()).expect("opens");
         write(&first, 1);
         backups(&disk).create_on(Arc::new(source.clone())).expect("the first");
-        // The same history, after a close: both go on.
+        // The same history, after a close: both continue.
         let mut mirrored = mirror(&source, &target, &options).expect("goes on");
         mirrored.advance(Duration::ZERO).expect("no faults");
         assert_eq!(contents(mirrored.store()), contents(&first), "{placement:?}");
@@ -232,7 +232,7 @@ fn a_copy_of_an_open_store_without_a_log_begins_another_history() {
     assert!(matches!(found, Err(Error::HistoryForked { .. })), "{found:?}");
 }
 
-/// The copy names the same manifest with the same length, but the store was closed since.
+/// The copy names the same manifest with the same length, but the store has been closed since.
 #[test]
 fn a_reader_at_rest_notices_a_copy_from_before_the_close() {
     let dir = tempfile::tempdir().expect("a directory");

@@ -22,7 +22,7 @@ const NAMES: [&str; 3] = ["default", "ann", "bob"];
 struct Figures {
     /// Calls that failed.
     refused: u64,
-    /// Leases that the writer took away.
+    /// Leases that the writer revoked.
     revoked: u64,
 }
 
@@ -254,7 +254,7 @@ impl Full {
                         text.contains("space") || text.contains("failed before"),
                         "{place}: {error:?}"
                     );
-                    // The mirror may go on, unless its store has stopped.
+                    // The mirror may continue, unless its store has stopped.
                     if text.contains("failed before") || self.random.one_in(2) {
                         self.mirror = None;
                     }

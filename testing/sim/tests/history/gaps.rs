@@ -235,8 +235,8 @@ fn a_consumer_that_begins_with_everything_equals_the_store() {
     }
 }
 
-/// The state of everything has neither deletes nor the entries that they hid, and the log continues
-/// after it.
+/// A reader that begins with everything gets neither deletes nor the entries that they hid, and
+/// continues with the log.
 #[test]
 fn everything_is_each_key_with_its_value_and_then_the_log() {
     let adding = KeyspaceOptions::default().merge_operator("add-i64");

@@ -32,7 +32,7 @@ struct Target {
 }
 
 impl Target {
-    /// Opens the mirror; makes another one if it cannot go on.
+    /// Opens the mirror; makes another one if it cannot continue.
     fn open(&mut self, source: &SimStorage) -> Mirror {
         let source = Arc::new(source.clone());
         let target = Arc::new(self.storage.clone());
@@ -71,7 +71,7 @@ fn check(options: &Options, operations: &[Operation]) -> u64 {
             assert_same(&found, run.oracle.state(), &format!("{place}: the mirror"));
         }
         if random.one_in(50) {
-            // The lease lapses. What retention keeps is enough to go on.
+            // The lease lapses. What retention keeps is enough to continue.
             mirror = None;
             target.storage = target.storage.process_crash();
         }
@@ -87,7 +87,7 @@ fn check(options: &Options, operations: &[Operation]) -> u64 {
                 false => storage.process_crash(),
             };
             let store = open(&storage, options).unwrap_or_else(|error| panic!("{place}: {error}"));
-            // Which writes a power loss may take is judged elsewhere.
+            // Which writes a power loss may lose is judged elsewhere.
             let state = if loses_power { read_all(&store, None).expect("reads") } else { state };
             run = Run::new(store, Oracle::from_state(state)).with(options);
             mirror = is_there.then(|| target.open(&storage));

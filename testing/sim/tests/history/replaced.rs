@@ -29,7 +29,8 @@ fn contents(store: &Store) -> Result<Content> {
 enum How {
     /// As by `cp -r`, into the existing files.
     InPlace,
-    /// As by `rsync --delete`: other files, and files that the copy lacks are removed.
+    /// As by `rsync --delete`: files are replaced by other files, and those that the copy lacks are
+    /// removed.
     Renamed,
     /// Into a new directory.
     Anew,
@@ -238,7 +239,7 @@ impl Replaced {
     fn step(&mut self) {
         match self.random.below(100) {
             0..45 => self.write(),
-            // An error ends the reader, and says that it cannot go on here.
+            // An error ends the reader, and says that it cannot continue here.
             45..55 => drop(self.read_changes()),
             55..65 => drop(self.follow()),
             65..73 => drop(self.mirror()),
@@ -275,8 +276,8 @@ fn remove_others(path: &Path, copy: &Path) {
 }
 
 /// Once, a follower showed tables of the copy with writes of the store that was there before.
-/// Mirrors and archives went on with the manifest that they had open, although another file had its
-/// name.
+/// Mirrors and archives continued with the manifest that they had open, although another file had
+/// its name.
 #[test]
 fn readers_that_run_notice_another_copy_in_the_place() {
     let mut shown = [0; 4];

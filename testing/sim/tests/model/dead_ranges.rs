@@ -402,7 +402,8 @@ impl Life {
         let store = Arc::clone(&self.store);
         let keyspace = store.default_keyspace();
         let at = self.random.below(400);
-        // Half of the time nobody writes: only then do old cursors see the same entries as proofs.
+        // Half of the time nobody writes: only then do old cursors see the same entries as walks
+        // that prove ranges dead.
         let writes = if (step / 20).is_multiple_of(2) { 0 } else { 11 };
         match writes + self.random.below(17 - writes) {
             0..2 => (at..at + self.random.below(60)).for_each(|number| {

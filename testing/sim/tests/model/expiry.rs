@@ -420,7 +420,7 @@ fn a_senseless_time_to_live_is_refused() {
 }
 
 /// The simulator of policies predicts what the engine does with random keys that expire: the bytes
-/// that the engine compacts to a tenth, and the bytes that it holds to a fifth.
+/// compacted to within a tenth, and the bytes held to within a fifth.
 #[test]
 fn the_simulator_agrees_with_the_engine() {
     const FLUSHES: u64 = 160;

@@ -30,7 +30,8 @@ impl MergeOperator for Glue {
     }
 }
 
-/// The operands that passed unfolded: how often, the first key, operands, bytes, and the limit.
+/// What events report of operands that passed unfolded: how often, the first key, operands, bytes,
+/// and the limit.
 type Told = (u64, Vec<u8>, u64, u64, u64);
 
 /// Notes the operands that passed unfolded.

@@ -115,7 +115,8 @@ fn a_relocation_that_is_replayed_twice_keeps_its_value() {
     assert!(store.metrics().counters.value_collections > 0, "pointers are in the log");
     let left = first.process_crash();
     for at in 0..200 {
-        // An open that crashes at any operation leaves what it logged again to the next one.
+        // An open that crashes at any operation leaves the writes that it logged again to the next
+        // open.
         let storage = left.process_crash();
         let (kind, before) = (FaultKind::Crash, storage.ops());
         storage.inject(Fault { at_op: before + at, kind, sticky: true, category: None });

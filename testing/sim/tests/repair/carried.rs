@@ -77,7 +77,7 @@ fn check(left: &Left, placement: &str, seed: u64, place: &str) -> bool {
 }
 
 /// A store that has lost only `CURRENT` is the same store after a repair: nothing is in doubt, and
-/// more writes, compactions, collections and opens leave it right. With each policy and placement,
+/// more writes, compactions, collections and opens keep it right. With each policy and placement,
 /// the tables of some such store are carried over.
 #[test]
 fn a_store_without_current_goes_on_with_its_tables() {

@@ -212,7 +212,7 @@ fn savepoints_nest() {
     assert_eq!(keyspace.get("a").expect("reads").as_deref(), Some(&b"1"[..]));
 }
 
-/// Removes one key, once it may go on.
+/// Removes one key, once it may continue.
 #[derive(Debug)]
 struct Removes {
     reached: Mutex<Sender<()>>,

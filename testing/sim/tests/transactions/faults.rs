@@ -19,7 +19,7 @@ const RETRY: Duration = Duration::from_millis(260);
 
 /// Looks at what a failed commit left. Returns whether the store may accept later commits: in that
 /// case it waits for space, and nothing of the commit is visible. A store that has stopped may show
-/// all of it, because its sync comes last.
+/// all of it, because its sync is the last step.
 fn look(run: &mut Run, error: &Error, place: &str) -> bool {
     let store = run.store.as_ref().expect("open");
     let shown = read_all(store, None).unwrap_or_else(|error| panic!("{place}: reads: {error}"));

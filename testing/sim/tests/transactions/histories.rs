@@ -317,7 +317,7 @@ fn serializable_histories_have_no_cycle() {
     });
 }
 
-/// The same for transactions that read for update everything they read.
+/// The same check for transactions that make all their reads for update.
 #[test]
 fn histories_with_locks_have_no_cycle() {
     judge_all(HISTORIES / 4, LOCKS(), |number, arrows| {

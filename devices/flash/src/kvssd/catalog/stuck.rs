@@ -22,7 +22,7 @@ impl Stuck {
         &self.tables
     }
 
-    /// Forgets everything, so that what is stuck is tried again.
+    /// Forgets everything, so that stuck tables are tried again.
     pub(crate) fn clear(&mut self) {
         *self = Stuck::default();
     }

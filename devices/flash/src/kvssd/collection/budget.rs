@@ -10,7 +10,7 @@ use crate::kvssd::space::Stream;
 const SHORT_PERCENT: u64 = 92;
 /// Blocks that the smallest part of a compaction may fill.
 const PART_BLOCKS: u32 = 3;
-/// Free blocks in addition to what is planned and to what streams may open.
+/// Free blocks in addition to the planned blocks and those that streams may open.
 const SPARE_BLOCKS: u32 = 2;
 
 /// Streams that have a block open, or may have one.
@@ -100,7 +100,7 @@ pub(crate) fn has_room_now(catalog: &Catalog, planned_blocks: u32) -> bool {
     catalog.space.free_count() >= planned_blocks.saturating_add(spare_blocks(catalog))
 }
 
-/// How many blocks this many pages of tables may need in addition to the open ones.
+/// How many blocks this many pages of tables may need in addition to the open blocks.
 pub(crate) fn blocks_for(catalog: &Catalog, page_count: u64, outputs: u64) -> u32 {
     // If records are packed again, more room may be unused at the ends of pages than before.
     let with_waste = page_count + page_count / 8;

@@ -65,8 +65,8 @@ pub(crate) fn look_at_values(catalog: &mut Catalog, all: bool) -> Result<()> {
     groups.into_iter().try_for_each(|group| read_group(catalog, group))
 }
 
-/// Reads a group and drops the versions that newer ones in it hide from all snapshots. A page
-/// that cannot be read hides nothing.
+/// Reads a group and drops the versions that newer versions in the group hide from all snapshots. A
+/// page that cannot be read hides nothing.
 fn read_group(catalog: &mut Catalog, group: u8) -> Result<()> {
     catalog.counters.group_reads += 1;
     let mut pages = BTreeMap::new();

@@ -1,9 +1,9 @@
 //! lLSM: segments are appended to tables. Plans a compaction that appends to the tables below it,
 //! and writes a segment. This module knows nothing of a device.
 //!
-//! 1. The lower tables divide the keys among them: each takes the keys from its own first key up to
-//!    the first key of the next table. The first table also takes the keys before it. So outputs
-//!    stay disjoint.
+//! 1. The lower tables divide the keys among them: each receives the keys from its own first key up
+//!    to the first key of the next table. The first table also receives the keys before that. So
+//!    outputs stay disjoint.
 //! 2. The data that sink into a table are merged in memory: one version per key and snapshot.
 //!    Deletes stay, because the older versions in the table itself are not looked at.
 //! 3. If table and segment together are no larger than a table may be, the segment is written and

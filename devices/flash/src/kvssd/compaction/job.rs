@@ -161,7 +161,7 @@ fn threshold_for(catalog: &Catalog, job: &Job, piece: &Piece) -> u8 {
 }
 
 /// The plan of dLSM: one virtual table, or one rewrite of all. The tables of level 0 span all
-/// keys, so a virtual table of them would take the whole next level with it.
+/// keys, so a virtual table of them would include the whole next level.
 fn delay(
     catalog: &Catalog,
     piece: &Piece,

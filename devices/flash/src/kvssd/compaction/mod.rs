@@ -31,9 +31,9 @@ use crate::error::{Error, Result};
 /// How many tables of lLSM are merged at a time when space is short.
 const MERGED_TABLES: usize = 8;
 
-/// Moves down what exceeds the policy's limits, and rewrites tables that are full of deletes.
-/// Tables that cannot be read stay, so that their readers get an error and not an older version.
-/// The others are compacted around them.
+/// Moves down the data that exceed the policy's limits, and rewrites tables that are full of
+/// deletes. Tables that cannot be read stay, so that their readers get an error and not an older
+/// version. The others are compacted around them.
 pub(super) fn settle(catalog: &mut Catalog) -> Result<()> {
     let policy = catalog.options.compaction_policy()?;
     let numbers = catalog.options.policy_options(&catalog.space.nand.geometry());

@@ -74,7 +74,7 @@ pub(super) fn write_tables(
     Ok(tables)
 }
 
-/// Under nLSM the next page belongs to another table and goes to another block.
+/// Under nLSM the next page belongs to another table and is written to another block.
 fn end_table(catalog: &mut Catalog, stream: Stream) {
     if catalog.options.placement == Placement::PerTable {
         catalog.space.seal(stream);

@@ -59,7 +59,7 @@ pub(super) fn hull(nodes: &[Arc<Node>]) -> Clip {
     Clip { lo, hi }
 }
 
-/// The part of the inputs up to a key, with about `most_pages` pages. What is beyond the key
+/// The part of the inputs up to a key, with about `most_pages` pages. The part beyond the key
 /// becomes `rest`. Inputs that begin beyond the key are left out. Nothing is cut if all inputs
 /// begin at one key.
 pub(super) fn cut(piece: Piece, most_pages: u64) -> Piece {

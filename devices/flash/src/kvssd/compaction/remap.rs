@@ -308,9 +308,9 @@ mod tests {
         assert!(plan(&upper, &lower, &tiny)[0].starts_with("rewrite"));
     }
 
-    /// Each table takes the keys up to the next table, and the first also takes those before it. An
-    /// entry that ends between two tables extends the left one. A table into which nothing sinks
-    /// stays as it was.
+    /// Each table receives the keys up to the next table, and the first also receives the keys
+    /// before it. An entry that ends between two tables extends the left one. A table into which
+    /// nothing sinks stays as it was.
     #[test]
     fn lower_tables_take_segments_by_their_first_keys() {
         let upper = [table(1, vec![entry(1, 0, "ad"), entry(2, 0, "dg")])];

@@ -209,7 +209,8 @@ impl KvPage {
         self.bytes.fetch_front();
     }
 
-    /// Fetches into the cache what is touched when the values of these records are shared.
+    /// Fetches into the cache the memory that is touched when the values of these records are
+    /// shared.
     pub(crate) fn fetch_values(&self, records: Range<usize>) {
         SharedValue::fetch(&self.bytes.values()[records]);
     }
@@ -274,7 +275,7 @@ fn find(
     Some(Some(Record::of(key, Version { seq, kind, checksum, value })))
 }
 
-/// Copies a value out of flat bytes. Returns `None` if it is not what was written.
+/// Copies a value out of flat bytes. Returns `None` if it is not the written value.
 fn value_in(values: &[u8], place: Range<usize>, checksum: u32) -> Option<SharedValue> {
     let value = values.get(place).filter(|value| crc32c::crc32c(value) == checksum)?;
     Some(value.into())

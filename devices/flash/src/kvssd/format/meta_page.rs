@@ -104,7 +104,7 @@ pub struct Entry {
     pub filter: PageFilter,
 }
 
-/// A real table that stands behind a virtual one.
+/// A real table of a virtual table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Real {
     /// Number of its metadata page.

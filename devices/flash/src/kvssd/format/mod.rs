@@ -1,4 +1,5 @@
-//! Pages as bytes: keys, records, pages of keys and values, metadata pages. Knows nothing of flash.
+//! Pages as bytes: keys, records, pages of keys and values, metadata pages. They know nothing of
+//! flash.
 
 pub(super) mod draft;
 pub(super) mod key;

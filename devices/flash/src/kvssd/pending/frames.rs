@@ -52,7 +52,7 @@ pub(crate) fn encode(first_seq: u64, writes: &[Write<'_>], bytes: &mut Vec<u8>) 
     header[8..].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// The frames, and what ends them.
+/// The frames, and the damage that ends them.
 pub(crate) struct Decoded {
     /// Each frame, with the offset after it.
     pub(crate) frames: Vec<(Frame, usize)>,

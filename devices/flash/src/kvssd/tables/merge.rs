@@ -10,8 +10,9 @@ use crate::kvssd::format::meta_page::Entry;
 use crate::kvssd::format::record::{KeyBlock, Kind, Record};
 use crate::kvssd::tables::PageReader;
 
-/// The records of some entries, as far as they are inside the clips of the entries, by key, newest
-/// versions first. A page is read when the merge reaches its clip, and kept until it is used up.
+/// The records of some entries, by key, newest versions first. Records outside the clips of their
+/// entries are left out. A page is read when the merge reaches its clip, and kept until it is used
+/// up.
 ///
 /// Records are taken in runs: while one page has keys below all keys of the other pages, the others
 /// need not be checked. Few pages are open at a time, one for each table or stratum. They are kept

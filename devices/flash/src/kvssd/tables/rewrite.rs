@@ -1,5 +1,5 @@
 //! Writes records in key order into the pages of new tables, and drops what no reader needs. The
-//! caller decides where pages go.
+//! caller decides where pages are written.
 
 use runstone_policy::partition::CutKey;
 
@@ -59,7 +59,7 @@ impl Rewriter<'_> {
             Ok(false)
         };
         let mut tables = Vec::new();
-        // The first key beyond a cut, kept until its own table takes it.
+        // The first key beyond a cut, kept for the table to which it belongs.
         let mut beyond = KeyBlock::default();
         for cut in self.cuts {
             let next_below = |block: &mut KeyBlock| {

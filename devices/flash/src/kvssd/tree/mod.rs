@@ -25,7 +25,7 @@ pub struct Tree {
     levels: Vec<Vec<Arc<Node>>>,
     /// The same tables by number.
     nodes: BTreeMap<u64, Arc<Node>>,
-    /// How many levels of the tree a level of the policy takes. Not committed, because it follows
+    /// How many levels of the tree each level of the policy has. Not committed, because it follows
     /// from the options.
     pub(super) bands: Bands,
     /// Longest key of the device.

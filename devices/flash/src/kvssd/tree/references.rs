@@ -20,7 +20,7 @@ pub struct References {
 }
 
 impl References {
-    /// Makes an instance in which nothing is referred to.
+    /// Makes an instance without references.
     pub fn new(block_count: u32, block_pages: u32) -> References {
         References {
             block_pages,

@@ -242,7 +242,8 @@ impl ValueMap {
         }
     }
 
-    /// Whether a value of a page is needed. Until the needed values are counted, all are.
+    /// Whether a value of a page is needed. Until the needed values are counted, all values count
+    /// as needed.
     pub(crate) fn is_needed(&self, page: u32, seq: u64) -> bool {
         let is_known = |page: &ValuePage| page.needed.binary_search(&seq).is_ok();
         !self.is_counted || self.pages.get(&page).is_some_and(is_known)
@@ -274,7 +275,7 @@ impl ValueMap {
 
     /// The starts for the new pages that receive these values instead of `emptied`. A start is
     /// needed wherever the home of a value would otherwise be another page. Starts of other pages
-    /// stay, even if they could be joined: a page in between may come back.
+    /// stay, even if they could be joined: a page in between may be added again.
     pub(crate) fn starts(&self, group: u8, emptied: &[u32], pages: &[Vec<u64>]) -> Vec<Vec<u64>> {
         let homes = &self.groups[usize::from(group)].homes;
         let mut starts = vec![Vec::new(); pages.len()];

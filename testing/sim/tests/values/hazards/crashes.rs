@@ -64,7 +64,7 @@ fn pointers_without_their_values_are_found() {
     }
 }
 
-/// Whether the first workload that fails without any crash fails at this assertion.
+/// Whether the first workload that fails, without any crash, fails at this assertion.
 fn trips(bug: Bug, what: &str) -> bool {
     let said = SEEDS.into_iter().find_map(|seed| {
         let (options, operations) = (in_groups(seed), generate(seed, OPERATIONS));
@@ -173,7 +173,7 @@ fn a_failed_sync_of_values_is_heeded() {
     }
 }
 
-/// Once, a collection that the user asked for ran into a failed sync. The caller got the error, but
+/// Once, a collection that the user requested ran into a failed sync. The caller got the error, but
 /// later writes were still accepted. The kernel reports lost bytes once: the next sync of the same
 /// file succeeds, even for a flush whose values were lost together with the collection's. So
 /// nothing is acknowledged any more (P7).

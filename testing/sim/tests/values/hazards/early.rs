@@ -134,7 +134,7 @@ fn values_of_refused_batches_are_garbage() {
     (0..30).for_each(|k| check(&store, k, 2));
 }
 
-/// A power loss takes values of refused batches, between values that stay. Collections would
+/// A power loss removes values of refused batches, between values that stay. Collections would
 /// mistake the gap for a damaged record.
 #[test]
 fn gaps_between_found_values_are_no_damage() {
