@@ -377,8 +377,8 @@ impl Run {
         }
     }
 
-    /// Closes the device and opens it with other options. Nothing is lost, except what a full
-    /// directory refused.
+    /// Closes the device and opens it with other options. Nothing is lost, except writes that a
+    /// full directory refused.
     fn reopen(&mut self, random: &mut Random) {
         self.count_collections();
         self.storages[0].with_nand(|nand| nand.set_faults(FaultPlan::default()));

@@ -1,7 +1,7 @@
 //! Random devices under random faults, against a model. The draws cover geometry, options (also
 //! other options at each opening), lengths of keys and values, fill, power cuts in a row, failing
-//! programs and erases, writes that the images refuse, snapshots, and reopening. They combine what
-//! the tests of single rules do not.
+//! programs and erases, writes that the images refuse, snapshots, and reopening. They combine cases
+//! that the tests of single rules do not combine.
 //!
 //! More devices than a test run has time for: `RUNSTONE_SEED=100 RUNSTONE_SEEDS=900 cargo test
 //! --release -p runstone-flash --test kvssd_random`.
@@ -130,7 +130,7 @@ fn options(random: &mut Random) -> KvSsdOptions {
     }
 }
 
-/// A device, what it must hold, and what its snapshots must show.
+/// A device, its expected content, and that of its snapshots.
 struct Run {
     case: Case,
     flash: MemoryImage,

@@ -1,6 +1,6 @@
-//! Separated values of a KVSSD: what is written for them, when their room is freed, which options
-//! can be combined, large values, and damage. Tests that such a device is a map under power cuts
-//! are in `kvssd_device/` and `kvssd_random.rs`.
+//! Separated values of a KVSSD: how much is written for them, when their room is freed, which
+//! options can be combined, large values, and damage. Tests that such a device is a map under power
+//! cuts are in `kvssd_device/` and `kvssd_random.rs`.
 
 mod support;
 
@@ -173,7 +173,8 @@ fn deletes_give_the_room_of_values_back() {
     }
 }
 
-/// A reader holds a snapshot while what it sees is overwritten and its blocks are collected.
+/// A reader holds a snapshot while the values that it sees are overwritten and their blocks are
+/// collected.
 #[test]
 fn a_snapshot_keeps_its_values_through_collections() {
     for values in [ValuePlacement::Log, ValuePlacement::Groups] {

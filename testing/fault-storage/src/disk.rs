@@ -1,5 +1,5 @@
 //! The state of a simulated disk: files, directories, the durable part of both, and the count of
-//! operations. `cut.rs` chooses what a power cut leaves of the pending changes.
+//! operations. `cut.rs` chooses which pending changes survive a power cut.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -198,8 +198,8 @@ impl State {
         self.directory(place).live.get(name).copied().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// Space that files use: whole pages, or what they reserved. A removed file uses its space as
-    /// long as it is open.
+    /// Space that files use: whole pages, or the space that they reserved. A removed file uses its
+    /// space as long as it is open.
     pub(super) fn used_bytes(&self) -> u64 {
         let linked: BTreeSet<u64> = self
             .directories

@@ -112,8 +112,9 @@ impl SimStorage {
         self.disk.state.lock().handle_count
     }
 
-    /// Cuts the power. This disk is dead. The returned disk has what the seed let survive, no armed
-    /// faults, and all counts at zero. A copy of the disk of a running machine looks the same.
+    /// Cuts the power. This disk is dead. The returned disk has the data that the seed let survive,
+    /// no armed faults, and all counts at zero. A copy of the disk of a running machine looks the
+    /// same.
     pub fn power_cut(&self, seed: u64) -> (SimStorage, CrashReport) {
         let mut state = self.disk.state.lock();
         state.is_crashed = true;

@@ -241,7 +241,7 @@ impl Life {
     }
 }
 
-/// A cursor, and what it must show.
+/// A cursor, and the entries that it must show.
 struct Walk {
     cursor: Cursor,
     content: BTreeMap<Vec<u8>, Vec<u8>>,

@@ -1,5 +1,5 @@
-//! Clocks of tests. The clock of a workload advances only with the workload's writes, so what has
-//! expired follows from the workload alone; the other clock is set by hand.
+//! Clocks of tests. The clock of a workload advances only with the workload's writes, so the
+//! workload alone decides which entries have expired; the other clock is set by hand.
 
 use std::cell::Cell;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Finds out whether a check finds a bug: runs work that may panic, and drops what the panic
-//! prints. Tests of seeded bugs need this, since the checks of this crate panic.
+//! Finds out whether a check finds a bug: runs work that may panic, and drops the output of the
+//! panic. Tests of seeded bugs need this, since the checks of this crate panic.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -28,7 +28,7 @@ pub fn holds_and_trips(bug: Bug, what: &str, check: impl Fn()) {
     assert!(panics(finds), "{bug:?} is found by the assertion alone");
 }
 
-/// Whether `work` panics. What it would print is dropped, in this thread only.
+/// Whether `work` panics. Its output is dropped, in this thread only.
 pub fn panics(work: impl FnOnce()) -> bool {
     panic_of(work).is_some()
 }

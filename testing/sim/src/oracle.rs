@@ -245,8 +245,8 @@ impl Oracle {
         })
     }
 
-    /// Takes what survived as the state from now on. It is durable, because an open that succeeds
-    /// syncs what it found.
+    /// Makes the surviving content the state from now on. It is durable, because an open that
+    /// succeeds syncs what it found.
     pub fn settle(&mut self, survived: Survived) {
         let mut base = std::mem::take(&mut self.base);
         self.batches[..survived.batches].iter().for_each(|batch| apply(&mut base, batch));
@@ -431,7 +431,7 @@ mod tests {
         oracle.attempt(&[put("e", "1")]);
     }
 
-    /// A power loss counts until the content is settled; what is settled then is promised.
+    /// A power loss counts until the content is settled; the settled content is then promised.
     #[test]
     fn crashes_in_a_row_are_judged_together() {
         let first = state(&[("a", "1"), ("shared", "0")]);

@@ -39,7 +39,7 @@ pub const SORTED: &str = "sorted.table";
 /// Files by name. A device is the files `flash` and `saved`.
 pub type Files = BTreeMap<String, Vec<u8>>;
 
-/// A sample that this release makes, with what it must show.
+/// A sample that this release makes, with the content that it must show.
 #[derive(Debug)]
 pub struct Sample {
     /// Its name.

@@ -11,9 +11,9 @@
 //! 4. Read the metadata page of every table. The lists, the reference counts and the live pages
 //!    follow from these alone, so no page of an uncommitted transaction counts.
 //! 5. Note where the separated values are: the tree names their pages.
-//! 6. Fill the memtable from what the capacitor saved, or from the log. Sequence numbers have no
-//!    gaps, so a gap in the log is damage. In what the capacitor saved, it is damage only if a sync
-//!    covered the missing number.
+//! 6. Fill the memtable from the file of the capacitor, or from the log. Sequence numbers have no
+//!    gaps, so a gap in the log is damage. In the file of the capacitor, a gap is damage only if a
+//!    sync covered the missing number.
 //!
 //! Nothing is programmed. The very last journal page, log group or checkpoint is a commit point. If
 //! it is corrupted, it cannot be distinguished from the torn program of a transaction that was not

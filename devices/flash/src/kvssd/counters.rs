@@ -114,7 +114,7 @@ pub struct KvSsdCounters {
     pub moved_values: u64,
     /// Pages that lookups and scans read for separated values.
     pub value_pages_read: u64,
-    /// How often a group was read to find what is hidden in it.
+    /// How often a group was read to find hidden versions in it.
     pub group_reads: u64,
     /// How often the needed values were counted after a restart.
     pub value_counts: u64,

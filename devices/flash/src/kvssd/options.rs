@@ -198,7 +198,7 @@ impl KvSsdOptions {
         }
     }
 
-    /// Refuses what the firmware cannot work with on this geometry.
+    /// Refuses options with which the firmware cannot work on this geometry.
     pub fn check(&self, geometry: &Geometry) -> Result<()> {
         geometry.check().map_err(Error::BadGeometry)?;
         if geometry.page_bytes < MIN_PAGE_BYTES {

@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 /// Pointers in the clips of tables, by sequence number, with their keys.
 type Pointers = BTreeMap<u64, Vec<u8>>;
 
-/// Counts of what was read and found sound.
+/// Counts of the items that were read and found sound.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Verified {
     /// Tables.

@@ -55,7 +55,7 @@ impl Mark {
     }
 }
 
-/// What is not synced yet.
+/// The state of syncs: which programs and records are not synced yet.
 #[derive(Debug)]
 pub(super) struct Order {
     has_programs: bool,
@@ -144,7 +144,7 @@ impl Cells {
         Ok(())
     }
 
-    /// Syncs what was written, without writing a mark.
+    /// Syncs everything written, without writing a mark.
     pub(super) fn flush(&mut self) -> Result<()> {
         self.image.sync()?;
         (self.order.has_programs, self.order.has_records) = (false, false);

@@ -281,7 +281,7 @@ fn spaces_of(bench: &mut Bench) -> Spaces {
     }
     drop(api);
     let entries = bench.entries();
-    // A full device marks what it cannot remove yet, by the number of its key space.
+    // A full device marks the pairs that it cannot remove yet, by the number of their key space.
     let is_doomed = |key: &[u8]| entries.contains_key(&[&[2], &key[1..5]].concat());
     let is_named = |key: &[u8]| key[0] == 0 || (key[0] == 1 && !is_doomed(key));
     let count = spaces.values().map(|pairs| 1 + pairs.len()).sum::<usize>();

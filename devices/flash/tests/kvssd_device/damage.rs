@@ -15,7 +15,7 @@ use runstone_flash::kvssd::{
 use runstone_flash::nand::{FaultPlan, Geometry, Image, MemoryImage, Timing};
 use runstone_flash::{Error, Result};
 
-/// A device with tables, a journal, checkpoints and a memtable, and what it holds.
+/// A device with tables, a journal, checkpoints and a memtable, and its content.
 fn filled() -> (Images, State) {
     let images = Images::new();
     let mut device = images.create(&tiny());

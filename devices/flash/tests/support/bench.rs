@@ -35,7 +35,7 @@ pub struct Bench {
     pub device: KvSsd,
     pub keys: u64,
     pub value_bytes: u64,
-    /// A snapshot and what it shows.
+    /// A snapshot and its content.
     pub held: Option<(u64, Pairs)>,
 }
 

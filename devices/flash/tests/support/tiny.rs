@@ -31,7 +31,7 @@ pub fn tiny() -> KvSsdOptions {
     }
 }
 
-/// An image, its side file, and what they must hold.
+/// An image and its side file.
 #[derive(Clone)]
 pub struct Images {
     pub flash: MemoryImage,
@@ -181,7 +181,7 @@ pub fn cut_workload() -> Vec<Step> {
     (0..2600).map(|_| step(&mut random, 500)).collect()
 }
 
-/// Runs the steps. Returns where it stopped and why; `state` then holds what was acknowledged.
+/// Runs the steps. Returns where it stopped and why; `state` then has the acknowledged steps.
 pub fn run(device: &mut KvSsd, steps: &[Step], state: &mut State) -> (usize, Option<Error>) {
     for (at, step) in steps.iter().enumerate() {
         if let Err(error) = apply(device, step) {

@@ -88,7 +88,7 @@ fn tell_again(state: &StoreState) {
 fn open(storage: MemoryStorage, read_only: bool) {
     name_it(&storage);
     let Ok(store) = Store::open_on(Arc::new(storage), options(read_only)) else { return };
-    // There is no table: what is in the tree is reported as missing.
+    // There is no table: the tables in the tree are reported as missing.
     let report = store.verify().expect("damage is collected");
     let mut tables = 0;
     for name in store.keyspaces() {

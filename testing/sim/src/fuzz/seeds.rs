@@ -1,4 +1,4 @@
-//! Seeds of the corpora: inputs made from what real stores write.
+//! Seeds of the corpora: inputs made from the files of real stores.
 
 use std::sync::Arc;
 

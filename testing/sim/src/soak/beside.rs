@@ -165,8 +165,8 @@ impl Beside {
         outcome
     }
 
-    /// Compares all these keyspaces with what they must hold after `count` operations. Without a
-    /// snapshot nobody else may write; with a snapshot, `count` is the number at its moment. If
+    /// Compares all these keyspaces with their expected contents after `count` operations. Without
+    /// a snapshot nobody else may write; with a snapshot, `count` is the number at its moment. If
     /// `is_compacted`, the filter has seen everything.
     pub(super) fn check(
         &self,

@@ -33,7 +33,7 @@ const HELD: usize = 200;
 /// One operation in this many is a transaction, the others are batches.
 const OPERATIONS_PER_TRANSACTION: u64 = 5;
 
-/// A value that is held, and what it must be.
+/// A value that is held, and the expected value.
 type Held = (Option<Value>, Option<Vec<u8>>);
 
 /// Works on the store until the process is killed. Returns only if something is wrong, with the

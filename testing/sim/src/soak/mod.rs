@@ -6,7 +6,7 @@
 //! 1. Each operation follows from the seed and from its number, so that both processes know it. It
 //!    is one batch or transaction, which also writes its number.
 //! 2. The child (`child`) applies the operations and reports its progress over a pipe. It also
-//!    checks what it reads against a model of its own, snapshots included.
+//!    checks its reads against a model of its own, snapshots included.
 //! 3. The parent (`parent`) kills it, opens what is left, and compares it with the state after as
 //!    many operations as the store reports. These must include all acknowledged operations, and
 //!    nothing else may be in the store.

@@ -1,4 +1,5 @@
-//! The process that kills the child. It knows what must be there, and opens the store to check.
+//! The process that kills the child. It knows the expected contents, and opens the store to check
+//! them.
 
 use std::fmt;
 use std::io::{BufRead, BufReader};
@@ -95,7 +96,7 @@ pub fn run(
     Ok(totals)
 }
 
-/// Returns what a child reported until it was killed.
+/// Returns the reports of a child until it was killed.
 fn kill_after(mut command: Command, time: Duration) -> Result<Said, String> {
     let mut child = command.stdout(Stdio::piped()).spawn().map_err(text)?;
     let out = child.stdout.take().ok_or("no pipe")?;
@@ -131,7 +132,7 @@ fn listen(out: ChildStdout) -> Said {
     said
 }
 
-/// Brings the model up to what the store says it holds, and compares the two.
+/// Brings the model up to the number of operations that the store reports, and compares the two.
 fn check(
     soak: &Soak,
     opening: u64,

@@ -174,8 +174,8 @@ fn a_commit_that_others_are_too_fast_for_is_a_conflict() {
     }
 }
 
-/// Changes that arrive during the check and conflict with what the transaction read: a write among
-/// few and among many, a range delete, a large batch, a load.
+/// Changes that arrive during the check and conflict with the reads of the transaction: a write
+/// among few and among many, a range delete, a large batch, a load.
 #[test]
 fn what_comes_at_the_check_conflicts_if_it_touches() {
     type Write = fn(&Keyspace, &str);

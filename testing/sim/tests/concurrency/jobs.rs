@@ -174,9 +174,9 @@ const CALLS: [Call; 8] = [
     ("run_one_job", |store| store.run_one_job().map(drop)),
 ];
 
-/// Once, a job that panicked kept its claim, and a compaction or collection also kept what it held.
-/// Every caller that waited for the job waited for ever: the drop of a keyspace, a change of
-/// options, a compaction, a collection.
+/// Once, a job that panicked kept its claim, and a compaction or collection also kept the resources
+/// that it held. Every caller that waited for the job waited for ever: the drop of a keyspace, a
+/// change of options, a compaction, a collection.
 #[test]
 fn nobody_waits_for_a_job_that_panicked() {
     for background in [Background::Manual, Background::Threads(2)] {

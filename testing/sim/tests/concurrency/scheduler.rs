@@ -62,8 +62,8 @@ impl Drop for Over<'_> {
     }
 }
 
-/// Prints past the output capture of the test harness, because an abort would lose what is
-/// captured.
+/// Prints past the output capture of the test harness, because an abort would lose the captured
+/// output.
 fn tell(what: std::fmt::Arguments<'_>) {
     let _ = writeln!(std::io::stderr(), "{what}");
 }

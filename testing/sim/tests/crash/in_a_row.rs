@@ -329,7 +329,7 @@ impl Life {
         Ok(())
     }
 
-    /// A copy holds what the store held. It accepts writes, and neither store sees the other's
+    /// A copy holds the content of the store. It accepts writes, and neither store sees the other's
     /// writes.
     fn copy(&mut self) -> Result<(), Error> {
         let path = PathBuf::from(format!("copy{}", self.random.draw()));

@@ -1,5 +1,5 @@
-//! The n-th operation fails: EIO, a full disk, a failed sync, a short write. What was acknowledged
-//! stays; after a failed sync nothing more is acknowledged (P7); a full disk is waited out (P9).
+//! The n-th operation fails: EIO, a full disk, a failed sync, a short write. Acknowledged writes
+//! stay; after a failed sync nothing more is acknowledged (P7); a full disk is waited out (P9).
 //! Also a crash during recovery.
 
 use std::sync::Arc;

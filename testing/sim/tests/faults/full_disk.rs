@@ -1,4 +1,4 @@
-//! A real file system of 8 MiB that fills up (P9): what was acknowledged stays readable, writes are
+//! A real file system of 8 MiB that fills up (P9): acknowledged writes stay readable, writes are
 //! refused with the reason, and are accepted again once space is back. The test needs the right to
 //! mount; without it, it says so and ends.
 
@@ -96,8 +96,8 @@ fn a_store_closes_on_a_disk_that_is_full() {
     on_small_disk("40m", 22 << 20, |path, filler| {
         let store = Store::open(path, options()).expect("open");
         let acknowledged = fill(&store, short);
-        // Whether the store can flush its memtables depends on luck. The log holds what it cannot
-        // flush.
+        // Whether the store can flush its memtables depends on luck. The log holds the data that it
+        // cannot flush.
         let _ = store.close();
         std::fs::remove_file(filler).expect("there");
         let store = Store::open(path, options()).expect("reopen");

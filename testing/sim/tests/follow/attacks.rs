@@ -38,7 +38,7 @@ fn fill(store: &Store, numbers: std::ops::Range<u32>, byte: u8, bytes: usize) {
     numbers.for_each(|number| store.put(key(number), vec![byte; bytes]).expect("it writes"));
 }
 
-/// The lease of a backup is revoked while it copies, and what it copies is overwritten.
+/// The lease of a backup is revoked while it copies, and the data that it copies are overwritten.
 #[test]
 fn a_backup_without_its_lease_is_no_backup() {
     for placement in [ValuePlacement::Vlog, ValuePlacement::HashGrouped] {
@@ -370,7 +370,7 @@ fn a_full_disk_takes_the_lease_of_a_follower() {
     store.compact().expect("no faults");
     let follower = Store::follow_on(Arc::new(storage.clone()), options.clone()).expect("follows");
     let old = follower.store();
-    // Room for the log and for a few copies of what the store holds.
+    // Room for the log and for a few copies of the store's data.
     storage.set_capacity_bytes(Some(2 << 20));
     let mut refused = 0;
     for round in 0..12 {
@@ -391,7 +391,7 @@ fn a_full_disk_takes_the_lease_of_a_follower() {
     assert_eq!((metrics.follower_leases_revoked, metrics.follower_held_bytes), (1, 0));
     let error = follower.refresh().expect_err("it has no lease");
     assert!(matches!(error.kind(), ErrorKind::LeaseRevoked), "{error}");
-    // The old view shows what it has in memory, or the same error.
+    // The old view shows the data that it has in memory, or the same error.
     for number in 0..200 {
         match old.get(key(number)) {
             Ok(found) => assert_eq!(found.as_deref(), Some(&[1; 1000][..])),

@@ -21,7 +21,7 @@ fn open(storage: &SimStorage, options: &Options) -> Result<Store, runstone::Erro
     Ok(store)
 }
 
-/// A view, and what it must show.
+/// A view, and the state that it must show.
 type Held = (Follower, Store, State);
 
 fn read(view: &Store, state: &State, place: &str) {

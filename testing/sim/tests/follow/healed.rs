@@ -1,4 +1,5 @@
-//! Damage in a directory of backups: the next backup is whole again, and says what it copied again.
+//! Damage in a directory of backups: the next backup is whole again, and reports what it copied
+//! again.
 
 use std::sync::Arc;
 

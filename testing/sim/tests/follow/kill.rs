@@ -78,7 +78,7 @@ fn number_in(value: &[u8]) -> u64 {
     u64::from_le_bytes(value[..8].try_into().expect("eight bytes"))
 }
 
-/// Where a child says what it found.
+/// The file in which a child reports its findings.
 fn said(path: &Path, test: &str) -> PathBuf {
     path.with_extension(test.replace("::", "."))
 }

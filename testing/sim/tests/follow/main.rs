@@ -33,7 +33,7 @@ fn follow(storage: &SimStorage, options: &Options) -> Follower {
     followed.expect("it can be followed")
 }
 
-/// Runs a workload, and compares what a follower sees with the oracle, now and later.
+/// Runs a workload, and compares the view of a follower with the oracle, now and later.
 fn check(options: &Options, operations: &[Operation]) {
     WorkloadClock::restart();
     let seed = options.seed.expect("seeded");

@@ -34,7 +34,7 @@ fn source() -> SimStorage {
     SOURCE.0.process_crash()
 }
 
-/// What the store holds.
+/// The content of the store.
 fn expected() -> &'static Contents {
     &SOURCE.1
 }
@@ -129,7 +129,7 @@ fn is_unfinished(error: &Error) -> bool {
     error.to_string().contains("did not come to its end") && error.hint().contains("begin again")
 }
 
-/// Checks that what is left of a copy opens whole, or that everybody refuses it as unfinished.
+/// Checks that the remains of a copy open whole, or that everybody refuses it as unfinished.
 fn judge(left: &SimStorage, place: &str) -> bool {
     let Some(copy) = left.open_sibling(Path::new(PLACE)) else { return false };
     if copy.list().expect("a list").is_empty() {

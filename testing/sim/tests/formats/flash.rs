@@ -85,7 +85,7 @@ fn erase_count(block: &[u8], number: u32, block_pages: u32) -> u64 {
     erase_count
 }
 
-/// The mark of what was synced; an image of release 0.1 may have none.
+/// The mark of the synced programs; an image of release 0.1 may have none.
 fn check_mark(mark: &[u8], block: u32, block_pages: u32) {
     if mark.iter().any(|byte| *byte != 0) {
         assert_eq!(&mark[..4], b"RMRK");

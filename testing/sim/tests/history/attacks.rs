@@ -15,7 +15,7 @@ use runstone_fault_storage::{Fault, FaultKind, SimStorage};
 use runstone_sim::random::{Random, seeds};
 use runstone_sim::workload::{options, placed, read_keyspace};
 
-/// The keyspaces of a store with what they hold.
+/// The keyspaces of a store with their contents.
 pub(super) type Contents = BTreeMap<String, BTreeMap<Vec<u8>, Vec<u8>>>;
 
 fn open(storage: &SimStorage, options: &Options) -> Result<Store> {
@@ -69,7 +69,7 @@ pub(super) fn mirror(
     Mirror::open_on(source, target, options.clone())
 }
 
-/// What a restore shows.
+/// The contents that a restore shows.
 pub(super) fn restored(disk: &SimStorage, moment: Moment, options: &Options) -> Result<Contents> {
     let target = SimStorage::new(3);
     backups(disk).restore_to_on(moment, &(Arc::new(target.clone()) as _))?;

@@ -43,7 +43,8 @@ fn outrun(store: &Store) {
 }
 
 /// Once, an archiver that found no room for its first record after a new backup never recorded the
-/// backup and what the archive lacks, and the archive did not know the time of the backup.
+/// backup and the changes that the archive lacks, and the archive did not know the time of the
+/// backup.
 #[test]
 fn an_archive_that_begins_again_on_a_full_disk_tells_what_it_lacks() {
     let mut struck = 0;

@@ -15,10 +15,10 @@ use super::attacks::{backups, contents, restored};
 use super::hooked::Hooked;
 use super::open;
 
-/// What a keyspace holds.
+/// The content of a keyspace.
 type Content = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Keyspaces by id: the name, and what it holds.
+/// Keyspaces by id: the name and the content.
 #[derive(Clone, Debug, Default)]
 struct Copy {
     keyspaces: BTreeMap<u32, (String, Content)>,

@@ -36,7 +36,7 @@ fn closed(options: &Options, target: &SimStorage, disk: &SimStorage) -> SimStora
     source
 }
 
-/// Writes what differs between two copies, but only in the middle of a file.
+/// Makes writes that differ between two copies, but only in the middle of a file.
 fn write(store: &Store, byte: u8) {
     for i in 0..40 {
         let value = vec![if i == 3 { byte } else { 0 }; 4000];

@@ -29,7 +29,7 @@ struct Crossed {
     random: Random,
     directory: tempfile::TempDir,
     options: Options,
-    /// What each store holds.
+    /// The content of each store.
     stores: BTreeMap<u64, Content>,
     backups: u64,
     mirror: u64,
@@ -66,7 +66,7 @@ impl Crossed {
         Store::open(path, self.options.clone()).expect("opens")
     }
 
-    /// Writes to a store, and closes it. Returns what it holds.
+    /// Writes to a store, and closes it. Returns its content.
     fn write(&mut self, path: &Path, mut content: Content) -> Content {
         self.options.flush_at_close = self.random.one_in(2);
         let store = self.open(path);
@@ -86,7 +86,7 @@ impl Crossed {
             }
         }
         if self.random.one_in(4) {
-            // Copies what a killed process leaves.
+            // Copies the store as a killed process leaves it.
             self.copy(path, STORES - 1, false);
             self.stores.insert(STORES - 1, content.clone());
         }

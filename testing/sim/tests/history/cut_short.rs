@@ -32,7 +32,7 @@ fn backups(disk: &SimStorage) -> Backups {
     Backups::open_on(Arc::new(disk.clone())).expect("it is its own")
 }
 
-/// Archives what there is, and returns the last number.
+/// Archives all changes that there are, and returns the last number.
 fn archive(source: &SimStorage, disk: &SimStorage) -> Result<u64> {
     let mut archiver =
         Backups::open_on(Arc::new(disk.clone()))?.archive_on(Arc::new(source.clone()))?;
@@ -41,7 +41,7 @@ fn archive(source: &SimStorage, disk: &SimStorage) -> Result<u64> {
     Ok(archiver.position().seq())
 }
 
-/// Compares what a restore to a moment shows with the expected state.
+/// Compares the content of a restore to a moment with the expected state.
 fn compare(disk: &SimStorage, moment: Moment, options: &Options, state: &State, place: &str) {
     let target = SimStorage::new(7);
     let to = Arc::new(target.clone()) as _;

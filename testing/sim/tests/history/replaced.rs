@@ -44,7 +44,7 @@ struct Replaced {
     options: Options,
     store: Option<Store>,
     content: Content,
-    /// What each copy holds.
+    /// The content of each copy.
     copies: Vec<Content>,
     /// The number of the next mirror, archive or directory.
     number: u64,

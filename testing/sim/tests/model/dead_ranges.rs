@@ -372,7 +372,7 @@ type Entries = BTreeMap<Vec<u8>, (u64, u64)>;
 /// The entry of this key never expires. A cursor that reads it first has a fixed time from then on.
 const TIMEKEEPER: &[u8] = b"!";
 
-/// A store beside a map of what it holds.
+/// A store beside a map of its content.
 struct Life {
     random: Random,
     store: Arc<Store>,

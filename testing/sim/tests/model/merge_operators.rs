@@ -223,7 +223,7 @@ fn a_cursor_outlives_the_folding_of_its_operands() {
     store.flush().expect("flushes");
     (0..100).try_for_each(|number| keyspace.merge(key(number), "operand")).expect("merges");
     store.close().expect("closes");
-    // After a reopen, the cache does not hold what the flush wrote.
+    // After a reopen, the cache does not have the blocks that the flush wrote.
     let store = open(&storage, &options).expect("reopens");
     let keyspace = store.default_keyspace();
     let mut pairs = keyspace.iter().expect("opens");

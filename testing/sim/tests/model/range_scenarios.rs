@@ -255,7 +255,7 @@ fn operands_around_a_range() {
     });
 }
 
-/// A tombstone that a snapshot keeps sinks below what is written later.
+/// A tombstone that a snapshot keeps sinks below later writes.
 #[test]
 fn a_range_below_newer_puts() {
     scenario(Bug::RangeDeletesHideNewer, |scene| {

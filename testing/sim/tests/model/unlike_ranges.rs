@@ -280,7 +280,7 @@ fn step(random: &mut Random, run: &mut Run, reopen: impl FnOnce() -> Result<Stor
             return run.load(0, &entries, load).expect("loads");
         }
         11..14 => {
-            // Hot, so that adaptive tiering compacts what overlaps here.
+            // Hot, so that adaptive tiering compacts the tables that overlap here.
             let probe = Write { keyspace: 0, key: key(random.below(KEYS)), change: Change::Delete };
             let get = Operation::Get(probe);
             (0..70).for_each(|_| run.apply(&get, || unreachable!("no reopen")).expect("reads"));

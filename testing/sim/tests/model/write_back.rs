@@ -409,7 +409,7 @@ fn logged(storage: &MemoryStorage) -> Vec<(Kind, Vec<u8>, bool)> {
     writes
 }
 
-/// A consumer that counts what users write can leave these puts out. A mirror that applies them
+/// A consumer that counts the writes of users can leave these puts out. A mirror that applies them
 /// logs them as such puts.
 #[test]
 fn readers_of_the_history_learn_that_nobody_asked_for_the_put() {

@@ -63,7 +63,7 @@ impl Damage {
         }
         let file = files.swap_remove(random.below(files.len() as u64) as usize);
         let bytes = storage.read_all(&file.name).expect("it can be read");
-        // Logs are reserved beyond what was written.
+        // The space of logs is reserved beyond the written part.
         let used = bytes.iter().rposition(|byte| *byte != 0).map_or(1, |at| at as u64 + 1);
         let at = random.below(used);
         let done = match self.how {

@@ -1,9 +1,9 @@
 //! Repairs of damaged stores. Random workloads make stores of every policy and placement; a file of
-//! each is lost or damaged; what the repair makes of it is compared with the oracle.
+//! each is lost or damaged; the result of the repair is compared with the oracle.
 //!
 //! 1. Every key of the repaired store is right, or a doubt covers it. A doubt must be true too: a
 //!    key that may be back was deleted, and a value that may be old was put under the key.
-//! 2. What the report calls lost is what was damaged.
+//! 2. Everything that the report calls lost was damaged.
 //! 3. The damaged store is not changed, and the repaired one verifies, compacts and stays the same.
 //!
 //! Damage to the end of the log looks like a power loss, so there the store of an earlier moment is
@@ -36,11 +36,11 @@ use runstone_sim::workload::{
 /// A key of a keyspace.
 type Place = (usize, Vec<u8>);
 
-/// A store that a workload left, and what it must hold.
+/// A store that a workload left, and the contents that it must have.
 struct Left {
     storage: SimStorage,
     options: Options,
-    /// The content after each batch; the last is what the store holds.
+    /// The content after each batch; the last is that of the store.
     states: Vec<State>,
     oracle: Oracle,
     /// What was ever put under each key. A batch may put twice.
@@ -222,7 +222,7 @@ fn ends<'a>(left: &'a Left, damage: &Damage) -> &'a [State] {
     }
 }
 
-/// Checks that what is reported as lost was damaged.
+/// Checks that everything reported as lost was damaged.
 fn check_lost(damage: &Damage, file: &str, report: &RepairReport, place: &str) {
     for lost in &report.lost {
         let is_it = lost.file == file

@@ -190,7 +190,8 @@ fn note_read(deeds: &mut Deeds, key: u64, version: Version) {
     }
 }
 
-/// Runs a history. Returns what was committed, in order. The last entry is a reader of the outcome.
+/// Runs a history. Returns the committed transactions, in order. The last entry is a reader of the
+/// outcome.
 fn run(store: &Store, number: u64, kind: Kind) -> Vec<Deeds> {
     let keyspace = store.default_keyspace();
     let (random, committed) = (Random::new(number), Committed::default());

@@ -51,7 +51,7 @@ fn locks_end_with_their_transaction() {
     }
 }
 
-/// A transaction that waits continues when the lock is free, and sees what was committed.
+/// A transaction that waits continues when the lock is free, and sees the committed value.
 #[test]
 fn a_waiter_sees_the_newest_value() {
     let store = store();

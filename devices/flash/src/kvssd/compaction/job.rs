@@ -5,8 +5,8 @@
 //!    move pages, so step 1 is repeated after a collection.
 //! 3. If there is no room, or the commit would not fit a journal page, only the part up to a key is
 //!    done now: inputs that reach beyond the key are cut, and the rest stays where it is. The part
-//!    is halved until it fits. The commit also records what is cut. If no part has a commit that
-//!    fits, a checkpoint takes its place (`Catalog::commit`).
+//!    is halved until it fits. The commit also records the cuts. If no part has a commit that fits,
+//!    a checkpoint takes its place (`Catalog::commit`).
 //! 4. Program pages, then metadata pages, then the journal page.
 
 use std::sync::Arc;

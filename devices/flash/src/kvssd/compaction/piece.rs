@@ -6,7 +6,7 @@ use crate::kvssd::format::key::Key;
 use crate::kvssd::format::meta_page::{Clip, Entry, TableMeta};
 use crate::kvssd::tree::Node;
 
-/// The inputs of one transaction, and what is left of the tables that it cuts.
+/// The inputs of one transaction, and the rest of the tables that it cuts.
 pub(super) struct Piece {
     pub(super) upper: Vec<TableMeta>,
     pub(super) lower: Vec<TableMeta>,

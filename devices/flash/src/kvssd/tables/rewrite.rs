@@ -1,5 +1,5 @@
-//! Writes records in key order into the pages of new tables, and drops what no reader needs. The
-//! caller decides where pages are written.
+//! Writes records in key order into the pages of new tables, and drops versions that no reader
+//! needs. The caller decides where pages are written.
 
 use runstone_policy::partition::CutKey;
 
@@ -33,8 +33,8 @@ pub struct Rewriter<'a> {
 }
 
 impl Rewriter<'_> {
-    /// Merges records, drops what no reader needs, and writes pages. Returns the new tables, which
-    /// have no number, level or transaction yet.
+    /// Merges records, drops versions that no reader needs, and writes pages. Returns the new
+    /// tables, which have no number, level or transaction yet.
     pub fn rewrite(
         &self,
         mut merged: Merged<'_>,
@@ -43,7 +43,7 @@ impl Rewriter<'_> {
         self.write(|block| merged.next_key(block), writer)
     }
 
-    /// Writes keys in order into the pages of new tables, and drops what no reader needs.
+    /// Writes keys in order into the pages of new tables, and drops versions that no reader needs.
     pub(crate) fn write(
         &self,
         mut next_key: impl FnMut(&mut KeyBlock) -> Result<bool>,

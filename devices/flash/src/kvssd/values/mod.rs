@@ -123,7 +123,7 @@ impl ValueMap {
         }
     }
 
-    /// All values of a page. If a value is not what was written, the page counts as damaged.
+    /// All values of a page. If a value does not match its checksum, the page counts as damaged.
     pub(super) fn read_page(&self, space: &mut Space, page: u32) -> Result<Vec<Keyed>> {
         let page_count = self.page(page).map_or(1, |page| page.page_count);
         let bytes = space.read(page, page_count)?;

@@ -247,7 +247,7 @@ fn crash_before_pointers(storage: &SimStorage, store: &Store, power: Option<u64>
     open_any(Arc::new(left.recv().expect("the crash came")), cooling_back())
 }
 
-/// Updates the even keys, and collects what that makes garbage, a few times.
+/// Updates the even keys, and collects the garbage that this makes, a few times.
 fn update_evens_and_collect(store: &Store, count: u64) {
     for turn in 0..4 {
         (0..count).step_by(2).for_each(|k| store.put(key(k), value(turn)).expect("puts"));
