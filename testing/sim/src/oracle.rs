@@ -195,8 +195,8 @@ impl Oracle {
         self.judge_within(found, |_| true)
     }
 
-    /// The same for a store whose keyspaces come and go: they must be those that were acknowledged,
-    /// or those that the attempted step would make.
+    /// Does the same for a store whose keyspaces are made and dropped. They must be the
+    /// acknowledged keyspaces, or those that the attempted step would make.
     pub fn judge_keyspaces(&self, found: &Found) -> Result<Survived, String> {
         let mut wrong = None;
         let either = [(false, Some(&self.named)), (true, self.maybe.as_ref())];

@@ -1,4 +1,4 @@
-//! Unsafe code lives in listed modules only, and those number their obligations.
+//! Unsafe code is in listed modules only, and these modules number their obligations.
 
 use crate::code::code;
 use crate::files::{Files, rust};

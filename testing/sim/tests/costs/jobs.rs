@@ -5,7 +5,8 @@ use runstone::{Keyspace, KeyspaceOptions, Snapshot, Store};
 
 use crate::READS;
 
-/// A file of such a keyspace is far larger than its limit, because of the snapshots.
+/// A value file of a keyspace with these options is far larger than its limit, because of the
+/// snapshots.
 const CROWDED: &str = "[values]\nplacement = \"hash-grouped\"\nseparate_at = 100\n\
                        slot_bytes = 4096\ngroups = 1";
 

@@ -36,7 +36,7 @@ fn shown(segments: u64) -> Vec<(&'static str, u64)> {
     let own = || Arc::clone(&disk) as Arc<dyn Storage>;
     let options = || Options::default().background(Background::Manual).keep_log_bytes(1 << 30);
     let store = Store::open_on(own(), options().wal_segment_bytes(64 << 10)).expect("opens");
-    // Such a value has a segment of its own.
+    // A value of this size has a segment of its own.
     let value = vec![7; 65 << 10];
     let put = |number: u64| store.put(number.to_be_bytes(), &value).expect("puts");
     let archive = Backups::open_on(Arc::new(MemoryStorage::new())).expect("a directory");
@@ -87,7 +87,7 @@ fn read_to_begin(segments: u64) -> u64 {
     let own = || Arc::clone(&disk);
     let options = Options::default().background(Background::Manual).keep_log_bytes(1 << 30);
     let store = Store::open_on(own(), options.wal_segment_bytes(64 << 10)).expect("opens");
-    // Such a value has a segment of its own.
+    // A value of this size has a segment of its own.
     let value = vec![7; 1 << 20];
     (0..segments).for_each(|n| store.put(n.to_be_bytes(), &value).expect("puts"));
     let position = store.changes(ChangesFrom::Now).expect("begins").position();

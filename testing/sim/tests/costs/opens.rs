@@ -32,8 +32,8 @@ fn opened(count: u64) -> u64 {
     allocated.bytes_total / count
 }
 
-/// Once, each edit that touched such a level computed again what follows from all tables of the
-/// level.
+/// Once, each edit of a level whose tables may overlap computed again what follows from all tables
+/// of the level.
 #[test]
 fn an_edit_of_a_manifest_costs_the_same_with_any_number_of_tables() {
     let (few, many) = (opened(100), opened(1_200));

@@ -10,7 +10,7 @@ use runstone::{Background, KeyspaceOptions, Options, Store, WalMode};
 use crate::READS;
 use crate::copies::{Counted, storage};
 
-/// A slot holds one such value.
+/// A slot holds one value of this size.
 const VALUE: [u8; 2100] = [7; 2100];
 /// Level 0 may have any number of tables, and the file has much room, so a flush causes no
 /// compaction and no collection.

@@ -278,7 +278,7 @@ fn a_keyspace_that_is_dropped_where_a_segment_begins_ends_no_archive() {
         let made = store.open_keyspace("made", None).expect("it is made");
         made.put("key", "").expect("no faults");
         let mut first = archiver(&disk, &source).expect("it begins");
-        // Such a value has a segment of its own.
+        // A value of this size has a segment of its own.
         store.put("key", vec![7; 65 << 10]).expect("no faults");
         first.advance(Duration::ZERO).expect("no faults");
         drop(first);

@@ -144,8 +144,8 @@ fn counts_are_folded_in_pieces() {
     assert_eq!(store.metrics().counters.operands_folded, 10_000);
 }
 
-/// A store that folds operands and one that may not show the same, now and at every snapshot,
-/// whatever else happened to the keys, with inline and with separated values.
+/// A store that folds operands shows the same as a store that may not fold them, now and at every
+/// snapshot, whatever else happened to the keys, with inline and with separated values.
 #[test]
 fn what_passes_unfolded_reads_the_same() {
     let mut passed_in_all = 0;

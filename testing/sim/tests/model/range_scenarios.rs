@@ -164,7 +164,7 @@ fn ranges_that_overlap() {
 fn a_file_between_ranges() {
     scenario(Bug::RangeDeletesHideNewer, |scene| {
         if scene.writes_back() {
-            // Such a keyspace refuses a file over existing keys.
+            // A keyspace that writes pointers back refuses a file over existing keys.
             return;
         }
         scene.write(put(0..100, 1));

@@ -104,8 +104,8 @@ fn walks_go_on_behind_a_value_that_cannot_be_made() {
     }
 }
 
-/// Once, the cursor turned invalid at such an entry, and the next step reported that there were no
-/// more entries.
+/// Once, the cursor turned invalid at an entry whose value could not be made, and the next step
+/// reported that there were no more entries.
 #[test]
 fn a_cursor_tells_the_key_and_goes_on() {
     let store = open(&MemoryStorage::new(), &options(|_| ()));

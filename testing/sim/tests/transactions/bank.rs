@@ -130,7 +130,7 @@ fn pessimistic() {
     Bank::new().run(|_| TransactionOptions::pessimistic());
 }
 
-/// Commits that take no locks respect those of others.
+/// Commits that take no locks respect the locks of others.
 #[test]
 fn both_at_once() {
     Bank::new().run(|seed| match seed % 2 {
