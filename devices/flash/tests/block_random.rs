@@ -1,9 +1,9 @@
-//! Files of a block SSD under random faults, against a model. The test draws geometry,
-//! over-provisioning and trims; sparse writes, truncations, holes, renames over files, removals
-//! with open handles, files with reserved space, and copies between two places; a full device and a
-//! full directory; power cuts in a row, even during opening; programs and erases that fail; and
-//! clean shutdowns followed by other options. A refused call changes nothing, and a removed file
-//! leaves nothing behind.
+//! Files of a block SSD under random faults, against a model. The test draws the geometry, the
+//! over-provisioning and trims. There are sparse writes, truncations, holes, renames over files,
+//! removals with open handles, files with reserved space, and copies between two places. The device
+//! and its directory fill up, programs and erases fail, and the power is cut several times in a
+//! row, even during opening. Clean shutdowns are followed by opens with other options. A refused
+//! call changes nothing, and a removed file leaves nothing behind.
 //!
 //! More devices than a test run has time for: `RUNSTONE_SEED=100 RUNSTONE_SEEDS=900 cargo test
 //! --release -p runstone-flash --test block_random`.

@@ -242,8 +242,8 @@ fn swapped_pages_are_found() {
     assert!(matches!(read(&mut open(&image).unwrap(), at(0, 0)), Err(Error::PageDamaged(..))));
 }
 
-/// All seeds of a cut in the middle of a program: the page is old, torn or new, never wrong; the
-/// pages before it are untouched; a page that only looks erased cannot be programmed.
+/// All seeds of a cut in the middle of a program. The page is old, torn or new, but never wrong,
+/// and the pages before it are untouched. A page that only looks erased cannot be programmed.
 #[test]
 fn a_power_cut_tears_one_page() {
     let mut outcomes = BTreeSet::new();

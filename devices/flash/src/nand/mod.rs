@@ -1,9 +1,9 @@
 //! A NAND flash device over one image: the rules, the faults, the time and the wear. It knows no
 //! firmware, so it does not interpret the tags of pages.
 //!
-//! The rules of flash, whose violation is an error and is never repaired: only erased pages are
-//! programmed, in order inside a block, and never after a torn page; an erased page reads 0xFF; a
-//! retired block is neither programmed nor erased.
+//! The rules of flash: only erased pages are programmed, in order inside a block, and never after a
+//! torn page. An erased page reads 0xFF. A retired block is neither programmed nor erased. A
+//! violation is an error, and is never repaired.
 //!
 //! A power cut ends the device: every later operation fails until the image is opened again. After
 //! a power loss of the machine that runs the emulator, the image opens as after a power cut of the

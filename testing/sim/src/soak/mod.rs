@@ -1,7 +1,7 @@
-//! Random work in a process that is killed, for as long as one likes: puts of small and large
-//! values, some of which expire, deletes of keys and ranges, counters, loads, a compaction filter,
-//! transactions of several threads, checkpoints, held snapshots, collection, `kill -9` at any
-//! moment, and reopening.
+//! Random work in a process that is killed, for as long as one likes. The work is puts of small and
+//! large values (some of which expire), deletes of keys and ranges, counters, loads, a compaction
+//! filter, transactions of several threads, checkpoints, held snapshots and collection. There is a
+//! `kill -9` at any moment, and a reopening.
 //!
 //! 1. Each operation follows from the seed and from its number, so that both processes know it. It
 //!    is one batch or transaction, which also writes its number.

@@ -1,6 +1,6 @@
 //! A few seconds of the work that `--bin soak` does for as long as one likes: random work in a
-//! child that is killed, compared after each kill, in each placement, and with changes of
-//! placements and of compaction policies between kills.
+//! child that is killed, and a comparison after each kill. It runs in each placement, and with
+//! changes of placements and of compaction policies between kills.
 
 use std::process::{Command, Stdio};
 

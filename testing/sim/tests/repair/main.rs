@@ -1,5 +1,5 @@
-//! Repairs of damaged stores. Random workloads make stores of every policy and placement; a file of
-//! each is lost or damaged; the result of the repair is compared with the oracle.
+//! Repairs of damaged stores. Random workloads make stores of every policy and placement. A file of
+//! each store is lost or damaged, and the result of the repair is compared with the oracle.
 //!
 //! 1. Every key of the repaired store is right, or a doubt covers it. A doubt must be true too: a
 //!    key that may be back was deleted, and a value that may be old was put under the key.

@@ -1,7 +1,7 @@
 //! Separated values: how they are written, read, and moved.
 //!
 //! A flush writes the pages of its tables, with pointers. Then it writes the values, in the order
-//! of their sequence numbers, into pages of their groups; then the metadata pages of the tables;
+//! of their sequence numbers, into pages of their groups. The metadata pages of the tables follow,
 //! and then the journal page, which names the pages of values. So all pages of a flush that a power
 //! cut ends are garbage. Rejected: metadata pages for the pages of values too. A journal page has
 //! enough room, and metadata pages for each group wrote as much as one tenth of the values.
