@@ -104,7 +104,7 @@ impl SharedBytes {
         self.len() == 0
     }
 
-    /// Whether it is flat: one piece of memory that the checksum covers entirely.
+    /// Whether the page is flat: one piece of memory that the checksum covers entirely.
     pub fn is_flat(&self) -> bool {
         self.0.values.is_empty()
     }

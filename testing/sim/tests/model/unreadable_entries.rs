@@ -168,7 +168,8 @@ fn transactions_walk_on_too() {
     assert_eq!(cursor.key(), b"d");
 }
 
-/// Once, after a failed read a cursor was on no entry, and its next step reported the end.
+/// Once, after a failed read a cursor was on no entry, and its next step reported the
+/// end of the walk.
 #[test]
 fn an_error_does_not_look_like_an_end() {
     let disk = SimStorage::new(1);

@@ -312,8 +312,8 @@ fn nothing_is_appended_after_a_close() {
     assert!(store.verify().expect("verifies").is_clean());
 }
 
-/// Once, the file was taken for one that nothing needs, at the moment when the last batch with a
-/// value in it ended.
+/// Once, a retired file was judged unneeded at the moment when the last batch with a value in it
+/// ended.
 #[test]
 fn a_retired_file_is_judged_before_the_memtables() {
     let store = open_with(&Arc::default(), early_options());
