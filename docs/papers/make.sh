@@ -7,7 +7,8 @@ cd "$(dirname "$0")"
 
 for name in "$@"; do
     "$RUNSTONE" paper "$name" --json --svg figures --force --page "$name.md" > "results/$name.all"
-    # A row on each line; the settings of each side once, and by their place where they are compared.
+    # One row per line. The settings of each side are listed once, and the comparisons refer to them
+    # by index.
     jq -r '([.rows[], .beside[] | .sides] | unique) as $sides
         | def rows(all): all | map(.sides |= (. as $one | $sides | index($one)) | tojson) | join(",\n");
         "{\"paper\": \(.paper | tojson), \"scale\": \(.scale),\n\"headlines\": [\n"

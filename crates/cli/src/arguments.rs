@@ -56,8 +56,8 @@ impl Encoding {
         if self.hex { to_hex(bytes) } else { shown(bytes) }
     }
 
-    /// An entry for machines. Its texts can be typed as they are. It has `encoding` if they differ
-    /// from the bytes, and `expires_ms` if it expires.
+    /// An entry for machines. Its texts can be typed as they are. The field `encoding` is present
+    /// if the texts differ from the bytes, and `expires_ms` if the entry expires.
     pub fn object(self, key: &[u8], value: Option<&[u8]>, expires_ms: Option<u64>) -> Value {
         let mut object = Map::new();
         let mut differs = false;
@@ -108,8 +108,8 @@ impl MakeArguments {
     }
 }
 
-/// Takes any text, and gives the existing names for completion. The code that looks a name up
-/// reports an unknown name, with the one that may be meant.
+/// Accepts any text, and lists the existing names for completion. The code that looks a name up
+/// reports an unknown one, and suggests a similar one.
 #[derive(Clone, Copy)]
 pub struct Names(pub fn() -> Vec<&'static str>);
 

@@ -28,7 +28,7 @@ impl Dropping {
         keyspaces::refuse_reserved(name)?;
         let keyspace = keyspaces::find(store, name)?;
         if name == DEFAULT_KEYSPACE {
-            // The store says why, before the user is asked.
+            // The store refuses this, before the user is asked.
             return Ok(store.drop_keyspace(name)?);
         }
         if !self.yes {

@@ -1,7 +1,7 @@
 //! Bytes as text and back: the escapes in which keys and values are written everywhere, hexadecimal
 //! digits, and base64 (RFC 4648) for JSON lines.
 
-/// Why a text does not decode.
+/// The bytes of a text, or why it does not decode.
 pub type Decoded = std::result::Result<Vec<u8>, String>;
 
 const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -77,8 +77,8 @@ pub fn from_hex(text: &[u8]) -> Decoded {
 }
 
 /// Bytes as the command shows keys and values, on one line: printable text stays as it is, a
-/// backslash becomes `\\`, a line feed `\n`, a tab `\t`, any other byte `\xNN`. [`unescape`] takes
-/// it back.
+/// backslash becomes `\\`, a line feed `\n`, a tab `\t`, any other byte `\xNN`. [`unescape`]
+/// reverses this.
 pub fn shown(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -100,16 +100,16 @@ fn push_hex(bytes: &[u8], text: &mut String) {
     bytes.iter().for_each(|byte| text.push_str(&format!("\\x{byte:02x}")));
 }
 
-/// Whether a terminal shows the character where it stands: it does not for control characters,
-/// other line ends, marks that turn the direction of writing, and the byte order mark.
+/// Whether a terminal shows the character. It does not show control characters, other line ends,
+/// marks that turn the direction of writing, and the byte order mark.
 fn is_printable(c: char) -> bool {
     let is_invisible = matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}'
         | '\u{2066}'..='\u{2069}' | '\u{feff}');
     !c.is_control() && !is_invisible
 }
 
-/// Undoes [`shown`]. Bytes that it would escape may also come as they are. Escapes of quotes and
-/// carriage returns are taken as well, because the engine's own messages and dumps have them.
+/// Undoes [`shown`]. Bytes that it would escape may also be unescaped. Escapes of quotes and
+/// carriage returns are accepted as well, because the engine's own messages and dumps contain them.
 pub fn unescape(text: &[u8]) -> Decoded {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.iter().copied();
@@ -165,7 +165,7 @@ mod tests {
         assert!(from_hex(b"abc").is_err() && from_hex(b"zz").is_err());
     }
 
-    /// Once, `scan` escaped some records and not others, so that nothing read them back.
+    /// Once, `scan` escaped some records and not others, so that nothing could read them back.
     #[test]
     fn what_is_shown_is_one_line_and_comes_back() {
         for (bytes, text) in [

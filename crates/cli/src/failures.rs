@@ -43,7 +43,7 @@ impl Failures {
         self.first.push(told);
     }
 
-    /// The number and the first ones, as JSON.md says.
+    /// The number and the first ones, as JSON.md describes them.
     pub fn to_json(&self) -> (Value, Value) {
         (self.count.into(), json!(self.first))
     }

@@ -34,7 +34,7 @@ pub fn fail_at_limit() {
     let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
 }
 
-/// An error once the command is asked to end.
+/// An error once the command has been asked to end.
 pub fn check() -> Result<()> {
     match IS_ASKED.load(Relaxed) {
         true => Err(Failure::new(Exit::Interrupted, "interrupted")),

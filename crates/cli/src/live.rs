@@ -1,5 +1,5 @@
 //! Prints the counters of a store that another process has open, and how fast they grow. No table
-//! or log holds the counters: the process reports them while somebody asks.
+//! or log holds the counters: the process reports them while another one asks.
 
 use std::path::Path;
 use std::thread::sleep;
@@ -34,7 +34,7 @@ pub fn next(watch: &Watch, last: Option<&LiveState>) -> Result<Option<LiveState>
     while began.elapsed() < PATIENCE + last.map_or(Duration::ZERO, |last| last.every) {
         let state = watch.live()?;
         if state.is_none() && last.is_some() && watch.process().is_none() {
-            // The writer removed it.
+            // The writer removed its report.
             return Ok(None);
         }
         let state = state.filter(LiveState::is_current);
@@ -68,7 +68,7 @@ const COLUMNS: [(&str, usize); 9] = [
 ];
 
 impl Rates {
-    /// `None` if the two are of different processes.
+    /// `None` if the two come from different processes.
     pub fn between(last: &LiveState, now: LiveState) -> Option<Rates> {
         let passed_ms = now.written_ms.saturating_sub(last.written_ms);
         if now.process != last.process || now.number <= last.number || passed_ms == 0 {

@@ -25,11 +25,12 @@ pub fn refuse_inside(path: &Path) -> Result<()> {
     Err(Failure::usage(what, hint).at(path.display()))
 }
 
-/// The store in whose directory a path lies, or would lie: not one at the path itself.
+/// The store whose directory contains a path, or would contain it: not a store at the path itself.
 fn store_around(path: &Path) -> Option<PathBuf> {
     let above = path.ancestors().skip(1);
     let above = above.map(|at| if at.as_os_str().is_empty() { Path::new(".") } else { at });
-    // For a path that does not exist yet, the nearest existing directory decides, links resolved.
+    // For a path that does not exist yet, the nearest existing directory counts, its links
+    // resolved.
     let found = above.filter_map(|at| at.canonicalize().ok()).next()?;
     found.ancestors().find(|at| is_store(at)).map(Path::to_path_buf)
 }

@@ -1,5 +1,5 @@
 //! `simulate --flash`: the bytes that each layer of the flash below a tree programs. The model is
-//! `runstone_simulator::flash`; it holds a tree of its own, page by page, so it receives the user's
+//! `runstone_simulator::flash`; it keeps a tree of its own, page by page, so it receives the user's
 //! writes a second time.
 
 use clap::ValueEnum;
@@ -13,7 +13,7 @@ use crate::arguments::parse_size;
 use crate::failure::{Failure, Result};
 use crate::output::{columns, size};
 
-/// Size of a table, and of a block, if nothing else is asked.
+/// Size of a table, and of a block, if no other size is given.
 pub const TABLE_BYTES: u64 = 4 << 20;
 /// Each write takes a few microseconds, with all the work that it causes.
 const MOST_WRITES: u64 = 1 << 27;

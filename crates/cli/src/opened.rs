@@ -141,7 +141,7 @@ pub trait Entries {
 pub trait Opened {
     /// The entries of the keyspace that it was opened for.
     fn entries(&self) -> &dyn Entries;
-    /// The default keyspace and the costs of the whole store, for what is measured.
+    /// The default keyspace and the costs of the whole store, for measurements.
     fn kv(&self) -> &dyn KvStore;
     /// The names of its keyspaces; none if it has only one.
     fn keyspaces(&self) -> Vec<String> {
@@ -154,7 +154,7 @@ pub trait Opened {
     /// Bytes that it takes once it is closed.
     fn used_bytes(&self) -> u64;
     fn drawing(&self) -> Result<Box<dyn Drawing>>;
-    /// Figures of one keyspace, or of all, and of the tables that the range meets.
+    /// Figures of one keyspace, or of all, and of the tables that overlap the range.
     fn stats(&self, keyspace: Option<&str>, range: &Range) -> Result<Figures>;
     /// Which keys of the keyspace are big.
     fn survey(&self, _limit: usize) -> Result<KeySurvey> {
@@ -170,7 +170,7 @@ pub trait Opened {
     /// Counters in the exposition format of Prometheus.
     fn prometheus(&self) -> Result<String>;
     fn verify(&self) -> Result<Verified>;
-    /// What there is besides files; with `has_entries`, every page too.
+    /// The contents of a store that has no files; with `has_entries`, every page too.
     fn dump(&self, has_entries: bool) -> Result<Figures>;
     /// The costs of a demonstration whose readers see `live_bytes`.
     fn costs(&self, live_bytes: u64) -> Result<Figures>;

@@ -183,8 +183,8 @@ impl Location {
         opened.map_err(|error| self.explain(error, may_make))
     }
 
-    /// The same for reading, without a report of what the open did not use: this is reported by the
-    /// open that follows, or by the caller.
+    /// The same for reading, but without a report of the end of the log that the open did not use.
+    /// The open that follows reports it, or the caller.
     pub fn look(&self) -> Result<Store> {
         self.try_open(reading()).map_err(|error| self.explain(error, false))
     }
@@ -364,7 +364,7 @@ pub fn reading() -> Options {
 }
 
 /// Options for a command that writes little: see [`SMALL_SEGMENT_BYTES`]. It leaves the log to the
-/// next one, because a table for each would pile up.
+/// next command, because a table for each command would pile up.
 pub fn little() -> Options {
     let wal_segment_bytes = SMALL_SEGMENT_BYTES;
     Options::default().wal_segment_bytes(wal_segment_bytes).flush_at_close(false)
@@ -396,7 +396,7 @@ pub fn to_change(store: &Path) -> Result<Store> {
     Location::of(store)?.open(Options::default().create_if_missing(false))
 }
 
-/// What the arguments want of a keyspace; `base` is for a new one without options.
+/// The keyspace that the arguments ask for; `base` is for a new one without options.
 pub fn wish(make: &MakeArguments, base: Option<KeyspaceOptions>) -> Result<Wish> {
     Ok(Wish { given: given_options(make)?, policy: make.policy.clone(), base })
 }

@@ -53,7 +53,7 @@ pub fn default(name: &str) -> String {
     TEXT.lines().find_map(value).unwrap_or_default()
 }
 
-/// Help of a flag that takes an option of a keyspace, and leaves it at its default.
+/// Help of a flag for an option of a keyspace. Without the flag, the option keeps its default.
 pub fn flag(name: &str) -> String {
     let default = default(name);
     let default = match default.parse() {

@@ -64,8 +64,8 @@ impl Output {
         self.stdout.borrow_mut().flush().map_err(|error| Failure::stdout(&error))
     }
 
-    /// Writes a file beside the output; replaces an existing file only if `force` says so. Tells
-    /// people on standard error that it was written, but not under `--json`.
+    /// Writes a file beside the output; replaces an existing file only if `force` says so. Reports
+    /// to people on standard error that it was written, but not under `--json`.
     pub fn write_file(&self, path: &Path, text: &str, force: bool) -> Result<()> {
         nesting::refuse_inside(path)?;
         let mut options = OpenOptions::new();

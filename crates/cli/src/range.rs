@@ -125,7 +125,7 @@ impl Range {
         Ok(Range { limit: selection.limit, reverse: selection.reverse, ..range })
     }
 
-    /// The keys of a part; `--prefix` and the bounds all hold.
+    /// The keys of a part; `--prefix` and the bounds all apply.
     pub fn within(part: &Part) -> Result<Range> {
         let key = |text: &Option<std::ffi::OsString>| {
             text.as_deref().map(|text| part.encoding.read(text)).transpose()
@@ -157,7 +157,7 @@ impl Range {
         )
     }
 
-    /// Whether no key can lie in it. Several bounds together may leave nothing: `--prefix a --from
+    /// Whether it can contain no key. Several bounds together may leave nothing: `--prefix a --from
     /// b`.
     pub fn is_empty(&self) -> bool {
         let ends = self.start.as_ref().zip(self.end.as_ref());
@@ -169,7 +169,7 @@ impl Range {
         self.start.is_none() && self.end.is_none() && self.limit.is_none()
     }
 
-    /// Whether some key from `min` to `max` lies in it.
+    /// Whether some key from `min` to `max` is in it.
     pub fn meets(&self, min: &[u8], max: &[u8]) -> bool {
         self.start.as_deref().is_none_or(|start| start <= max)
             && self.end.as_deref().is_none_or(|end| min < end)
@@ -231,7 +231,7 @@ impl Range {
 
     /// Visits the key that a failed step reached, and returns the outcome of the next step. Fails
     /// if the step reached no key: the walk then has no position, so the next step fails too. If
-    /// the next step succeeds, the empty key is a key that the step reached.
+    /// the next step succeeds, the failed step did reach a key, the empty one.
     fn visit_failed(
         &self,
         cursor: &mut Cursor,
@@ -247,7 +247,7 @@ impl Range {
         Ok(next)
     }
 
-    /// Does the same for a store of any kind. The scans of such a store have only one bound.
+    /// Does the same for a store of any kind. The scans of [`KvStore`] have only one bound.
     pub fn walk_store(
         &self,
         store: &dyn KvStore,

@@ -15,7 +15,8 @@ const LOCK: &str = "in-use";
 /// An unlocked directory younger than this may be about to be locked.
 const LEAST_AGE: Duration = Duration::from_secs(60);
 
-/// Removed when dropped. If its command was killed, the next command that makes one removes it.
+/// Removed when dropped. If its command was killed, the next command that makes a scratch directory
+/// removes it.
 #[derive(Debug)]
 pub struct Scratch {
     path: PathBuf,
@@ -23,7 +24,7 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Makes a directory of its own below that for temporary files.
+    /// Makes a new directory inside the one for temporary files.
     pub fn make(name: &str) -> Result<Scratch> {
         let parent = std::env::temp_dir();
         remove_left_behind(&parent, name, LEAST_AGE);

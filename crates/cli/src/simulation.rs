@@ -1,5 +1,5 @@
 //! Simulated policies side by side: the run on all cores, the table, the charts, the JSON. The
-//! model is the policy crate's.
+//! model is `runstone_simulator`.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};

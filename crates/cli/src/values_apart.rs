@@ -73,7 +73,7 @@ pub struct Values {
 }
 
 impl PlacementArgs {
-    /// `None` if values lie in the tree.
+    /// `None` if values are in the tree.
     pub fn reckon(&self, written: &Written) -> Result<Option<Values>> {
         if self.placement == Name::Inline {
             return Ok(None);

@@ -19,7 +19,7 @@ use crate::output::{
     Output, amount, columns, duration, minute_of, note, rounded, seconds_of, size,
 };
 
-/// How often an archiver looks for changes, or whether its directory is free.
+/// How often an archiver looks for changes, or checks whether its directory is free.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// Back up a store, even while an application has it open; list, check and restore backups
@@ -188,7 +188,7 @@ fn archive(output: &Output, store: &Path, dir: &Path, follow: bool, rate: Rate) 
     let Some(mut archiver) = when_free(follow, || backups.archive(store))? else {
         return Ok(Exit::Ok);
     };
-    // Beside a busy writer there is always more.
+    // Ends at the present position, because a busy writer always adds more.
     let end = Changes::open(store, ChangesFrom::Now)?.position().seq();
     let (mut changes, mut bytes, mut wait) = (0, 0, Duration::ZERO);
     while let Some(done) = when_free(follow, || archiver.advance(wait))? {
@@ -206,7 +206,7 @@ fn archive(output: &Output, store: &Path, dir: &Path, follow: bool, rate: Rate) 
             break;
         }
         if done.is_drained {
-            // One sync for the changes of a second.
+            // Lets changes gather, so that one sync covers them.
             std::thread::sleep(wait);
             wait = LOOK_EVERY;
         }
@@ -219,8 +219,8 @@ fn archive(output: &Output, store: &Path, dir: &Path, follow: bool, rate: Rate) 
     Ok(Exit::Ok)
 }
 
-/// With `--follow`, waits while another process changes the directory. A backup or a prune there
-/// comes to its end, and another archiver may. `None` if a signal ends the wait.
+/// With `--follow`, waits while another process changes the directory. A backup or a prune ends by
+/// itself, and another archiver may end too. `None` if a signal ends the wait.
 fn when_free<T>(follow: bool, mut act: impl FnMut() -> runstone::Result<T>) -> Result<Option<T>> {
     let mut is_told = false;
     loop {
@@ -372,7 +372,7 @@ fn verify(output: &Output, backups: &Backups, backup: Option<u64>, is_deep: bool
         }
     }
     let is_clean = found.damage.is_empty();
-    // The archive is not part of what is copied.
+    // `backup create` does not copy the archive.
     if found.damage.iter().any(|one| !one["backup"].is_null()) {
         note(
             "`runstone backup create STORE DIR --check` makes a backup without this damage, and \
@@ -389,7 +389,7 @@ fn verify(output: &Output, backups: &Backups, backup: Option<u64>, is_deep: bool
 
 fn restore(output: &Output, backups: &Backups, target: &Path, backup: Option<u64>) -> Result<Exit> {
     let newest = backups.list()?.last().map(|one| one.number);
-    // Newer ones that cannot be restored.
+    // Newer backups that cannot be restored.
     let mut damaged = backups.damaged()?;
     damaged.retain(|(number, _)| backup.is_none() && newest < Some(*number));
     for (number, what) in &damaged {

@@ -80,7 +80,7 @@ impl Args {
                 Some(changed) => printer.print(&changed)?,
                 None if !self.follow => return Ok(Exit::Ok),
                 None => {
-                    // Nobody knows how long the wait is, so a reader of the pipe has everything.
+                    // The wait may be long, so the reader of a pipe gets everything first.
                     output.flush()?;
                     if let Some(changed) = changes.wait(WAIT)? {
                         printer.print(&changed)?;
@@ -160,7 +160,7 @@ impl Printer<'_> {
                 ("keyspaces", names.join(","))
             }
             Change::Time(ms) => ("time", ms.to_string()),
-            // A kind that a later release adds.
+            // A kind that a later release adds to the log.
             _ => return Ok(()),
         };
         let line = match self.output.is_json {

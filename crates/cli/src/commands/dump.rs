@@ -37,7 +37,7 @@ impl Args {
             return Ok(Exit::Ok);
         };
         let Some(file) = &self.file else { return list(&self.store, &*files, output) };
-        // Tables, logs and manifests name themselves, so the path of one is enough.
+        // The files of a store have unique names, so the path of one names it too.
         let name = file.rsplit('/').next().unwrap_or(file);
         let known = files.list().map_err(Error::from)?;
         if !known.iter().any(|known| known.name == name) {

@@ -89,7 +89,7 @@ impl Args {
         })?;
         let partial = match tally.missing.first() {
             None => sink.finish().map(|()| None)?,
-            // A file without an entry saves nothing.
+            // A file without an entry would save nothing.
             Some(_) if tally.records == 0 => None,
             Some(_) => sink.finish_partial()?,
         };
@@ -107,7 +107,7 @@ impl Args {
         }
     }
 
-    /// Says that not all keys could be read, and where the readable ones are.
+    /// The failure if not all keys could be read. It names the place of the readable ones.
     fn damage(&self, tally: &Tally, partial: Option<PathBuf>) -> Failure {
         let ranges = plural(tally.missing.len() as u64, "range");
         let what = format!("{ranges} of keys could not be read: {}", tally.missing[0].what);
@@ -169,7 +169,7 @@ impl Args {
         Ok(())
     }
 
-    /// The error of an export that must not leave such keys out.
+    /// The error of an export that must not leave out such keys.
     fn failed(&self, failed: Failed<'_>) -> Failure {
         let failure = Failure::from(failed);
         let hint = failure.hint.clone().unwrap_or_default();
@@ -270,7 +270,7 @@ struct Refusals {
     keys: u64,
     values: u64,
     expiries: u64,
-    /// Files that would lie in the store.
+    /// Files that would be in the store.
     in_store: u64,
 }
 

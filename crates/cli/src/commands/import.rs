@@ -31,13 +31,13 @@ use crate::transfer::{Format, Malformed, Record, format_of, input};
 /// At most this many malformed records are named one by one.
 const MOST_TOLD: u64 = 100;
 
-/// A source is loaded if its first records ascend: this many records, or this many bytes of them. A
-/// smaller load would not pay.
+/// A source is bulk-loaded if its first records ascend: this many records, or this many bytes of
+/// them. A smaller load would not be worth it.
 const SORTED_RECORDS: usize = 1000;
 const SORTED_BYTES: u64 = 4 << 20;
 
 /// Bytes of a bulk load. An import that is killed loses a load that has not ended, so a long source
-/// is loaded piece by piece.
+/// is loaded in pieces.
 const PIECE_BYTES: u64 = 256 << 20;
 
 /// Records between two updates of the progress bar.
@@ -100,10 +100,10 @@ pub struct Args {
     make: MakeArguments,
 }
 
-/// A source that is opened.
+/// An opened source.
 struct Chosen {
     source: Box<dyn Source>,
-    /// Where it can be read again, if it can.
+    /// The path from which it can be read again; `None` for a source that is read only once.
     again: Option<PathBuf>,
     /// What distinguishes it from other imports of the same path.
     how: String,
@@ -130,8 +130,8 @@ impl Args {
         // A name that no keyspace may have is refused before anything is written.
         parts.iter().skip(1).try_for_each(|part| target.turn_to(&part.keyspace, &wish))?;
         let mut progress = Progress { position: source.position(), ..Progress::default() };
-        // An import that stored nothing left no position to resume from, and the source may be
-        // corrected.
+        // An import that stored nothing left no position to resume from, and the source may have
+        // been corrected since.
         if !self.restart
             && let Some(left) = target.left()?.filter(|left| left.records > 0)
         {
@@ -189,8 +189,8 @@ impl Args {
         }
     }
 
-    /// Resuming would mix two sources, and beginning again would keep the records stored from the
-    /// first.
+    /// The failure if the source has changed. Resuming would mix two sources, and beginning again
+    /// would keep the records of the first one.
     fn changed(&self, left: &Progress) -> Failure {
         let stored = plural(left.records, "record");
         let what = format!(
@@ -255,7 +255,7 @@ struct Import<'a> {
     target: &'a mut dyn Target,
     /// When the import began, in milliseconds since 1970.
     now_ms: u64,
-    /// Records that came in bulk loads.
+    /// Records written by bulk loads.
     loaded: u64,
     batch_records: u64,
     /// Whether the first malformed record ends the import.
@@ -274,11 +274,11 @@ struct Import<'a> {
 }
 
 impl Import<'_> {
-    /// Writes every record, from the part that was reached on.
+    /// Writes every record, beginning with the part that was reached.
     fn all(&mut self, source: &mut Ahead<'_>) -> Result<()> {
         for at in self.progress.position.part.. {
             if let Some(part) = self.parts.get(at) {
-                // A device has one keyspace, which it was opened for.
+                // A device has only the keyspace that it was opened for.
                 if self.parts.len() > 1 {
                     self.target.turn_to(&part.keyspace, self.wish)?;
                 }
@@ -299,7 +299,8 @@ impl Import<'_> {
         self.check_stored()
     }
 
-    /// Loads records as long as their keys ascend, if they seem to. Batches take what follows.
+    /// Loads records as long as their keys ascend, if the first ones do. The rest is written in
+    /// batches.
     fn load(&mut self, source: &mut Ahead<'_>) -> Result<()> {
         while self.target.can_load() && source.ascends(SORTED_RECORDS, SORTED_BYTES)? {
             let mut piece = Piece {
@@ -360,7 +361,7 @@ impl Import<'_> {
         Err(Failure { what, ..interrupted.hint(self.how_to_go_on) })
     }
 
-    /// Adds to a failure of a disk how the import resumes once the disk works again.
+    /// Adds to a disk failure how to resume the import once the disk works again.
     fn going_on(&self, failure: Failure) -> Failure {
         if failure.exit != Exit::Io || self.committed.records == 0 {
             return failure;
@@ -369,7 +370,8 @@ impl Import<'_> {
         failure.hint(format!("{hint}; {}", self.how_to_go_on))
     }
 
-    /// An import that stored nothing was given the wrong source, or the wrong options for it.
+    /// Fails if the import stored nothing: it was given the wrong source, or the wrong options for
+    /// it.
     fn check_stored(&self) -> Result<()> {
         if self.committed.records > 0 {
             return Ok(());
@@ -456,9 +458,9 @@ impl Import<'_> {
     }
 }
 
-/// The records of one load. It ends at a key that does not ascend, at a record that expires or that
-/// no store takes, at a malformed one of a strict import, when the load is large, or when the user
-/// asks. The record that ended the load is still to be read.
+/// The records of one load. The load ends at a key that does not ascend, at a record that expires
+/// or that no store accepts, at a malformed record of a strict import, when the load is large, or
+/// when the user interrupts it. The record that ended the load is still to be read.
 struct Piece<'a, 's> {
     source: &'a mut Ahead<'s>,
     /// The position of the record that was returned last.

@@ -30,7 +30,7 @@ impl Args {
         fs::create_dir_all(&self.directory).map_err(|error| {
             let failure = Failure::file(&self.directory, "create", &error);
             match error.kind() {
-                // `--force` is about pages.
+                // The usual hint is `--force`, which only replaces pages.
                 ErrorKind::AlreadyExists => failure.hint("name a directory: this is none"),
                 _ => failure,
             }

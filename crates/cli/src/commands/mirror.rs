@@ -43,7 +43,7 @@ impl Args {
         }
         interrupt::watch(&[SIGINT, SIGTERM]);
         let mut mirror = Mirror::open(&self.store, &self.target, Options::default())?;
-        // Beside a busy writer there is always more.
+        // Ends at the present position, because a busy writer always adds more.
         let end = Changes::open(&self.store, ChangesFrom::Now)?.position().seq();
         let mut changes = 0;
         loop {

@@ -26,7 +26,7 @@ impl Args {
     pub fn run(self, output: &Output) -> Result<Exit> {
         let name = self.keyspace.name();
         let location = Location::of(&self.store)?;
-        // A device that is a store has its options in its URL, and says so.
+        // A device that is a store reports here that its options are in its URL.
         location.device_to_make(name, true)?;
         let store = location.open(opening::reading())?;
         let options = KeyspaceOptions::clone(&keyspaces::find(&store, name)?.options());

@@ -65,8 +65,8 @@ impl Args {
         Ok(if is_short { Exit::Different } else { Exit::Ok })
     }
 
-    /// Refuses impossible requests, and files that must not be replaced, before it measures for
-    /// minutes.
+    /// Refuses impossible requests, and files that must not be replaced, before minutes of
+    /// measuring.
     fn check(&self, paper: &Paper, is_alone: bool) -> Result<()> {
         paper.check(self.scale, self.only.clone())?;
         if let Some(page) = &self.page {
@@ -83,8 +83,8 @@ impl Args {
         if self.force { Ok(()) } else { check_no_figures(directory, paper) }
     }
 
-    /// Measures papers and shows each report when it is ready. Those that only count are measured
-    /// beside the others, one at a time.
+    /// Measures papers and shows each report when it is ready. Two threads measure one paper at a
+    /// time: one the timed papers, the other those that only count.
     fn measure_all(&self, papers: &[&Paper], output: &Output) -> Result<Vec<PaperReport>> {
         let all = papers.iter().enumerate();
         let (counting, timed): (Vec<_>, Vec<_>) = all.partition(|(_, paper)| paper.only_counts);

@@ -16,8 +16,8 @@ use crate::output::{Output, note};
 use crate::reshaping;
 use serde_json::{Value, json};
 
-/// How long the process that has the store open may take. It looks twice a second, and a change of
-/// options waits for the compactions that run.
+/// How long to wait for the process that has the store open. It looks for requests twice a second,
+/// and a change of options waits for the running compactions.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Change options of a store, such as l0_trigger=6, and compact as they require

@@ -111,7 +111,7 @@ impl Args {
         Ok(Exit::Ok)
     }
 
-    /// Under `--json` standard error holds nothing but errors, and this is not an error.
+    /// Under `--json` standard error contains nothing but errors, and this is not an error.
     fn tell(&self, output: &Output, what: &str) {
         if output.is_json {
             // If this line cannot be printed, printing the next one fails and reports it.

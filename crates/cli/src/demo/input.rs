@@ -36,8 +36,8 @@ pub struct Input {
 }
 
 impl Input {
-    /// Walks the tree; takes files in order of their path as long as they fit into `max_bytes`, and
-    /// each fits the store.
+    /// Walks the tree, and takes files in path order: each one that still fits into `max_bytes`,
+    /// and that fits the store.
     pub fn read(root: &Path, without: &[PathBuf], max_bytes: u64, store: Limits) -> Result<Input> {
         let mut tree = Tree::walk(root, without)?;
         let mut sum = 0_u64;

@@ -193,7 +193,7 @@ impl Run<'_> {
         let mut meter = Meter::start(self.output, "get, miss", reads);
         let all = self.input.tree.files.len() as u64;
         while meter.phase.operations < reads && self.has_time(&meter) {
-            // One in four is a deleted key; the others lie right after existing keys.
+            // One in four is a deleted key; the others directly follow existing keys.
             let key = match self.random.below(4) {
                 0 if !gone.is_empty() => {
                     self.input.key(gone[self.random.below(gone.len() as u64) as usize]).to_vec()
@@ -302,8 +302,8 @@ impl Run<'_> {
     }
 }
 
-/// Reads the bytes of a value, which may be pinned in a block: a rate counts only bytes that
-/// arrived.
+/// Reads the bytes of a value, which may still be in a pinned block, so that a rate counts only
+/// bytes that were really read.
 fn touch(value: &[u8]) {
     let sum = value.iter().fold(0_u8, |sum, byte| sum.wrapping_add(*byte));
     std::hint::black_box(sum);

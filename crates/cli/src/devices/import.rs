@@ -1,9 +1,9 @@
-//! Imports into a KVSSD. It has one space of keys, so the progress of an import lies in a file
+//! Imports into a KVSSD. It has one space of keys, so the progress of an import is kept in a file
 //! beside the image. That file is written after each batch.
 //!
-//! A kill between the two repeats a batch, which changes nothing: records are written again in the
-//! same order. A power loss of the machine may leave the file ahead of the device. The sequence
-//! number in it shows that, and the import begins again.
+//! After a kill between the two, the next import repeats a batch, which changes nothing: records
+//! are written again in the same order. A power loss of the machine may leave the file ahead of the
+//! device. The sequence number in the file shows this, and the import begins again.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use crate::opened::Target;
 use crate::transfer::Record;
 use crate::transfer::progress::{Progress, source_key};
 
-/// A batch also ends at this size: the device takes it as one.
+/// A batch also ends at this size, because the device writes it as a whole.
 const MOST_BATCH_BYTES: usize = 1 << 20;
 
 /// The content of the file beside the image.

@@ -97,7 +97,7 @@ impl Url {
         import::progress_files(&self.device.path).iter().try_for_each(|path| import::remove(path))
     }
 
-    /// Files that the device lies in, or may.
+    /// Files that contain the device, or may contain it.
     pub fn places(&self) -> Vec<PathBuf> {
         [self.device.files(), import::progress_files(&self.device.path).to_vec()].concat()
     }

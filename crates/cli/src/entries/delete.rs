@@ -64,7 +64,7 @@ pub enum Deleted {
 }
 
 impl Deleted {
-    /// The text for a number that nobody has counted.
+    /// Reports to people about how many entries a range held, which nobody has counted.
     pub fn tell(&self) {
         if let Deleted::Range(about) = self {
             note(format!("the range is deleted; it held about {}", plural(*about, "entry")));

@@ -29,7 +29,7 @@ pub struct Get {
 
 impl Get {
     /// `is_line` says that other output follows on the same pipe, such as the output of the next
-    /// command of a shell. Then the value ends with a line feed there too.
+    /// command of a shell. Then the value ends with a line feed on a pipe too.
     pub fn run(&self, entries: &dyn Entries, output: &Output, is_line: bool) -> Result<Exit> {
         let key = self.encoding.read(&self.key)?;
         let Some(value) = entries.get(&key)? else {
@@ -47,7 +47,7 @@ impl Get {
             return Ok(Exit::Ok);
         }
         let is_terminal = stdout().is_terminal();
-        // Hexadecimal digits were asked for, and those are text.
+        // `--hex` asks for digits, which are text.
         let is_text = self.text || self.encoding.hex || is_line || is_terminal;
         if self.raw || !is_text {
             output.bytes(&value)?;

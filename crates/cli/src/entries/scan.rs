@@ -1,8 +1,7 @@
 //! Prints entries in key order, one per line, or as one JSON object that is printed while entries
 //! are read. Lines do not say when an entry expires: programs take everything after the tab as the
-//! value. On a terminal a counter is its number; a pipe gets its bytes, which an import takes back.
-//! A key whose value cannot be made or read is reported on standard error, and the others are
-//! shown.
+//! value. On a terminal a counter is its number; a pipe gets its bytes, which an import reads. A
+//! key whose value cannot be made or read is reported on standard error, and the others are shown.
 
 use std::io::{IsTerminal, stdout};
 

@@ -1,6 +1,6 @@
 //! The sizes and counters of a store of files. Counters begin at zero at each open, so those of a
-//! store that is opened only for this are mostly zero. If an application has the store open, it is
-//! asked instead.
+//! store that is opened only for this are mostly zero. If an application has the store open, its
+//! counters are read instead.
 
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};

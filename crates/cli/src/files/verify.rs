@@ -81,7 +81,7 @@ fn hints(damage: &[Damage]) -> Vec<String> {
 pub fn look(path: &Path, storage: &dyn Storage, failure: &Failure) -> Result<Verified> {
     let mut report = VerifyReport::default();
     let mut files = storage.list().map_err(Error::from)?;
-    // The store does not need them, and they are known to be damaged.
+    // The store does not need the kept ends of logs, and they are known to be damaged.
     files.retain(|file| !lost_log::is_kept(&file.name));
     for file in files {
         report.tables += u64::from(file.name.ends_with(".table"));

@@ -103,14 +103,14 @@ impl Picture {
         runs.map(|run| run.tables.len()).sum()
     }
 
-    /// Where a part of a compaction lies: from, to.
+    /// Where a part of a compaction is: from, to.
     pub fn part(&self, part: &Slice) -> (f64, f64) {
         let from = part.lo.as_ref().map_or(0.0, |key| self.axis.at(key));
         let to = part.hi.as_ref().map_or(1.0, |key| self.axis.at(key));
         (from, to)
     }
 
-    /// Where a table lies in `width` characters: from, to.
+    /// Where a table is in `width` characters: from, to.
     pub fn place(&self, table: &Table, width: usize) -> (usize, usize) {
         cells(self.axis.span(&table.min_key, &table.max_key), width)
     }
@@ -194,7 +194,7 @@ pub fn left_out(axis: &KeyAxis) -> usize {
     let divides = |byte: &u8| b"/:|\\-_.#".contains(byte);
     match common.iter().rposition(divides).map(|at| at + 1) {
         Some(from) if from >= LEAST => from,
-        // Some of the common prefix is shown before the rest.
+        // The labels still show a part of the common prefix.
         _ if common.len() >= 2 * LEAST => {
             let starts = |at: &usize| common[*at] & 0xc0 != 0x80;
             (0..=common.len() - LEAST / 2).rev().find(starts).unwrap_or(0)

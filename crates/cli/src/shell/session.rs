@@ -98,7 +98,7 @@ pub fn command_names() -> Vec<String> {
 /// The options of a command as they are typed, for completion.
 pub fn option_names(command: &str) -> Vec<String> {
     let mut line = Line::command();
-    // What clap adds by itself, such as --help, is there too.
+    // This adds the options of clap itself, such as --help.
     line.build();
     let Some(command) = line.find_subcommand(command) else { return Vec::new() };
     command.get_arguments().filter_map(|one| Some(format!("--{}", one.get_long()?))).collect()

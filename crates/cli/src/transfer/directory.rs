@@ -22,8 +22,8 @@ pub struct FileEntry {
     /// Relative path, `/` between its parts.
     pub key: Vec<u8>,
     pub bytes: u64,
-    /// When it was changed last, in seconds and nanoseconds. Programs can set back the time of its
-    /// content, but not this one.
+    /// When it was changed last, in seconds and nanoseconds. Programs can set back the time of a
+    /// file's content, but not this time.
     changed: (i64, i64),
 }
 

@@ -27,7 +27,7 @@ pub fn parse(source: &Path) -> Option<(Dialect, PathBuf)> {
 
 /// Refuses to import the files of a database as records, unless the user says so by `--format dir`.
 pub fn refuse_directory(source: &Path) -> Result<()> {
-    // So databases of LevelDB and RocksDB, and stores, name the file that they are read from first.
+    // In databases of LevelDB and RocksDB, and in stores, CURRENT names the file to read first.
     let mut current = [0; 128];
     let read = File::open(source.join("CURRENT")).and_then(|mut file| file.read(&mut current));
     let Ok(len) = read else { return Ok(()) };

@@ -172,7 +172,7 @@ fn is_like_literal(bytes: &[u8]) -> bool {
 struct Object<'a>(Vec<(String, &'a RawValue)>);
 
 impl<'a> Object<'a> {
-    /// The value of a field. If it is there twice, nobody knows which one is meant.
+    /// The value of a field. A field that is there twice is an error.
     fn get(&self, name: &str) -> Result<Option<&'a RawValue>, String> {
         let mut found = self.0.iter().filter(|(known, _)| known == name);
         match (found.next(), found.next()) {
@@ -206,8 +206,8 @@ impl<'de> Visitor<'de> for Collect {
     }
 }
 
-/// The message names the line of the file; the parser saw one line only, so its number says
-/// nothing.
+/// The message without the parser's line number: the parser saw only one line, and the report names
+/// the line of the file.
 fn what(error: &serde_json::Error) -> String {
     let what = error.to_string().replace(" at line 1 column ", " at column ");
     format!("the line is no JSON: {what}")

@@ -9,10 +9,10 @@ use crate::failure::{Failure, Result};
 use crate::interrupt;
 
 /// A longer line is an error, and a longer record is malformed: a missing line end or quote must
-/// not take all memory.
+/// not use up all memory.
 pub const MOST_RECORD_BYTES: u64 = 1 << 30;
 
-/// Lines between two checks whether the user ends it.
+/// Lines between two checks for an interruption.
 const LOOK_LINES: u64 = 1000;
 
 /// Where a line begins.

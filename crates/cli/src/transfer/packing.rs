@@ -10,8 +10,8 @@ use crate::output::amount;
 
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// The largest window that the library accepts; `zstd --long=31` writes such frames. The memory of
-/// the window is only taken by a frame that asks for it.
+/// The largest window that the library accepts; `zstd --long=31` writes such frames. Only a frame
+/// that asks for such a window takes its memory.
 const MOST_WINDOW_LOG: u32 = if cfg!(target_pointer_width = "64") { 31 } else { 30 };
 
 /// How a file is compressed.
@@ -104,7 +104,7 @@ fn next_member<R: BufRead>(mut rest: R) -> io::Result<Option<GzDecoder<R>>> {
     }
 }
 
-/// The frames of a file of zstd. An error of memory says how much the first frame asks for.
+/// The frames of a file of zstd. An out-of-memory error says how much the first frame asks for.
 struct Frames<R: BufRead> {
     decoder: zstd::Decoder<'static, R>,
     window_bytes: Option<u64>,

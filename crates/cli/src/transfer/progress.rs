@@ -25,8 +25,8 @@ pub struct Progress {
 }
 
 /// The identity of an import: the path, and `how` it is read. The position, which is a sum over
-/// what was read, shows whether the path still holds the same: length and time of a file do not,
-/// because many other files have the same.
+/// what was read, shows whether the source is still the same. The length and time of a file do not
+/// show it, because many files share them.
 pub fn source_key(source: &Path, how: &str) -> Result<String> {
     let path = source.canonicalize().map_err(|error| Failure::file(source, "read", &error))?;
     let path = crate::encoding::to_hex(path.as_os_str().as_encoded_bytes());
@@ -43,7 +43,7 @@ impl ProgressRecord {
     /// Opens the record of a source; `how` distinguishes imports of the same file to different
     /// places.
     pub fn open(store: &Store, source: &Path, how: &str) -> Result<ProgressRecord> {
-        // A few hundred bytes live here; a full buffer would only take memory.
+        // This keyspace has a few hundred bytes, so a full-size buffer would only take memory.
         let options = KeyspaceOptions::default().write_buffer_bytes(1 << 20);
         let keyspace = store.open_keyspace(KEYSPACE, Some(options))?;
         Ok(ProgressRecord { keyspace, key: source_key(source, how)?.into_bytes() })

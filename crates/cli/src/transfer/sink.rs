@@ -37,7 +37,7 @@ pub enum Refused {
     Key(String),
     Value(String),
     Expiry,
-    /// Its file would lie in the store.
+    /// Its file would be in the store.
     InStore,
 }
 
@@ -219,7 +219,8 @@ impl NewFile {
             return Err(Failure::usage("the target is no regular file", hint).at(path.display()));
         }
         let mut name = path.file_name().unwrap_or_default().to_os_string();
-        // `x/` and `x/.`: the file beside it would be `x.partial`, and no file gets that name.
+        // `x/` and `x/.`: the file beside it would be `x.partial`, and no file can have the
+        // target's name.
         if !path.as_os_str().as_encoded_bytes().ends_with(name.as_encoded_bytes()) {
             let hint = "leave out the / at its end, or pass --format dir";
             let what = "the target is named as a directory";
@@ -232,7 +233,7 @@ impl NewFile {
         let partial = path.with_file_name(name);
         let file = OpenOptions::new().write(true).create_new(true).open(&partial);
         let file = file.map_err(|error| match error.kind() {
-            // A killed export whose process had the same number left it.
+            // It was left by a killed export whose process had the same number.
             ErrorKind::AlreadyExists => {
                 let hint = "another export may be writing it, or it holds what one saved that was \
                             killed: look, then rename or remove it";
@@ -264,8 +265,8 @@ impl Target for NewFile {
         self.sync_directory()
     }
 
-    /// `TARGET.partial`. If an earlier export left that name, the file keeps the name under which
-    /// it was written.
+    /// `TARGET.partial`. If an earlier export left a file of that name, the new file keeps the name
+    /// under which it was written.
     fn finish_partial(&mut self) -> Result<Option<PathBuf>> {
         self.complete()?;
         let mut name = self.path.file_name().unwrap_or_default().to_os_string();
@@ -321,7 +322,7 @@ impl Drop for NewFile {
 fn refuse_in(path: &Path, store: &[PathBuf]) -> Result<()> {
     let here = Path::new(".");
     let places = path.ancestors().map(|at| if at.as_os_str().is_empty() { here } else { at });
-    // For a target that does not exist yet, the nearest existing directory above it decides.
+    // For a target that does not exist yet, the nearest existing directory above it counts.
     let found = places.filter_map(|place| place.canonicalize().ok()).next();
     match found.is_some_and(|found| is_in(&found, store)) {
         true => Err(Failure::usage("the target lies in the store", "choose another place")
@@ -348,7 +349,7 @@ struct DirectorySink {
     /// Directory or files of the store, which are never written into.
     store: Vec<PathBuf>,
     drop_expiry: bool,
-    /// The directory that was made last. Keys come in order, so most files lie in it.
+    /// The directory that was made last. Keys are in order, so most files belong in it.
     made: PathBuf,
 }
 

@@ -29,8 +29,7 @@ pub const RUN_BYTES: usize = 256 << 20;
 const RECORD_BYTES: usize = size_of::<Record>() + 32;
 /// Buffer of a run that is written or read.
 const BUFFER_BYTES: usize = 256 << 10;
-/// Records between two checks of whether the user has stopped it, and between two updates of the
-/// bar.
+/// Records between two checks for an interruption, and between two updates of the bar.
 const LOOK_RECORDS: usize = 1000;
 
 /// See the module docs.
@@ -119,7 +118,7 @@ impl Sorted {
 }
 
 impl Source for Sorted {
-    /// Malformed records come while the source is read, before all others.
+    /// Malformed records are returned while the source is read, before all others.
     fn next(&mut self) -> Result<Option<Item>> {
         while self.merge.is_none() {
             match self.source.next()? {

@@ -46,8 +46,8 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// Notes a key. Of the two kinds the one that comes second is refused, because the records of
-    /// two keys would become one.
+    /// Notes the kind of a key. If both kinds occur, the second one is refused, because two keys
+    /// would become one.
     fn note(&mut self, kind: KeyKind) -> std::result::Result<(), String> {
         let other = match kind {
             KeyKind::Text => return Ok(()),
@@ -286,7 +286,8 @@ impl FileSource {
             );
         }
         let lines = LineReader::open(path)?;
-        // How much a pipe will bring is not known, nor how long compressed bytes will become.
+        // The length of a pipe is not known, nor the length of compressed bytes once they are
+        // unpacked.
         let metadata = lines.is_plain_file().then(|| fs::metadata(path)).transpose();
         let metadata = metadata.map_err(|error| Failure::file(path, "read", &error))?;
         let mut source = FileSource {

@@ -6,7 +6,7 @@ use runstone::{Options, Store, ValueOptions, ValuePlacement};
 
 use crate::Place;
 
-/// Once, everything that reads ended at "in use by another process".
+/// Once, every command that reads failed with "in use by another process".
 #[test]
 fn commands_that_read_work_beside_an_application() {
     let place = Place::new();
@@ -38,7 +38,7 @@ fn backups_hold_what_was_there_and_share_what_stays() {
     let place = Place::new();
     let values = ValueOptions::default().placement(ValuePlacement::HashGrouped).separate_at(100);
     let options = Options::default().keyspace(runstone::KeyspaceOptions::default().values(values));
-    // What is in tables is in the log too, up to the end of its segment.
+    // The log also has the entries of tables, up to the end of its segment.
     let options = options.wal_segment_bytes(64 << 10);
     let store = Store::open(place.path("s"), options).expect("a store");
     for number in 0..500 {

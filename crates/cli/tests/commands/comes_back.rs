@@ -1,5 +1,5 @@
-//! What is exported and imported is what was there, or is refused by name: every format, every kind
-//! of entry, every flag. Nothing changes silently.
+//! Entries are the same after an export and an import, or are refused by name, for every format,
+//! every kind of entry and every flag. Nothing changes silently.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,7 +17,7 @@ type Entries = BTreeMap<Vec<u8>, (Vec<u8>, Option<u64>)>;
 const FILES: [&str; 3] = ["jsonl", "csv", "tsv"];
 const PACKINGS: [&str; 3] = ["", ".gz", ".zst"];
 
-/// An hour from now, and far beyond 2^53.
+/// An instant an hour from now, and one far beyond 2^53.
 fn instants() -> [u64; 2] {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
     [now.as_millis() as u64 + 3_600_000, (1 << 53) + 1]
@@ -366,7 +366,7 @@ fn keys_that_a_store_does_not_tell_apart_are_refused() {
         let ran = place.run(&["import", "s", "x.jsonl", "--key", "id"]);
         assert!(ran.stderr.contains("x.jsonl:2: keys before were"), "{}", ran.stderr);
         assert_eq!(place.ok(&["count", "s"]), "2\n");
-        // An import that resumes says so too.
+        // An import that resumes reports it too.
         let strict = ["import", "t", "x.jsonl", "--key", "id", "--strict"];
         assert_eq!(place.run(&strict).code, 1);
         let ran = place.run(&strict);

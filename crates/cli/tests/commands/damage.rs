@@ -16,7 +16,7 @@ fn make(place: &Place) {
     let lines: String = (0..ENTRIES).map(|i| format!("key{i:06}\tvalue number {i}\n")).collect();
     place.write("x.tsv", lines);
     place.ok(&["import", "good", "x.tsv"]);
-    // The log holds what no table does.
+    // The entries are in the log, and in no table.
     place.crash("logged", runstone::Options::default(), |store| {
         for i in 0..100 {
             store.put(format!("key{i:06}"), "logged").expect("a put");
@@ -37,7 +37,7 @@ fn copy(from: &Path, to: &Path) {
 fn files(store: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(store).expect("a directory");
     let mut files: Vec<PathBuf> = entries.map(|entry| entry.expect("an entry").path()).collect();
-    // These files hold nothing.
+    // These files contain no data.
     files.retain(|file| !file.ends_with("LOCK") && !file.ends_with("RESERVE"));
     files.sort();
     files
@@ -89,7 +89,7 @@ fn damaged_files_are_told_by_name() {
     for original in files(&place.path("good")) {
         let name = original.file_name().expect("a name").to_string_lossy().into_owned();
         let len = fs::metadata(&original).expect("a file").len() as usize;
-        // After the header of a manifest, which exists twice and survives a flip.
+        // The early place is after a manifest's header, which exists twice and survives a flip.
         let early = 200.min(len - 1);
         for (kind, at) in [("cut", len / 2), ("flip", len / 2), ("flip", early), ("gone", 0)] {
             let store = place.path("bad");
@@ -137,17 +137,17 @@ fn a_flipped_log_is_told() {
 }
 
 /// Once, `verify` said "0 entries" of a store whose records were all in the log. Where one segment
-/// was damaged it also blamed those that are prepared for future records, which hold none.
+/// was damaged, it also blamed the segments that are prepared for future records, which are empty.
 #[test]
 fn only_the_damaged_segment_of_the_log_is_blamed() {
     let place = Place::new();
     let options = runstone::Options::default().wal_segment_bytes(64 << 10);
     place.crash("logged", options, |store| {
         (0..2_000).for_each(|i| store.put(format!("k{i:04}"), [7; 150]).expect("a put"));
-        // Only damage to what was synced is reported, and only a later record says what was.
+        // Only damage to synced records is reported, and only a later record shows what was synced.
         store.sync().expect("a sync");
         store.put("k0000", [7; 150]).expect("a put");
-        // The next segment is prepared.
+        // Prepares the next segment.
         while store.run_one_job().expect("a job") {}
     });
     let is_log = |file: &PathBuf| file.extension().is_some_and(|found| found == "wal");
@@ -191,7 +191,7 @@ fn single_files_can_be_dumped() {
     assert_eq!(place.run(&["dump", "good", "000099.table"]).code, 5);
 }
 
-/// A file that is gone is damage like one that is cut short, not a wrong path.
+/// A missing file is damage, as a truncated one is, and not a wrong path.
 #[test]
 fn missing_files_are_damage() {
     let place = Place::new();

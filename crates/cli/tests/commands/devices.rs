@@ -63,7 +63,8 @@ fn flags_that_mean_nothing_to_a_kvssd_are_refused() {
     assert!(!place.path("b.img").exists());
 }
 
-/// Once, such a checkpoint said "wrote copy", but was on the device itself: no command opened it.
+/// Once, such a checkpoint said "wrote copy", but was on the device itself, where no command could
+/// open it.
 #[test]
 fn a_checkpoint_that_nothing_could_open_is_refused() {
     let place = Place::new();
@@ -162,7 +163,7 @@ fn a_block_ssd_is_a_place_for_stores() {
     assert!(other.code == 3 && other.stderr.contains("48 blocks"), "{}", other.stderr);
 }
 
-/// What is damaged is named, with what to do, and is never the source of an answer.
+/// Damage is reported by name, with what to do, and damaged data is never an answer.
 #[test]
 fn a_damaged_image_is_named() {
     let place = Place::new();

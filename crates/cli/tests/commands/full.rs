@@ -18,7 +18,8 @@ fn file(place: &Place, name: &str, keys: std::ops::Range<u64>) {
     place.write(name, text);
 }
 
-/// Once, the import stored all of its records, and failed in the compaction of what they replaced.
+/// Once, the import stored all of its records, and then failed in the compaction that would remove
+/// the replaced ones.
 #[test]
 fn an_import_ends_in_order_where_its_tidying_finds_no_room() {
     let place = Place::new();
@@ -50,8 +51,8 @@ fn an_import_ends_in_order_where_its_tidying_finds_no_room() {
     assert_eq!(tables(&place), 1);
 }
 
-/// Once, the error of the close hid how much is in the store, and nothing said that the rest can
-/// follow.
+/// Once, the error of the close hid how much was stored, and nothing said that the import can be
+/// continued.
 #[test]
 fn an_import_without_room_says_what_is_stored_and_goes_on() {
     let place = Place::new();

@@ -130,7 +130,7 @@ fn a_drop_that_was_not_confirmed_did_nothing() {
     assert!(ran.stderr.contains("cannot be dropped"), "before it asks: {}", ran.stderr);
 }
 
-/// `reshape --options` gave every option that the file does not name its default.
+/// Once, `reshape --options` reset every option that the file does not name.
 #[test]
 fn a_merge_operator_is_set_and_nothing_else_changes() {
     let place = Place::new();
@@ -148,7 +148,7 @@ fn a_merge_operator_is_set_and_nothing_else_changes() {
     assert_eq!((options.ttl_seconds, custom::options_of(&options).l0_trigger), (3600, 7));
 }
 
-/// A misspelt operator could never be changed, and its keys could not be read.
+/// Once, a misspelt operator could never be changed, and its keys could not be read.
 #[test]
 fn an_operator_that_nobody_knows_is_refused() {
     let place = Place::new();
@@ -192,7 +192,7 @@ fn a_strict_import_goes_on_with_the_corrected_source() {
     assert_eq!(place.ok(&["scan", "s"]), "a\t1\nb\t2\n");
 }
 
-/// The advice repeated the target, which exists by then.
+/// Once, the advice repeated the target, which exists by then.
 #[test]
 fn what_a_format_cannot_hold_goes_into_another_file() {
     let place = Place::new();
@@ -286,7 +286,7 @@ fn a_wrong_path_is_not_blamed_on_the_device() {
     }
 }
 
-/// Where two tables overlap, a compaction comes to the damage.
+/// The tables overlap, so a compaction reads the damaged block.
 #[test]
 fn every_command_that_meets_damage_names_the_export() {
     let place = Place::new();

@@ -56,7 +56,7 @@ fn any_moment_is_restored() {
     place.ok(&["backup", "restore", "backups", "late", "--to", "2100-01-01 00:00"]);
     assert_eq!(place.ok(&["count", "late"]), "0\n");
 
-    // Once, the history of a position was not looked at.
+    // Once, the history of a position was not checked.
     let foreign = format!("1@{:016x}", 7);
     let foreign = failed(&place, &["backup", "restore", "backups", "x", "--to", &foreign]);
     assert!(foreign.contains("the archive has no position 1@"), "{foreign}");
@@ -261,7 +261,7 @@ fn whoever_stops_at_any_line_of_changes_loses_no_write() {
         assert_eq!(all.len(), 14, "{all:?}");
         for (at, (position, _)) in all.iter().enumerate() {
             let rest = read(&["--from", position]);
-            // The lines of a change come again until its last one was processed.
+            // The lines of a change are printed again until its last one has been processed.
             let begin = ends.iter().filter(|end| **end <= at).max().map_or(0, |end| end + 1);
             assert_eq!(rest, all[begin..], "after line {at}: {all:?}");
         }
@@ -280,7 +280,7 @@ fn what_the_log_lacks_is_printed_as_state() {
     let from = first["position"].as_str().expect("text");
     store.put("b", "2").expect("a put");
     store.delete("a").expect("a delete");
-    // The log goes with the close.
+    // The close removes the log.
     store.close().expect("it closes");
     let store = open();
     store.put("c", "3").expect("a put");
@@ -296,7 +296,7 @@ fn what_the_log_lacks_is_printed_as_state() {
     drop(store);
 }
 
-/// The log begins after a flush, so a consumer that has nothing lacked what came before.
+/// The log begins after a flush. Once, a consumer without data therefore missed the older entries.
 #[test]
 fn everything_is_printed_for_a_consumer_that_has_nothing() {
     let place = Place::new();
@@ -305,7 +305,7 @@ fn everything_is_printed_for_a_consumer_that_has_nothing() {
         store.put(key, "1").expect("a put");
     }
     store.delete("a").expect("a delete");
-    // The log goes with the close.
+    // The close removes the log.
     store.close().expect("it closes");
     let store = Store::open(place.path("store"), Options::default()).expect("a store");
     store.put("c", "2").expect("a put");
@@ -317,7 +317,7 @@ fn everything_is_printed_for_a_consumer_that_has_nothing() {
     let state = ["gap\t0 to 4", "keyspaces\tdefault", "state-put\tdefault\tb\t1"];
     assert_eq!(printed[..3], state, "{everything}");
     assert_eq!(printed[3..5], ["state-put\tdefault\tc\t2", "gap-end\t"], "{everything}");
-    // Whoever stops inside the state begins with it again.
+    // A consumer that stops inside the state gets all of it again.
     let inside = everything.split('\t').next().expect("a position");
     assert_eq!(place.ok(&["changes", "store", "--from", inside]), everything);
     let end = everything.lines().nth(4).and_then(|line| line.split('\t').next());
@@ -328,7 +328,7 @@ fn everything_is_printed_for_a_consumer_that_has_nothing() {
     assert!(both.contains("cannot be used with"), "{both}");
 }
 
-/// Once, the archiver of a service ended when it met a backup or a prune in its directory.
+/// Once, the archiver of a service ended when a backup or a prune was running in its directory.
 #[test]
 fn an_archiver_waits_until_its_directory_is_free() {
     let place = Place::new();

@@ -73,7 +73,7 @@ fn hot_keys_are_told_by_the_application_alone() {
     let ran = place.run(&["keys", "s", "--hot"]);
     let told = "which keys are hot is not known: no process has the store open";
     assert!(ran.code == 4 && ran.stderr.contains(told), "{}", ran.stderr);
-    // Nobody does the housekeeping of such a store.
+    // No thread does the housekeeping of such a store.
     let options = Options::default().background(Background::Manual);
     let _store = Store::open(place.path("s"), options).expect("a store");
     let ran = place.run(&["keys", "s", "--hot"]);

@@ -1,4 +1,4 @@
-//! What an application's store tells commands beside it.
+//! What an application's store reports to commands beside it.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
@@ -8,7 +8,7 @@ use runstone::{Background, ChangesFrom, Options, Store};
 
 use crate::Place;
 
-/// The bug: `stats` beside an application printed counters of its own, all zero.
+/// Once, `stats` beside an application printed counters of its own, all zero.
 #[test]
 fn stats_beside_an_application_are_those_of_the_application() {
     let place = Place::new();
@@ -29,7 +29,7 @@ fn stats_beside_an_application_are_those_of_the_application() {
     assert!(stats["writer"].is_null() && stats["metrics"]["counters"]["writes"] == 0, "{stats}");
 }
 
-/// Only `--json` showed it, so nobody knew why the directory was larger than the store.
+/// Once, only `--json` showed it, and nobody knew why the directory was larger than the store.
 #[test]
 fn stats_show_what_is_kept_for_readers() {
     let place = Place::new();
@@ -41,7 +41,7 @@ fn stats_show_what_is_kept_for_readers() {
         (0..100u8).for_each(|key| store.put([key], vec![7; 2000]).expect("a put"));
         assert!(!place.ok(&["stats", name]).contains("kept for readers"));
         store.flush().expect("a flush");
-        // The application tells its state once a second.
+        // The application reports its state once a second.
         let end = Instant::now() + Duration::from_secs(60);
         let told = loop {
             let text = place.ok(&["stats", name]);
@@ -61,7 +61,7 @@ fn stats_show_what_is_kept_for_readers() {
     }
 }
 
-/// Nobody does the housekeeping of such a store. Zeros would be a lie.
+/// No thread does the housekeeping of such a store, so it reports nothing. Zeros would be wrong.
 #[test]
 fn what_is_not_told_is_no_zero() {
     let place = Place::new();

@@ -74,8 +74,8 @@ fn verify_names_a_file_with_one_copy_of_its_header() {
     assert!(ran.stdout.ends_with(ends), "{}", ran.stdout);
 }
 
-/// Once, an open that lost the end of the log said so only to subscribers of `tracing`, which the
-/// command has none of.
+/// Once, an open that lost the end of the log said so only to subscribers of `tracing`, of which
+/// the command has none.
 #[test]
 fn an_open_tells_of_a_lost_end() {
     let notes = |ran: &Ran| ran.stderr.lines().filter(|line| line.contains("not used")).count();

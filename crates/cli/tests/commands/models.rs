@@ -290,7 +290,7 @@ fn papers_are_listed_and_unknown_ones_refused() {
 }
 
 /// Most claims of the KVSSD are meant for a device that fills up. Some hold on any device: what a
-/// layer writes follows from its construction. Every run asserts that its layers explain all
+/// layer writes follows from its construction. Every run asserts that its layers account for all
 /// programs.
 #[test]
 fn the_layers_of_a_kvssd_are_measured() {

@@ -29,8 +29,8 @@ fn put_get_delete_scan_count() {
     assert_eq!(place.json(&["count", "s"])["count"], 1);
 }
 
-/// Once, a value went into a file escaped and with a line feed, so that `put --file` stored another
-/// one.
+/// Once, a value went into a file escaped and with a line feed, so that `put --file` stored a
+/// different value.
 #[test]
 fn get_into_a_pipe_is_the_value_and_nothing_else() {
     let place = Place::new();
@@ -248,8 +248,8 @@ fn ranges_and_keyspaces_are_the_same_everywhere() {
     assert_eq!((runs("default"), runs("two")), (2, 1), "only one is compacted");
 }
 
-/// A table holds a deletion and lies above the table with the deleted key. A range compaction takes
-/// both or neither.
+/// One table contains a delete, and is above the table with the deleted key. A range compaction
+/// takes both or neither.
 #[test]
 fn a_range_is_compacted() {
     let place = Place::new();

@@ -30,7 +30,7 @@ fn a_store_without_current_is_whole_again() {
     let told = place.run(&["get", "s", "key00007"]).stderr.replace("\n   ", "");
     assert!(told.contains("runstone repair STORE TARGET"), "{told}");
     let ran = place.run(&["repair", "s", "t"]);
-    // `CURRENT` is missing, and so it is listed.
+    // `CURRENT` is missing, so the report lists it.
     assert_eq!(ran.code, 2, "{}", ran.stderr);
     assert!(
         ran.stdout.starts_with("t is made of s\n  3000 entries in 1 keyspace"),

@@ -70,7 +70,7 @@ fn stats_verify_compact_checkpoint() {
 }
 
 /// Once, a store whose value file was emptied in the middle reported a size as if nothing had been
-/// freed: a compaction seemed to make it larger. What was punched is not counted, nor is the log,
+/// freed: a compaction seemed to make it larger. Punched space is not counted, nor is the log,
 /// which is removed when the command ends.
 #[test]
 fn sizes_leave_out_what_was_given_back() {
@@ -78,7 +78,7 @@ fn sizes_leave_out_what_was_given_back() {
     let line = |i: u32| format!("key{i:04}\t{i:01000}\n");
     let all: String = (0..2_000).map(line).collect();
     place.write("all.tsv", &all);
-    // An import that does not end leaves what it replaced.
+    // An import that fails does not compact what it replaced.
     place.write("bad.tsv", all + "bad\n");
     let values = "[values]\nplacement = \"hash-grouped\"\ngroups = 4\nslot_bytes = 16384\n\
                   separate_at = 100\n";
@@ -262,7 +262,7 @@ fn completions_and_manual_pages_name_every_command() {
     assert!(refused.code != 0 && refused.stderr.contains("--force"), "{}", refused.stderr);
 }
 
-/// Reports show what range deletes, expiry and operands leave in the tables.
+/// Reports show the range deletes, expiring entries and operands in the tables.
 #[test]
 fn what_lies_in_the_tables_is_shown() {
     let place = Place::new();

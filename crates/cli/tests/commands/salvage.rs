@@ -1,4 +1,4 @@
-//! What can be read of a damaged store is exported, and what cannot is reported. A copy says what
+//! The readable part of a damaged store is exported, and the rest is reported. A copy reports what
 //! it checked.
 
 use std::collections::BTreeMap;
@@ -95,7 +95,7 @@ fn other_ways_to_export_pass_damage_too() {
     let files = files_below(&place.path("out")).len();
     let ran = place.run(&["export", "s", "-", "--format", "tsv"]);
     assert_eq!((ran.code, ran.stdout.lines().count()), (2, files), "{}", ran.stderr);
-    // A walk backwards ends at the damage.
+    // A backward walk ends at the damage.
     let ran = place.run(&["export", "s", "y.tsv", "--reverse", "--json"]);
     assert_eq!(ran.code, 2, "{}", ran.stderr);
     let report: serde_json::Value = serde_json::from_str(&ran.stdout).expect("an object");
@@ -110,10 +110,10 @@ fn other_ways_to_export_pass_damage_too() {
     check(&lines.concat(), &report["missing"]);
     // A range beside the damage is whole.
     place.ok(&["export", "s", "z.tsv", "--from", &key(ENTRIES - 100)]);
-    // Nothing of the range can be read: nothing is written.
+    // If no key of the range can be read, nothing is written.
     let first = report["missing"][0]["before"].as_str().expect("a key").to_string();
     let index = (0..ENTRIES).find(|i| key(*i) == first).expect("a key of the store");
-    // A walk backwards looks one key ahead.
+    // A backward walk looks one key ahead.
     let (from, to) = (key(index - 3), key(index - 2));
     let ran = place.run(&["export", "s", "w.tsv", "--from", &from, "--to", &to]);
     assert!(ran.code == 2 && ran.stderr.contains("nothing was written"), "{}", ran.stderr);

@@ -75,7 +75,7 @@ fn options_that_there_are_not_are_told() {
     assert_eq!(place.ok(&["options", "s"]), before);
 }
 
-/// No preset names a merge operator, so a keyspace that has one could once not take any preset.
+/// Once, a keyspace with a merge operator could take no preset, because no preset names one.
 #[test]
 fn a_preset_leaves_what_says_what_entries_are() {
     let place = Place::new();

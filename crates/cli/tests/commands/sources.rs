@@ -1,4 +1,4 @@
-//! Files that are not what an import or export takes: reported at once, with what to do.
+//! Files that an import or export cannot use are reported at once, with what to do.
 
 use crate::Place;
 

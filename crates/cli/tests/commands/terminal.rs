@@ -18,7 +18,7 @@ pub struct Terminal {
     screen: Receiver<Vec<u8>>,
     /// All that was on the screen so far.
     seen: String,
-    /// How much of that was waited for.
+    /// How much of it the waits so far have covered.
     behind: usize,
 }
 
@@ -53,7 +53,7 @@ impl Terminal {
         keyboard.write_all(text.as_bytes()).and_then(|()| keyboard.flush()).expect("it is typed");
     }
 
-    /// Waits until the text appears after what was waited for before.
+    /// Waits until the text appears after the texts of earlier waits.
     fn wait_for(&mut self, text: &str) {
         self.wait_until(text, |seen| seen.find(text).map(|at| at + text.len()));
     }
@@ -67,7 +67,7 @@ impl Terminal {
         });
     }
 
-    /// Waits until what `end_of` looks for appears after what was waited for before.
+    /// Waits until `end_of` finds something after the texts of earlier waits.
     fn wait_until(&mut self, what: &str, end_of: impl Fn(&str) -> Option<usize>) {
         loop {
             if let Some(end) = end_of(&self.seen[self.behind..]) {
