@@ -23,8 +23,8 @@ export RUNSTONE_LEVELDB_CACHE="${RUNSTONE_LEVELDB_CACHE:-256M}"
 test -z "$(gofmt -l .)"
 (cd network && go vet . && go build -o "$work/network" .)
 
-# The libraries' own tests. Those of other databases run as well: they share the helpers.
-# -count=1, because Go does not notice another library.
+# The libraries' own tests. Those of other databases run as well: they share the helpers. -count=1,
+# because Go does not notice that a library has changed.
 for version in "$@"; do
     (cd "$version" && TMPDIR="$work" go test -count=1 -tags cleveldb \
         github.com/jmhodges/levigo github.com/cometbft/cometbft-db)

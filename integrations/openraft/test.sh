@@ -11,7 +11,7 @@ cargo clippy --quiet --all-targets -- -D warnings
 RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --quiet
 cargo test --quiet
 cargo run --quiet --example kv -- check --seconds "${1:-20}"
-# Gets that ask any node do not make a register, and the judge must say so.
+# Gets from any node do not behave as a register, and the judge must report it.
 found="$(cargo run --quiet --example kv -- check --seconds 5 --stale 1 2>&1)" && found="nothing"
 case "$found" in
     *"is not a register"*) ;;

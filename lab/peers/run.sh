@@ -39,7 +39,7 @@ if ! { [ -f "$library" ] && is_right "$library"; }; then
     mv "$library.part" "$library"
 fi
 
-# The crate links it from there, and the program finds it there again.
+# The crate links the library from there, and the program finds it there again.
 export ROCKSDB_LIB_DIR="$folder"
 export LD_LIBRARY_PATH="$folder${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 if [ "${1:-}" = cargo ]; then

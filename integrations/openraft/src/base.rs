@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use crate::codec::{decode, encode};
 use crate::error::Error;
 
-/// How keyspaces are made, and where streams of snapshots lie while they are sent or received.
+/// How keyspaces are made, and where streams of snapshots are kept while they are sent or received.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     /// Options of the keyspace `log`; `None` for those that are stored, or the store's. Entries are
@@ -34,11 +34,11 @@ pub struct Settings {
 pub enum Bug {
     /// A vote is written and not synced.
     VoteUnsynced,
-    /// openraft is told that entries are durable when they are only written.
+    /// Entries are reported to openraft as durable when they are only written.
     FlushedEarly,
-    /// The switch to an installed snapshot is one batch, and what it was applied to another.
+    /// The switch to an installed snapshot is one batch, and the number of its last entry another.
     SwitchInTwo,
-    /// The log is purged before the machine has what is purged.
+    /// The log is purged before the machine has the purged entries.
     PurgedEarly,
     /// Keyspaces of machines that are not in use stay when a store is opened.
     LeftoversKept,
@@ -67,12 +67,12 @@ pub(crate) struct Base {
     pub(crate) settings: Settings,
 }
 
-/// How far the machine is, for the log.
+/// How far the machine has applied the log.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Progress {
     /// One more than the last index that is applied.
     pub(crate) applied: u64,
-    /// Whether the machine has failed, and will not go on.
+    /// Whether the machine has failed, and will not continue.
     pub(crate) has_failed: bool,
 }
 

@@ -1,6 +1,6 @@
-//! Values as bytes: MessagePack with names of fields. Rejected: JSON, which makes lists of numbers
-//! of bytes and cannot have a node's id as a key; formats without names, which a type with
-//! attributes of serde may not survive, and to which no field can be added.
+//! Values as bytes: MessagePack with names of fields. Rejected: JSON, which turns bytes into lists
+//! of numbers and cannot have a node's id as a key; and formats without names, which fail for some
+//! types with serde attributes, and to which no field can be added.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;

@@ -1,10 +1,10 @@
-//! What fails here, and how openraft is told about it.
+//! The errors of this crate, and how they are reported to openraft.
 
 use std::io;
 
 use openraft::{AnyError, ErrorSubject, ErrorVerb, NodeId, StorageError, StorageIOError};
 
-/// Why a log or a state machine cannot go on.
+/// Why a log or a state machine cannot continue.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -69,7 +69,7 @@ impl From<Error> for io::Error {
     }
 }
 
-/// Runs work that may wait for a disk where it keeps no task from running.
+/// Runs work that may wait for a disk, on a thread where it keeps no task from running.
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> Result<T, Error> {

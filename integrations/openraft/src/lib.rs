@@ -53,26 +53,26 @@
 //! | `state-N` | the machine's | the machine's; N grows with each installed snapshot |
 //! | `meta` | `vote`, `committed`, `purged`, `applied`, `membership`, ... | what the name says |
 //!
-//! `machine` in `meta` says which N it is. Entries and the values of `meta` are MessagePack with
+//! `machine` in `meta` has the present N. Entries and the values of `meta` are MessagePack with
 //! names, so a request type may get a field with a default later.
 //!
 //! # Why one store
 //!
-//! A store loses only the newest writes at a power loss, whichever keyspace they are in: what is
-//! left is what was written before some moment (P2). So only what Raft has promised to others is
-//! synced: votes, and appended entries before they are acknowledged. What an entry does to the
-//! machine is written with the number of the entry in one batch, and unsynced. After a power loss,
-//! the machine, the purge and the commit are those of one earlier moment, and openraft applies
-//! again what is missing, from the log that is still there.
+//! A store loses only the newest writes at a power loss, whichever keyspace they are in: the writes
+//! before some moment are left (P2). So only what Raft has promised to others is synced: votes, and
+//! appended entries before they are acknowledged. The effects of an entry on the machine are
+//! written in one batch with the number of the entry, and unsynced. After a power loss, the
+//! machine, the purge and the commit are those of one earlier moment, and openraft applies the
+//! missing entries again, from the log that is still there.
 //!
 //! # Snapshots
 //!
 //! A snapshot is the machine's keyspace as one stream of sorted entries with checksums
-//! ([`SnapshotData`]). Taking one is cheap: it pins a snapshot of the store and writes nothing.
-//! Bytes are made when a node asks for them, in a file without a name, while applying goes on. An
-//! installed snapshot is loaded into a fresh keyspace, then one batch switches to it. A checkpoint
-//! of the store would not be a snapshot: it has the vote and the log of the node that made it, and
-//! a node that installed it would vote twice.
+//! ([`SnapshotData`]). Taking one is cheap: it pins a snapshot of the store and writes nothing. The
+//! bytes are written when a node asks for them, to a file without a name, while the machine
+//! continues to apply entries. An installed snapshot is loaded into a fresh keyspace, then one
+//! batch switches to it. A checkpoint of the store would not be a snapshot: it has the vote and the
+//! log of the node that made it, and a node that installed it would vote twice.
 
 #![forbid(unsafe_code)]
 

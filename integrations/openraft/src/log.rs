@@ -1,11 +1,11 @@
 //! The log of a node, and its vote. What was promised to other nodes is synced before it is
 //! acknowledged; the rest follows in the order in which it was written.
 //!
-//! A purge may come before the machine has what it purges: openraft 0.9 hands a snapshot to the
-//! machine's task, and at once purges the log up to its end. If the power went then, the node would
-//! have neither the entries nor the snapshot. So such a purge is *held*: readers no longer see the
-//! entries, and the disk keeps them until the machine is there. An append waits as well, if it
-//! would leave a hole after the entries that are kept. Rejected: to purge in the batch that
+//! A purge may come before the machine has the purged entries: openraft 0.9 hands a snapshot to the
+//! machine's task, and at once purges the log up to its end. After a power loss at that moment, the
+//! node would have neither the entries nor the snapshot. So such a purge is *held*: readers no
+//! longer see the entries, and the disk keeps them until the machine has them. An append waits as
+//! well, if it would leave a hole after the kept entries. Rejected: purging in the batch that
 //! switches machines, since appends would have to wait all the same.
 
 use std::fmt::Debug;
@@ -98,8 +98,8 @@ impl<C: RaftTypeConfig> LogStore<C> {
         &self.reader.base
     }
 
-    /// Ends a held purge if the machine is there. If it is not, waits for it, unless an append
-    /// after the entries that are kept leaves no hole.
+    /// Ends a held purge if the machine has the purged entries. Otherwise waits until it has them,
+    /// unless an append after the kept entries leaves no hole.
     async fn release(&mut self) -> Result<(), Error> {
         let Some(held) = self.reader.held() else { return Ok(()) };
         let is_over = |progress: &Progress| progress.applied > held.index || progress.has_failed;
@@ -158,8 +158,8 @@ impl<C: RaftTypeConfig> LogStore<C> {
             callback.log_io_completed(Ok(()));
             return Ok(());
         }
-        // The entries can be read now. This task tells openraft when they are durable. Meanwhile
-        // openraft appends more: one sync serves all entries that were written before it.
+        // The entries can be read now. This task reports to openraft when they are durable.
+        // Meanwhile openraft appends more: one sync serves all entries that were written before it.
         tokio::spawn(async move {
             callback.log_io_completed(commit.await.map_err(io::Error::other));
         });
@@ -187,7 +187,7 @@ impl<C: RaftTypeConfig> LogStore<C> {
         }
         base.put(&mut batch, key::PURGED, log_id)?;
         // What was purged is in the machine, and the write to the machine is older than this one.
-        // So no power loss keeps the purge and takes the machine.
+        // So no power loss keeps the purge and loses the machine's write.
         base.store.write(&batch, WriteOptions::buffered())?;
         Ok(())
     }
@@ -304,8 +304,8 @@ impl<C: RaftTypeConfig> RaftLogStorage<C> for LogStore<C> {
         appended.map_err(during(ErrorSubject::Logs, ErrorVerb::Write))
     }
 
-    /// Synced, although this would be safe without a sync: truncations are rare, so the proof is
-    /// not worth the trouble.
+    /// Synced, although it would be safe unsynced: truncations are rare, so a proof is not worth
+    /// the trouble.
     async fn truncate(&mut self, log_id: LogId<C::NodeId>) -> Result<(), StorageError<C::NodeId>> {
         let mut batch = Batch::new();
         let truncated = async {

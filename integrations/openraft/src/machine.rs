@@ -3,12 +3,12 @@
 //!
 //! Entries are applied in transactions, so a request sees what earlier ones wrote. Each transaction
 //! also writes the number of the last entry in it: machine and number always agree, whatever a
-//! crash takes.
+//! crash loses.
 //!
 //! An installed snapshot:
-//! 1. A fresh keyspace `state-N` takes the entries of the stream by a bulk load.
-//! 2. One synced batch names it as the machine, with the last entry and the membership that the
-//!    snapshot has. Before it the machine is the old one, and after it the new one.
+//! 1. A bulk load writes the entries of the stream to a fresh keyspace `state-N`.
+//! 2. One synced batch names that keyspace as the machine, with the last entry and the membership
+//!    that the snapshot has. Before it the machine is the old one, and after it the new one.
 //! 3. The old keyspace is dropped. If the process ends between two steps, the next open drops what
 //!    is not the machine.
 
@@ -33,18 +33,18 @@ use crate::error::{Error, blocking, during};
 use crate::snapshot::{Builder, Current, Meta, SnapshotData, Source, id};
 use crate::stream::Entries;
 
-/// When a transaction of entries is committed, and the next one begins.
+/// The size at which a transaction of entries is committed, and the next one begins.
 const MOST_ENTRIES: usize = 1_000;
 const MOST_BYTES: usize = 1 << 20;
 
-/// How often a close checks whether the machine has ended: openraft tells nobody.
+/// How often a close checks whether the machine has ended, which openraft does not report.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
 
 /// What requests do. It must be deterministic: every node applies the same requests in the same
-/// order, and must come to the same entries. So it reads no clock, and nothing but the state.
+/// order, and must arrive at the same entries. So it reads the state and nothing else, not even a
+/// clock.
 pub trait Machine<C: RaftTypeConfig>: Send + Sync + 'static {
-    /// Does what a request asks for, and answers it. A request that cannot be granted is an answer,
-    /// not an error.
+    /// Carries out a request, and returns the answer. A refusal is an answer, not an error.
     ///
     /// # Errors
     /// What the state returns. The node stops then, and applies the request again when it is
@@ -135,8 +135,7 @@ struct Active {
 }
 
 /// Reads the machine as of its last applied entry, also after an installed snapshot has moved it to
-/// another keyspace. Whether that is recent enough is for `Raft::ensure_linearizable` to say,
-/// before the read.
+/// another keyspace. A read that must be recent calls `Raft::ensure_linearizable` first.
 #[derive(Clone, Debug)]
 pub struct Reader {
     active: Arc<RwLock<Active>>,
@@ -153,7 +152,7 @@ impl Reader {
     }
 
     /// Runs reads on the keyspace that is the machine. They run again if a snapshot is installed
-    /// meanwhile and the keyspace is gone. A scan that began before goes on.
+    /// meanwhile and the keyspace is gone. A scan that began before continues.
     ///
     /// # Errors
     /// Those of the reads.
@@ -171,9 +170,9 @@ impl Reader {
         }
     }
 
-    /// Closes the store, and reports what its last flush met. Call it after `Raft::shutdown`, when
-    /// the `Raft` and all other readers are dropped, and await it before the store is opened again:
-    /// the machine ends its last entries by itself, and this waits for it.
+    /// Closes the store, and reports an error of its last flush. Call it after `Raft::shutdown`,
+    /// when the `Raft` and all other readers are dropped, and await it before the store is opened
+    /// again: the machine applies its last entries on its own, and this call waits for that.
     ///
     /// # Errors
     /// Those of [`Store::close`].
@@ -256,7 +255,7 @@ impl<C: RaftTypeConfig, M> StateMachine<C, M> {
         }
     }
 
-    /// Reads the machine from elsewhere: where requests of clients are answered.
+    /// A reader of the machine, for the code that answers requests of clients.
     pub fn reader(&self) -> Reader {
         let Parts { active, base, .. } = &*self.parts;
         Reader { active: Arc::clone(active), base: Arc::clone(base) }
@@ -338,8 +337,8 @@ where
         })
     }
 
-    /// Not synced: the entries are in the log of most nodes, and what a power loss takes is applied
-    /// again.
+    /// Not synced: the entries are in the log of most nodes, and writes that a power loss takes are
+    /// applied again.
     fn commit(&self, state: State<'_>, applied: &Applied<C>) -> Result<(), Error> {
         let mut transaction = state.transaction;
         let value = encode(key::APPLIED, &applied.last)?;

@@ -1,4 +1,4 @@
-//! A store as both halves of what a node keeps.
+//! Opens a store as both halves of a node: its log and its machine.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::machine::{Machine, StateMachine};
 
 /// Opens the log and the machine of a node in a store. The store may have other keyspaces, but
 /// those are not replicated. It needs its log (`wal_mode` is not `off`). It is closed when log,
-/// machine and readers are gone; [`crate::Reader::close`] waits for that.
+/// machine and readers are dropped; [`crate::Reader::close`] waits for that.
 ///
 /// Reads and writes run in the tokio runtime of the caller of `Raft`, and in its blocking threads.
 ///

@@ -3,8 +3,8 @@
 //! 1. [`Builder::build_snapshot`] keeps a snapshot of the store with its place in the log. It
 //!    writes nothing, so a node may shorten its log often.
 //! 2. When another node needs it, openraft asks for [`SnapshotData`], and reads that. At the first
-//!    read a thread writes the stream to a file without a name, from the snapshot of the store. So
-//!    the machine goes on meanwhile.
+//!    read a thread writes the stream to a file without a name, from the snapshot of the store. The
+//!    machine continues meanwhile.
 //! 3. The receiver writes what arrives to such a file of its own, and installs it
 //!    (`StateMachine::install_snapshot`).
 
@@ -28,7 +28,7 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use crate::error::Error;
 use crate::stream;
 
-/// What a stream is written from: a keyspace as of one moment.
+/// The source of a stream: a keyspace as of one moment.
 pub(crate) struct Source {
     pub(crate) keyspace: Keyspace,
     pub(crate) snapshot: runstone::Snapshot,
@@ -48,8 +48,8 @@ pub struct Builder<C: RaftTypeConfig> {
     pub(crate) current: Arc<Current<C>>,
 }
 
-/// Names the bytes of a snapshot. Machines that applied the same entries hold the same, so the
-/// place in the log is enough. The number in front is that of the stream's format.
+/// Names the bytes of a snapshot. Machines that applied the same entries have the same contents, so
+/// the place in the log is enough. The number in front is that of the stream's format.
 pub(crate) fn id<C: RaftTypeConfig>(last: &Option<LogId<C::NodeId>>) -> String {
     match last {
         Some(last) => format!("1-{}-{}", last.leader_id, last.index),
@@ -75,8 +75,8 @@ where
 }
 
 /// The bytes of a snapshot: `SnapshotData` in the application's type configuration. Its end is
-/// known only once it is written, so the first read or seek waits for that, and no thread of the
-/// runtime does.
+/// known only once it is written, so the first read or seek waits for that, without blocking a
+/// thread of the runtime.
 pub struct SnapshotData(Body);
 
 enum Body {
@@ -85,7 +85,7 @@ enum Body {
     Writing(JoinHandle<Result<Written, Error>>),
     File(tokio::fs::File),
     Memory(Cursor<Vec<u8>>),
-    /// Writing it failed, and whoever read it was told why.
+    /// Writing it failed, and the reader got the error.
     Failed,
 }
 

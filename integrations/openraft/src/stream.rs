@@ -1,5 +1,5 @@
-//! A snapshot as one stream: the entries of a keyspace in the order of their keys. Who sent it, and
-//! which entry of the log was the last, is not in it: openraft sends that beside the stream.
+//! A snapshot as one stream: the entries of a keyspace in the order of their keys. It does not say
+//! who sent it, nor which entry of the log was the last: openraft sends that beside the stream.
 //!
 //! ```text
 //! "RSRAFT01"                                            8 bytes, ends with the format's number
@@ -8,9 +8,9 @@
 //! end:    0 u32 | number of entries u64 | xxh3 u64      of the 8 bytes before it
 //! ```
 //!
-//! Numbers are little-endian. The seed of a checksum is the number of its block, from 0, so a block
-//! in another's place is noticed. An entry lies in one block; blocks end at 64 KiB or with the
-//! entry that passes it.
+//! Numbers are little-endian. The seed of a checksum is the number of its block, from 0, so a
+//! misplaced block is noticed. An entry is in one block. A block ends at 64 KiB, or with the entry
+//! that exceeds this size.
 
 use std::io::{self, Read, Write};
 
@@ -210,7 +210,8 @@ mod tests {
         assert_eq!(read(&written(&empty)).expect("whole"), empty);
     }
 
-    /// Cut short at any byte, with any byte changed, or with one more: the reader notices.
+    /// A stream that is cut short at any byte, has any byte changed, or has one more: the reader
+    /// notices.
     #[test]
     fn a_damaged_stream_is_refused() {
         let bytes = written(&entries(20));

@@ -75,7 +75,7 @@ fn overlapping(path: &std::path::Path) -> Result<()> {
     store.close()
 }
 
-/// Increments with operands, beside puts and beside reading, adding and writing.
+/// Increments with operands, compared with puts and with reading, adding and writing.
 fn counters(path: &std::path::Path) -> Result<()> {
     let options = KeyspaceOptions::default().merge_operator("add-u64");
     let store = Store::open(path, Options::default().keyspace(options))?;

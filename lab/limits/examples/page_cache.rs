@@ -9,9 +9,9 @@
 //!
 //! and then run, in a directory on the disk to be measured: `cargo run --release -p runstone-limits
 //! --example page_cache [MEBIBYTES] [collection]`. The store works alternately as it does now and
-//! as it did earlier. For the latter, its storage does not tell what is in memory. The neighbour's
-//! file is read before and after the work: the second read gets from the disk what the work pushed
-//! out.
+//! as it did earlier. For the latter, its storage does not report what is in memory. The
+//! neighbour's file is read before and after the work: the second read gets from the disk what the
+//! work has evicted.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ const NEIGHBOUR_BYTES: u64 = 64 << 20;
 const VALUE_BYTES: usize = 1000;
 const ROUNDS: usize = 3;
 
-/// A directory whose files do not tell what the system has in memory.
+/// A directory whose files do not report what the system has in memory.
 #[derive(Debug)]
 struct Silent(PosixStorage);
 
@@ -116,7 +116,7 @@ fn read(file: &dyn StorageFile, bytes: u64) -> Duration {
     began.elapsed()
 }
 
-/// Thousandths of the file that are in memory, if the system tells.
+/// Thousandths of the file that are in memory, if the system reports it.
 fn cached(file: &dyn StorageFile) -> Option<u64> {
     Some(file.cached_bytes(0, NEIGHBOUR_BYTES)? * 1000 / NEIGHBOUR_BYTES)
 }

@@ -1,6 +1,6 @@
-//! What the memtable was judged against: a skiplist in an arena, towers of up to 12 links, keys and
-//! values beside their tower, links by index. One writer at a time. Only for `limits`; the store
-//! does not use it.
+//! The skiplist with which the memtable was compared: in an arena, towers of up to 12 links, keys
+//! and values beside their tower, links by index. One writer at a time. Only for `limits`; the
+//! store does not use it.
 
 use runstone_workloads::generators::Rng;
 

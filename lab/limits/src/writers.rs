@@ -22,7 +22,7 @@ const ROUNDS: usize = 10;
 /// How often a cache line travels there and back.
 const PASSES: u64 = 100_000;
 
-/// Thousands of puts a second: by the clock, and had nobody waited for a core.
+/// Thousands of puts a second: by the clock, and without the time that writers waited for a core.
 #[derive(Clone, Copy)]
 struct Rate {
     by_clock: f64,

@@ -2,10 +2,11 @@
 //! takes follows from the bytes and the reads that the engine counts, so that latencies, throughput
 //! and stalls are the same on every machine.
 //!
-//! The client and the background each have a lane of the device of their own. The background does
-//! one compaction at a time, and a flush after it or, as in RocksDB and LevelDB, before the rest of
-//! it ([`Flushes`]). A write waits for the background if too much is pending. The engine does a job
-//! when it begins, so its result is seen then; what it replaces counts until it ends.
+//! The client and the background each have their own lane of the device. The background does one
+//! compaction at a time, and a flush after it or, as in RocksDB and LevelDB, before the rest of it
+//! ([`Flushes`]). A write waits for the background if too much is pending. The engine does a whole
+//! job when the job begins, so its result is seen then; what the job replaces counts until its
+//! simulated end.
 
 use std::collections::VecDeque;
 
@@ -83,7 +84,7 @@ pub(super) struct Clock {
     backlog: Backlog,
     /// Level-0 runs that the running compaction replaces. They count until it ends.
     replaced_runs: usize,
-    /// How often writers were held back by what a flush or a compaction left undone.
+    /// How often writers were held back after a flush or a compaction, because of pending work.
     pub(super) stalls: u64,
     /// How long writers waited.
     pub(super) stalled_ns: u64,
@@ -195,8 +196,8 @@ impl Clock {
 pub(super) struct Lanes {
     pub(super) clock: Clock,
     limits: Limits,
-    /// Writes are charged when they have this many bytes together: entries that are smaller than
-    /// those they stand for would take more time.
+    /// Writes are charged together once they have this many bytes: entries that are smaller than
+    /// those they stand for would otherwise take more time.
     operation_bytes: u64,
     uncharged_bytes: u64,
 }
@@ -246,7 +247,7 @@ impl Lanes {
         took_ns
     }
 
-    /// Begins the jobs that the background has reached by now.
+    /// Begins the due jobs for which the background is free by now.
     pub(super) fn catch_up(&mut self, tree: &mut impl Tree) -> Result<()> {
         while self.clock.is_background_free() {
             let runs_before = tree.backlog().level_0_runs;

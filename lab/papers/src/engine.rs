@@ -23,7 +23,7 @@ use crate::device_time::Lanes;
 /// Memory of a store: enough to cache every tree.
 pub const MEMORY_BYTES: u64 = 256 << 20;
 
-/// Memory of a memtable: never reached, since flushes come by count.
+/// Memory of a memtable: never reached, since flushes are requested by count.
 const WRITE_BUFFER_BYTES: u64 = 16 << 20;
 
 /// Level 0 is empty at least once in this many flushes, whatever its trigger.
@@ -153,7 +153,7 @@ impl Loaded {
         self.load_watched(&mut |_| Ok(()))
     }
 
-    /// The same; looks at the tree at eight moments of the last quarter, including the end. How
+    /// The same, but looks at the tree at eight moments of the last quarter, including the end. How
     /// many runs wait at one moment is a matter of chance.
     pub fn load_watched(
         mut self,
@@ -204,7 +204,7 @@ impl Loaded {
         (tables.reads, tables.read_bytes)
     }
 
-    /// Writes a new record. Keys are mixed numbers, so they come in random order.
+    /// Writes a new record. Keys are mixed numbers, so they are in random order.
     pub fn insert(&mut self) -> Result<()> {
         self.put(self.key(self.records))
     }

@@ -7,7 +7,7 @@
 //! 2. `LSM` is the unchanged engine on `blockssd` with its log elsewhere, in memory; `nLSM`,
 //!    `rLSM(-)` and `rLSM` are the device. All use one compaction policy with one set of sizes.
 //! 3. Layers multiply: compaction x read-modify-write x collection; each run asserts that its
-//!    layers explain every program that the flash counted.
+//!    layers account for every program that the flash counted.
 //! 4. dLSM and lLSM, which the paper runs on a block SSD, are firmware on the same flash. lLSM gets
 //!    a device with room for what its tables reserve.
 //! 5. `kvssd_reckoned`: the paper's 15 GB, by counts alone.
@@ -121,7 +121,7 @@ pub(super) fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()>
     Ok(())
 }
 
-/// What a figure shows of a run.
+/// The number of a run that a figure shows.
 type Figure = fn(&Outcome) -> f64;
 
 fn write_rows(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {

@@ -1,14 +1,14 @@
-//! Measures two further axes of the engine on a KVSSD. Its firmware has separated values. It has
-//! levels of several runs too: as strata, or under tiering.
+//! Measures two further axes of the engine on a KVSSD. Its firmware has separated values, and also
+//! levels of several runs: as strata, or under tiering.
 //!
 //! 1. What separated values would save was estimated before they were built, from two parts. The
 //!    device with pointers of 16 bytes in place of the values gives the writes of the tree. The
 //!    copies of collections come from a model of a log that takes each value once: a page-mapped
 //!    device whose pages are records, on the blocks that the pointers leave free. The model has
-//!    about one record in eight, and blocks an eighth as large. The sum stays next to the measured
-//!    figure.
-//! 2. The device has its values inside, in a log or in groups. Its writes are measured, and its
-//!    pages per get and per entry of a scan. A second run updates only, which ages the stream of
+//!    about one record in eight, and blocks an eighth as large. The sum is still shown next to the
+//!    measured figure.
+//! 2. The device itself keeps the values, in a log or in groups. Its writes are measured, and its
+//!    pages per get and per entry of a scan. A second run only updates, which ages the stream of
 //!    values.
 //! 3. All axes at once: Garnering, Global-Range, optimal filters, values in groups.
 //! 4. Levels of several runs, a part of its own: strata are runs, and a higher TH lets a table have
@@ -140,7 +140,7 @@ fn value_rows(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     Ok(())
 }
 
-/// The device with its values there.
+/// The device with its values in this placement.
 fn placed(load: &Load, values: ValuePlacement) -> KvSsdOptions {
     KvSsdOptions { values, values_from: VALUES_FROM, ..load.device_options() }
 }

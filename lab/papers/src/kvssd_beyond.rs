@@ -113,10 +113,10 @@ fn garnering_rows(context: &Context<'_>, report: &mut PaperReport) -> Result<()>
     Ok(())
 }
 
-/// Remapping where tables are cut at bounds that all levels share: no page lies across a bound once
-/// it was rewritten, and a compaction takes whole tables of the level below; but tables are less
-/// full, so there are more metadata pages. On one set of blocks per level, that is rLSM; nLSM would
-/// need a third more blocks for tables that are less full.
+/// Remapping where tables are cut at bounds that all levels share: no page crosses a bound once it
+/// has been rewritten, and a compaction takes whole tables of the level below; but tables are less
+/// full, so there are more metadata pages. With one set of blocks per level, this is rLSM; nLSM
+/// would need a third more blocks for its less full tables.
 fn global_range_rows(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     let load = Load::roomy(context);
     for threshold in [2, 0] {
@@ -155,8 +155,9 @@ fn filter_rows(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     Ok(())
 }
 
-/// Adaptive tiering merges where gets look at many tables. Filters let a get look at few without a
-/// merge. So both policies have filters here, and tiering on the device is compared with itself.
+/// Adaptive tiering merges where gets look at many tables. With filters, a get looks at few tables
+/// even without a merge. So both policies have filters here, and tiering on the device is compared
+/// with itself.
 fn adaptive_rows(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     let load = Load::half(context);
     let mut show = |what: &str, run: &Outcome| {

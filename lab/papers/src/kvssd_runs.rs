@@ -83,8 +83,8 @@ pub(super) struct Outcome {
     pub(super) operations_per_s: f64,
     /// The emulator itself, in time of the processor.
     pub(super) emulated_per_cpu_s: f64,
-    /// Pages per get, including metadata. The engine has its indexes in memory: one page for each
-    /// table that a get looks at, the least that an index takes, stands for what it would read.
+    /// Pages per get, including metadata. The engine has its indexes in memory. One page for each
+    /// table that a get looks at, the least that an index takes, stands for the reads of indexes.
     pub(super) pages_per_get: f64,
     /// Pages of metadata among these.
     pub(super) meta_pages_per_get: f64,
@@ -341,7 +341,7 @@ impl Load {
         })
     }
 
-    /// The same by the records' numbers; a write comes with the number of its operation.
+    /// The same by the records' numbers; a write also has the number of its operation.
     pub(super) fn run_numbers(
         &self,
         mut step: impl FnMut(u64, Option<u64>) -> Result<()>,
@@ -373,18 +373,18 @@ impl Load {
     }
 }
 
-/// nLSM, beside an rLSM of these options.
+/// The options of nLSM that correspond to these of rLSM.
 pub(super) fn rewriting(rlsm: KvSsdOptions) -> KvSsdOptions {
     KvSsdOptions { placement: Placement::PerTable, threshold: 0, ..rlsm }
 }
 
-/// dLSM, beside an rLSM of these options.
+/// The options of dLSM that correspond to these of rLSM.
 pub(super) fn delaying(rlsm: KvSsdOptions) -> KvSsdOptions {
     let KvSsdOptions { form, threshold, placement, .. } = KvSsdOptions::dlsm();
     KvSsdOptions { form, threshold, placement, ..rlsm }
 }
 
-/// lLSM, beside an rLSM of these options.
+/// The options of lLSM that correspond to these of rLSM.
 pub(super) fn appending(rlsm: KvSsdOptions) -> KvSsdOptions {
     let KvSsdOptions { form, threshold, placement, .. } = KvSsdOptions::llsm();
     KvSsdOptions { form, threshold, placement, ..rlsm }
@@ -443,15 +443,15 @@ pub(super) fn try_device(
     }))
 }
 
-/// The image of a device for one run. A file has no name any more, so that its space is freed when
-/// the run is over.
+/// The image of a device for one run. The name of a file is removed at once, so that its space is
+/// freed when the run is over.
 fn scratch_image(context: &Context<'_>, geometry: &Geometry) -> Result<Box<dyn Image>> {
     if geometry.data_bytes() <= MEMORY_DEVICE_BYTES {
         return Ok(Box::new(MemoryImage::new()));
     }
     let path = context.directory();
     let image = FileImage::create(&path).map_err(failed)?;
-    // One that cannot be removed is removed with the scratch directory.
+    // A name that cannot be removed now is removed with the scratch directory.
     let _ = fs::remove_file(&path);
     Ok(Box::new(image))
 }

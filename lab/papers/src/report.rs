@@ -145,8 +145,8 @@ impl PaperReport {
         PaperReport { paper, scale, headlines, rows, beside, sides, figures, notes }
     }
 
-    /// Says what the rows that follow compare. Fails if the sides differ in a setting that those
-    /// rows are not about: such a comparison measures the setting.
+    /// Names the sides that the following rows compare. Fails if the sides differ in a setting that
+    /// those rows are not about: such a comparison measures the setting.
     pub(super) fn compare(&mut self, sides: &[Side], about: &[&str]) -> Result<()> {
         self.sides = sides::line(sides, about).map_err(|what| {
             let hint = "give both sides the same, or say that the rows are about it";

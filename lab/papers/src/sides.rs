@@ -17,7 +17,7 @@ pub(super) struct Side {
     settings: Vec<(&'static str, String)>,
 }
 
-/// Settings that rows may be about.
+/// Settings in which the sides of a row may differ on purpose.
 pub(super) const FILTERS: &str = "filter bits";
 pub(super) const TRIGGER: &str = "level-0 trigger";
 pub(super) const TABLES: &str = "table bytes";

@@ -1,7 +1,7 @@
 //! A tree by metadata alone: the simulator of the policies with the options of a keyspace, so that
 //! a paper's headline can be computed at its own size. Keys are uniform, and all jobs that are due
-//! run after each flush. It knows policy, partitioner and how flushes are cut; where values lie is
-//! up to the caller, which says how many entries of which size reach the tree.
+//! run after each flush. It knows policy, partitioner and how flushes are cut; the caller knows
+//! where values are, and says how many entries of which size reach the tree.
 
 use runstone::KeyspaceOptions;
 use runstone::policy::custom;

@@ -160,7 +160,7 @@ fn either(is_so: bool) -> Verdict {
     if is_so { Verdict::Reproduced } else { Verdict::Absent }
 }
 
-/// An order that only the first and last number keep is weaker.
+/// An order that holds only between the first and the last number is weaker.
 fn by_order(numbers: &[f64], is_before: fn(&f64, &f64) -> bool) -> Verdict {
     let ends = [numbers[0], numbers[numbers.len() - 1]];
     let is_ordered = |numbers: &[f64]| numbers.windows(2).all(|pair| is_before(&pair[0], &pair[1]));

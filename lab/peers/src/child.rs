@@ -1,4 +1,4 @@
-//! One store in one process: the phases, the clocks, and what the kernel says afterwards.
+//! One store in one process: the phases, the clocks, and what the kernel reports afterwards.
 //!
 //! Only puts are timed one by one, for their tail: reading the clock twice would add a twentieth to
 //! a fast get. One hit in 64 is compared with what was loaded.
@@ -25,12 +25,12 @@ use crate::scenarios;
 const COMPARED_EVERY: u64 = 64;
 /// Stolen time is read once in this many puts, and after each put that is the longest so far.
 const STOLEN_LOOKS: u64 = 16_384;
-/// Keys that the queue holds.
+/// Keys in the queue.
 const QUEUED: u64 = 1000;
 /// How many times the space of a store is measured while it is updated.
 const SPACE_LOOKS: u64 = 200;
 
-/// Does what the plan says; the answer is a line of JSON.
+/// Carries out the plan, and returns a line of JSON.
 pub fn run(plan: &Plan) -> Result<String> {
     Ok(match &plan.task {
         Task::Measure => serde_json::to_string(&measure(plan)?)?,
@@ -190,7 +190,7 @@ fn compact_runs(store: &dyn KvStore, measured: &mut Measured) -> Result<()> {
 }
 
 /// Replaces values of keys drawn from a zipfian distribution, waits until the compactions and
-/// collections that follow are done, and looks now and then at the space on disk.
+/// collections that follow are done, and measures the space on disk from time to time.
 fn update(
     store: &dyn KvStore,
     setup: &Setup,
@@ -217,7 +217,7 @@ fn update(
     Ok(())
 }
 
-/// A queue of [`QUEUED`] keys before all others: deleted keys lie where each scan begins.
+/// A queue of [`QUEUED`] keys before all others, so that each scan begins at deleted keys.
 fn pop(store: &dyn KvStore, setup: &Setup, data: &Data) -> Result<f64> {
     let key = |number: u64| u128::from(number).to_be_bytes();
     let push = |number| store.put(&key(number), data.value(number), Durability::Buffered);

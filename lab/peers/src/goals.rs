@@ -1,10 +1,10 @@
-//! What Runstone sets out to reach against its peers, judged on medians. A goal is one line.
+//! The goals of Runstone against its peers, judged on medians. A goal is one line.
 
 use serde::Serialize;
 
 use crate::plan::{Measured, Median, Setup};
 
-/// A goal and how it went.
+/// A goal and its outcome.
 #[derive(Debug, Serialize)]
 pub struct Judged {
     pub what: &'static str,
@@ -17,7 +17,7 @@ pub struct Judged {
     pub met: bool,
 }
 
-/// The store `own` against another, or against whichever of two is better.
+/// The store `own` against another one, or against the better of two.
 struct Goal {
     own: &'static str,
     what: &'static str,
@@ -74,7 +74,7 @@ static SCENARIO_GOALS: &[Goal] = &[
     },
 ];
 
-/// A number that Runstone alone reaches, or a ratio of two such numbers.
+/// A number of Runstone alone, or a ratio of two such numbers.
 struct OwnGoal {
     what: &'static str,
     against: &'static str,
@@ -127,7 +127,7 @@ static OWN_GOALS: &[OwnGoal] = &[
 const WORST_PUT_MS: f64 = 10.0;
 const PEAK_OVER_BUDGET: f64 = 1.1;
 
-/// Judges what can be judged with the stores that ran and what they did.
+/// Judges the goals for which the needed stores and phases ran.
 pub fn judge(medians: &[Median], setup: &Setup) -> Vec<Judged> {
     let find = |name: &str| {
         medians.iter().find(|median| median.name == name).map(|median| &median.measured)

@@ -154,7 +154,7 @@ impl Data {
         Ok(count as f64 / start.elapsed().as_secs_f64())
     }
 
-    /// The numbers below `count` whose keys lie in the half that is deleted.
+    /// The numbers below `count` whose keys are in the half that is deleted.
     fn in_lower_half(&self, count: u64) -> Vec<u64> {
         let mut key = Vec::new();
         let is_lower = |number: &u64| {

@@ -103,7 +103,7 @@ fn one_run(runner: &Runner, setup: &Setup, path: &Path) -> Result<Measured> {
     Ok(measured)
 }
 
-/// Runs a program of ours as a child; its last word is a line of JSON.
+/// Runs a program of ours as a child; the last line of its output is JSON.
 pub fn child<T: DeserializeOwned>(
     runner: &Runner,
     task: Task,

@@ -1,4 +1,4 @@
-//! What the parent asks of a child and what it gets back, one line of JSON each way.
+//! The parent's order to a child, and the child's result: one line of JSON each.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -200,9 +200,9 @@ pub struct Counted {
 pub struct RangeDeleted {
     /// The call that deletes half of the keys.
     pub half_us: f64,
-    /// The scan across them to the first that is left.
+    /// The scan across the deleted keys to the first key that is left.
     pub step_us: f64,
-    /// Gets of keys that were put again after that.
+    /// Gets of keys that were put again after that scan.
     pub gets_before_per_second: f64,
     /// Calls that overlap, over the same half.
     pub deletes_per_second: f64,

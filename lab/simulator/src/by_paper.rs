@@ -1,9 +1,9 @@
-//! Value files by the papers' own rules, counted in records: what the engine's files are measured
-//! against, and what gives a tree its pointers where values are only counted. Without headers,
-//! footers and ends of segments.
+//! Value files by the papers' own rules, counted in records. They are the reference for the
+//! engine's files, and give a tree its pointers where values are only counted. They have no
+//! headers, footers and ends of segments.
 //!
-//! A collection writes beside what it collects, on all sides: the engine must not overwrite what a
-//! crash would need (P1).
+//! On all sides, a collection writes its output beside its input: the engine must not overwrite
+//! what a crash would need (P1).
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -25,11 +25,11 @@ impl Pointers for () {
 
 /// HashKV's segment groups (sections 3.1 to 3.3).
 ///
-/// 1. Each group has a main segment with room for a mean group. What it holds beyond that lies in
-///    log segments, taken from the reserve one at a time and given to whoever needs them.
+/// 1. Each group has a main segment with room for a mean group. Further records go to log segments,
+///    which groups take from the reserve one at a time as they need them.
 /// 2. When a flush would need more log segments than are free, the group that was written to most
-///    since its last collection is collected: its newest records are written again, and the tree is
-///    not asked.
+///    since its last collection is collected: its newest records are written again, without a
+///    look-up in the tree.
 #[derive(Clone, Debug)]
 pub struct SegmentGroups {
     main_records: u64,

@@ -1,5 +1,5 @@
 //! Makes tables larger for larger sizes, so that a simulation of terabytes ends in seconds. It
-//! reports what it changed, and whoever shows a result shows that too.
+//! reports what it changed, and a result is shown together with that report.
 
 use super::{KeyOrder, SimWorkload};
 use runstone_policy::options::PolicyOptions;

@@ -1,6 +1,6 @@
-//! Range deletes. One comes after each fixed number of bytes. It removes a share of the keys, which
-//! follows the share of the previous range delete. At the end of the keys, the next one starts at
-//! the beginning again.
+//! Range deletes. A range delete follows each fixed number of written bytes. It removes a share of
+//! the keys, right after the share of the previous one. At the end of the keys, the next one starts
+//! at the beginning again.
 //!
 //! As in the engine, a compaction drops the hidden entries that it reads, and a table that is
 //! hidden as a whole is dropped without being read. The policy sees that tables get smaller and

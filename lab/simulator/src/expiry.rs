@@ -4,8 +4,8 @@
 //! As in the engine, a policy sees expired entries as tombstones, and a table with nothing else is
 //! dropped without being read. A compaction drops expired entries and tombstones if no table
 //! outside it and none below its output covers their keys. Otherwise an expired entry becomes a
-//! tombstone, which has the size of an entry here. The remaining entries are taken to be spread
-//! evenly over the keys, and each output to have its share of every instant.
+//! tombstone, which has the size of an entry here. The model assumes that the remaining entries are
+//! spread evenly over the keys, and that each output has its share of every instant.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -20,8 +20,8 @@
 //!
 //! Accuracy. The engine itself, loaded with 80 MiB under Garnering (T = 5, level 1 of 256 KiB,
 //! `runstone paper autumn`), writes 12.5 and 12.4 bytes per byte at c = 1 and 0.4 where level 0
-//! waits; the model says 12.0 and 12.1. With outputs spread evenly over a compaction's range it
-//! said 13.9 and 15.9: a level is dense just after its round-robin cursor, and dense tables overlap
+//! waits; the model gives 12.0 and 12.1. With outputs spread evenly over a compaction's range it
+//! gave 13.9 and 15.9: a level is dense just after its round-robin cursor, and dense tables overlap
 //! less of the level below.
 //!
 //! Cost. A policy sums over all tables in each decision, so a step costs O(tables): sizes of
@@ -338,7 +338,8 @@ impl<'a> Simulator<'a> {
         Table { expiries: self.new_expiries(table.entries), ..table }
     }
 
-    /// This many entries that come at once, as one table. `number` varies the bounds of the table.
+    /// This many entries that arrive at once, as one table. `number` varies the bounds of the
+    /// table.
     fn arriving(&mut self, written: u64, number: u64) -> Table {
         let space = self.workload.key_space.max(1);
         let (min_key, max_key, entries) = match self.workload.order {

@@ -97,8 +97,8 @@ fn an_exbibyte_costs_what_a_gibibyte_does() {
     assert_eq!((small.plan_count, large.compacted_bytes), (large.plan_count, u64::MAX));
 }
 
-/// The rest of the key space that no whole flush fits into is never written, but was once expected
-/// to be: a tree without garbage seemed to take half of the space that its data do.
+/// The rest of the key space, into which no whole flush fits, is never written. Once, it was
+/// expected to be, so that a tree without garbage seemed to take half of the space of its data.
 #[test]
 fn an_ascending_load_that_wraps_around_holds_its_keys_once() {
     for key_space in [1, 1000, (1 << 19) - 1, 1 << 19, 1_000_000, 1 << 20, (1 << 20) + 1] {

@@ -1,5 +1,5 @@
-//! Runs benchmarks by name, one after another, with the store's own costs before and after. What
-//! their numbers look like is in [`crate::report`].
+//! Runs benchmarks by name, one after another, with the store's own costs before and after. The
+//! form of their numbers is in [`crate::report`].
 
 use runstone_kv::{Direction, KvStore};
 use runstone_kv::{Error, Result};

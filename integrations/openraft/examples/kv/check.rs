@@ -169,7 +169,7 @@ impl Cluster<'_> {
         Ok(kills)
     }
 
-    /// Waits until all nodes have applied the same entries, and compares what they hold.
+    /// Waits until all nodes have applied the same entries, and compares their contents.
     async fn settle(&mut self, time: Duration) -> Result<State, String> {
         let begun = Instant::now();
         let mut client = Client::new(self.nodes.clone());

@@ -1,5 +1,5 @@
-//! A client: finds the leader, and distinguishes what was certainly not done from what nobody
-//! knows.
+//! A client: finds the leader, and distinguishes requests that were certainly not carried out from
+//! those whose outcome is unknown.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -36,7 +36,7 @@ pub struct Client {
     lines: BTreeMap<u64, Line>,
     /// The last known leader.
     leader: u64,
-    /// Whether gets ask any node for what it has: wrong, to show that `check` finds it.
+    /// Whether gets read from any node: wrong, to show that `check` finds it.
     pub is_stale: bool,
 }
 
@@ -46,7 +46,7 @@ impl Client {
         Client { nodes, lines, leader: 1, is_stale: false }
     }
 
-    /// Asks one node.
+    /// Sends a request to one node.
     pub async fn ask(&mut self, id: u64, request: &Request) -> Result<Answer, String> {
         let (Some(address), Some(line)) = (self.nodes.get(&id), self.lines.get_mut(&id)) else {
             return Err(format!("there is no node {id}"));
@@ -64,7 +64,7 @@ impl Client {
         }
     }
 
-    /// Asks the leader. A question that was sent and not answered is asked again only if it changes
+    /// Sends a request to the leader. A request without an answer is sent again only if it changes
     /// nothing.
     async fn lead(&mut self, request: Request) -> Result<Answer, Failure> {
         let changes = matches!(request, Request::Put(_));
@@ -79,7 +79,7 @@ impl Client {
                 Ok(Answer::Failed(failed)) if changes => return Err(Failure::Unknown(failed)),
                 Ok(Answer::Failed(failed)) => why = failed,
                 Ok(answer) => return Ok(answer),
-                // Even a connection that was refused counts: it may have been the next one.
+                // Even a refused connection leaves it unknown: an earlier one may have carried the put.
                 Err(failed) if changes => {
                     self.next();
                     return Err(Failure::Unknown(failed));

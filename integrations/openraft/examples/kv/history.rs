@@ -3,15 +3,16 @@
 //! Every put writes a value of its own. So a get names the put that it saw, and a history can be
 //! judged without a search (Gibbons and Korach, *Testing Shared Memories*, 1997):
 //!
-//! 1. A put that nobody answered and nobody saw is left out: it may never have happened, or after
-//!    everything else. One that was seen did happen; it ended at the latest when somebody who saw
-//!    it had his answer.
-//! 2. A put and the gets that saw it are a *group*. Each of them must have its moment between its
-//!    call and its return, and the moments of a group have none of another group between them.
+//! 1. A put without an answer that no get saw is left out: it may never have happened, or after
+//!    everything else. A put that a get saw did happen, and ended at the latest when the first such
+//!    get returned.
+//! 2. A put and the gets that saw it are a *group*. Each call takes effect at a moment between its
+//!    call and its return, and no moment of another group is between the moments of a group.
 //! 3. Let `first_return` be the earliest return and `last_call` the latest call of a group. If
-//!    `first_return < last_call`, the value was there during all of that: such *fixed* spans must
-//!    not overlap. Otherwise all of the group can happen at one moment, anywhere from `last_call`
-//!    to `first_return`: that is impossible only if one fixed span covers all of it.
+//!    `first_return < last_call`, the value was there during all of that span: such *fixed* spans
+//!    must not overlap. Otherwise the whole group can happen at one moment, anywhere from
+//!    `last_call` to `first_return`. This is impossible only if one fixed span covers that whole
+//!    interval.
 //! 4. No get returned before its put was called.
 //!
 //! The initial absence of the key is a put before all others.
@@ -39,7 +40,7 @@ struct Group {
     last_call: u64,
 }
 
-/// Says what no register could have answered.
+/// Reports answers that no register could have given.
 pub fn judge(calls: &[Call]) -> Result<(), String> {
     let new = Group {
         put_called: None,

@@ -10,7 +10,7 @@
 //!
 //! `check` starts three nodes, lets clients write and read, kills nodes with `kill -9` meanwhile
 //! and starts them again, and then judges every answer: each key must have behaved as one register.
-//! With `--stale 1` gets ask any node, and `check` must find that out.
+//! With `--stale 1` gets read from any node, and `check` must notice it.
 
 mod check;
 mod client;
@@ -25,7 +25,7 @@ use client::Client;
 
 const USAGE: &str = "usage: kv node|init|put|get|check ..., see the head of examples/kv/main.rs";
 
-/// What the command line says: words, and values of `--name value`.
+/// The command line: words, and values of `--name value`.
 pub struct Arguments {
     words: Vec<String>,
     values: BTreeMap<String, String>,
@@ -47,12 +47,12 @@ impl Arguments {
         Ok(Arguments { words, values })
     }
 
-    /// A value that must be there.
+    /// A required value.
     pub fn value(&self, name: &str) -> Result<&str, String> {
         self.values.get(name).map(String::as_str).ok_or(format!("--{name} is missing; {USAGE}"))
     }
 
-    /// A number that may be there.
+    /// An optional number.
     pub fn number(&self, name: &str, usual: u64) -> Result<u64, String> {
         let text = self.values.get(name);
         text.map_or(Ok(usual), |text| {

@@ -179,8 +179,9 @@ impl Node {
         }
     }
 
-    /// Asks openraft only if this node leads. Its error for a node that does not lead also comes
-    /// when the node stops leading with the entry in its log, which the next leader may commit.
+    /// Passes the put to openraft only if this node leads. The error of openraft for a node that
+    /// does not lead also occurs when a node stops leading with the entry in its log, which the
+    /// next leader may commit.
     async fn put(&self, put: Put) -> Answer {
         let leader = self.raft.metrics().borrow().current_leader;
         if leader != Some(self.id) {

@@ -22,14 +22,14 @@ openraft::declare_raft_types!(
         SnapshotData = SnapshotData,
 );
 
-/// What the log holds.
+/// An entry of the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Put {
     pub key: String,
     pub value: String,
 }
 
-/// What a node is asked.
+/// A request to a node.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Request {
     Append(AppendEntriesRequest<Types>),
@@ -45,7 +45,7 @@ pub enum Request {
     State,
 }
 
-/// What it answers. The first three are for nodes.
+/// The answer of a node. The first three are for nodes.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Answer {
     Append(Result<AppendEntriesResponse<u64>, RaftError<u64>>),
@@ -56,11 +56,11 @@ pub enum Answer {
     State(State),
     /// Nothing was done: another node may lead.
     NotLeader(Option<u64>),
-    /// Whether it was done, nobody knows.
+    /// Nobody knows whether it was done.
     Failed(String),
 }
 
-/// What a node shows of itself, to be compared with others.
+/// What a node reports about itself, to be compared with other nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct State {
     pub last_applied: Option<u64>,
@@ -99,8 +99,8 @@ pub async fn receive<T: DeserializeOwned>(from: &mut TcpStream) -> io::Result<T>
 pub struct Line(Option<TcpStream>);
 
 impl Line {
-    /// Asks and waits for the answer. After a failure, or if the caller stops waiting, the
-    /// connection is not used again: the next answer on it would belong to this question.
+    /// Sends a request and waits for the answer. After a failure, or if the caller stops waiting,
+    /// the connection is not used again: the next answer on it would belong to this request.
     pub async fn ask(&mut self, address: &str, request: &Request) -> io::Result<Answer> {
         let mut stream = match self.0.take() {
             Some(stream) => stream,

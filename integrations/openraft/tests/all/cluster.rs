@@ -79,7 +79,7 @@ impl Cluster {
         self.world.lock().expect("no panic")
     }
 
-    /// Starts a node on its disk. What it told others before, it must still know.
+    /// Starts a node on its disk. It must still know what it told other nodes.
     async fn start(&mut self, id: u64) -> Result<(), Box<dyn Error>> {
         let disk = Arc::new(self.disks[&id].clone());
         let mut parts = open(disk, self.seed * 8 + id, self.bug)?;

@@ -80,7 +80,7 @@ struct Oracle {
     installed: u64,
     vote_saved: u64,
     vote_wanted: u64,
-    /// One more than the last index that was purged, or that a purge was told to remove.
+    /// One more than the last index that was purged, or that a purge was asked to remove.
     purged: u64,
 }
 
@@ -123,7 +123,7 @@ async fn install(parts: &mut Parts, oracle: &mut Oracle, ahead: u64) -> Outcome 
     let mut received = parts.machine.begin_receiving_snapshot().await?;
     let mut sent = taken.snapshot;
     tokio::io::copy(&mut sent, &mut received).await?;
-    // As openraft does: the purge comes at once, and maybe the next entry, while the machine is
+    // As openraft does: the purge follows at once, and perhaps the next entry, while the machine is
     // still at work.
     purge(parts, oracle, end).await?;
     let next = entry(oracle.term, end);
@@ -157,7 +157,7 @@ async fn purge(parts: &mut Parts, oracle: &mut Oracle, end: u64) -> Outcome {
     Ok(parts.log.purge(log_id(oracle.term, end - 1)).await?)
 }
 
-/// One step. The oracle notes what is about to happen before, and what is promised after.
+/// One step. Before it, the oracle notes what is about to happen, and after it, what is promised.
 async fn step(parts: &mut Parts, oracle: &mut Oracle, random: &mut Random) -> Outcome {
     match random.below(20) {
         0 | 1 => {
@@ -197,7 +197,7 @@ async fn step(parts: &mut Parts, oracle: &mut Oracle, random: &mut Random) -> Ou
     Ok(())
 }
 
-/// Runs the script until it ends or the disk does.
+/// Runs the script until it ends or the disk fails.
 async fn run(storage: &SimStorage, seed: u64, bug: Option<Bug>) -> (Oracle, Outcome) {
     let (mut oracle, mut random) = (Oracle::default(), Random::new(seed));
     oracle.term = 1;

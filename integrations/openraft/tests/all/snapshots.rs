@@ -1,5 +1,5 @@
-//! Snapshots of machines that go on, streams that are damaged, and stores that are closed and
-//! opened again in one process.
+//! Snapshots of machines that continue to apply entries, streams that are damaged, and stores that
+//! are closed and opened again in one process.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -72,7 +72,7 @@ async fn of_one_moment(settings: Settings) {
     let (applied, _) = receiver.applied_state().await.expect("reads");
     assert_eq!(applied.map(|applied| applied.index), Some(29_999));
     assert_eq!(reader.store().keyspaces(), ["default", "meta", "log", "state-1"]);
-    // The receiver goes on from there, and can pass the snapshot on.
+    // The receiver continues from there, and can pass the snapshot on.
     receiver.apply(writes(30_000..30_010, 20_000)).await.expect("applies");
     let mut current = receiver.get_current_snapshot().await.expect("reads").expect("installed");
     assert_eq!(current.meta, taken.meta);
@@ -91,7 +91,8 @@ async fn a_snapshot_is_of_one_moment_while_entries_are_applied() {
     assert_eq!(left, 0, "files without a name leave nothing");
 }
 
-/// A stream that is cut or changed is refused. The machine stays what it was, and takes the next.
+/// A stream that is cut or changed is refused. The machine stays as it was, and accepts the next
+/// one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_damaged_snapshot_leaves_the_machine_as_it_was() {
     let mut sender = machine(Settings::default());

@@ -1,8 +1,8 @@
 //! A store and its only client in simulated device time: a job begins as soon as the simulated
 //! background is free. What a phase took is reported per operation and for reads alone.
 //!
-//! A get is charged its data blocks. Indexes of every level count as being in memory, as in the
-//! tables that RocksDB holds open; a scan is charged the indexes that are not.
+//! A get is charged only its data blocks: the indexes of all levels count as being in memory, as
+//! those of the tables that RocksDB holds open. A scan is charged its reads of indexes too.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::device_time::{Lanes, Limits};
 use crate::engine::{MEMORY_BYTES, do_jobs, padded, stepped_options};
 
 const BLOCK_BYTES: u64 = 4096;
-/// A flush comes at least once in this many writes, and level 0 is soon empty.
+/// Within this many writes, a flush comes and level 0 becomes empty.
 const MOST_EXTRA_WRITES: u64 = 1 << 14;
 /// Memory that leaves almost no cache.
 const UNCACHED_BYTES: u64 = 1 << 20;
@@ -93,7 +93,7 @@ impl Client {
         unstable::counters(&self.store)
     }
 
-    /// This many operations, one after another.
+    /// Runs this many operations, one after another.
     pub(super) fn phase(
         &mut self,
         operations: u64,

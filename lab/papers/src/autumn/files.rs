@@ -17,7 +17,7 @@ use crate::sides::Side;
 use crate::verdict::Rule::*;
 use crate::{Context, PaperReport};
 
-/// Each memtable is synced, so a load takes minutes; the tree is one level shallower for it.
+/// Each memtable is synced, so a load takes minutes. Less data makes the tree one level shallower.
 const DIVISOR: u64 = 8;
 const OPERATIONS: u64 = 10_000;
 const ENTRIES_PER_SCAN: u64 = 100;

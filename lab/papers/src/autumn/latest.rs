@@ -4,9 +4,9 @@
 //! * *Inserts.* The paper's million operations insert 50,000 records, less than one of its
 //!   memtables (65,536): nothing is flushed while they run. Divided by 1024, that is 48 inserts;
 //!   the gets between them are enough for a measurement.
-//! * *Ages.* YCSB draws how old a record is from a zipfian curve over all records. A memtable of
-//!   the paper is 65,536 records of 80 million, here 64 of 80 thousand, on which the curve has less
-//!   weight. So ages are also drawn from the curve over as many records as the paper has, and
+//! * *Ages.* YCSB draws how old a record is from a zipfian curve over all records. In the paper a
+//!   memtable has 65,536 of 80 million records, here 64 of 80 thousand, to which the curve gives
+//!   less weight. So ages are also drawn from the curve over as many records as the paper has, and
 //!   divided.
 //! * *Level 0.* The mix may begin with none to three runs in it; they hold the newest records, and
 //!   level 1 answers gets of older ones.

@@ -8,8 +8,8 @@
 //! that reads meet one run per level, except in YCSB D, which writes as it reads.
 //!
 //! The judged stores compact level 0 at its trigger, as the paper's system does. Our default lets
-//! it wait (`l0_share_percent`); what that saves is shown beside the results, and so is what the
-//! simulator of the policy says about the same trees.
+//! it wait (`l0_share_percent`); what that saves is shown beside the results, as are the
+//! simulator's figures for the same trees.
 
 mod client;
 mod files;
@@ -189,7 +189,7 @@ impl Setting {
         self.simulated(context).0.write_amplification_permille as f64 / 1000.0
     }
 
-    /// What the simulator says about the same load, and its tree.
+    /// What the simulator reports for the same load, and its tree.
     fn simulated(&self, context: &Context<'_>) -> (SimReport, Shape) {
         let data = self.data(context);
         let entry_bytes = data.entry_bytes();
@@ -326,8 +326,8 @@ fn own_size(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
 }
 
 /// Figure 2: two million entries of 16 + 50 bytes, T = 2. Judged with the paper's sizes, those of
-/// `OptimizeForSmallDb`: level 1 of 10 MB and tables of 2 MB. There level 0 brings nearly a whole
-/// level 1 at once and the few levels have holes; so it is shown with a small level 1 as well.
+/// `OptimizeForSmallDb`: level 1 of 10 MB and tables of 2 MB. With those sizes, level 0 adds nearly
+/// a whole level 1 at once, and the few levels have holes. So a small level 1 is shown as well.
 fn zero_result_gets(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     let paper =
         Setting { base_bytes: 10 << 20, table_bytes: 2 << 20, flush_bytes: 2 << 20, ..FIGURE_2 };

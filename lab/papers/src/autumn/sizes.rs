@@ -233,13 +233,14 @@ fn reckon(context: &Context<'_>, setting: &Setting, bytes: u64) -> Reckoned {
     }
 }
 
-/// Blocks that a get of one of `keys` numbers reads, if filters let through `rate` of what a level
-/// does not hold:
+/// Blocks that a get of one of `keys` numbers reads, if filters let through `rate` of the keys that
+/// a level does not have:
 ///
 /// 1. A run holds the key with the probability `held`, its share of the keys, and a table of it
 ///    covers the key with `covered`, the share of the key space that its tables span.
-/// 2. A get that reaches the run reads a block of it with `held + (covered - held) rate`.
-/// 3. It continues with `1 - held`.
+/// 2. A get that reaches the run reads a block of it with the probability `held + (covered - held)
+///    rate`.
+/// 3. It continues to the next run with the probability `1 - held`.
 fn blocks_per_get(shape: &Shape, keys: u64, rate: impl Fn(usize) -> f64) -> f64 {
     let (mut blocks, mut reaching) = (0.0, 1.0);
     for (index, level) in shape.levels.iter().enumerate() {

@@ -25,7 +25,7 @@ const LIMITS: Limits = Limits {
     background_speed: 1,
 };
 
-/// Beside a background that is this many times as fast as the client, no writer waits.
+/// With a background that is this many times as fast as the client, no writer waits.
 const FAST: u64 = 16;
 
 /// Each mix with its percentage of writes.
@@ -43,8 +43,8 @@ const TABLE_3_RATIOS: [[&[f64]; 2]; 3] = [
     [&[0.972, 0.971, 0.961], &[0.914, 0.922, 0.900]],
 ];
 
-/// What the text prints of figure 4: throughput of load and mixes over that of c = 1, for each
-/// side.
+/// The numbers for figure 4 in the paper's text: throughput of load and mixes over that of c = 1,
+/// for each side.
 const FIGURE_4: [[f64; 7]; 3] = {
     const NONE: f64 = f64::NAN;
     [
@@ -99,7 +99,7 @@ struct Seen {
     load: Load,
     /// With flushes that interrupt compactions.
     first: Load,
-    /// Beside a fast background.
+    /// With a fast background.
     fast: Load,
     mixes: Vec<Phase>,
 }

@@ -110,8 +110,8 @@ pub(super) struct FileBytes {
     pub(super) tables: u64,
 }
 
-/// Looks at files when a flush, compaction or collection ends: then its output exists beside what
-/// it replaces.
+/// Looks at files when a flush, compaction or collection ends: then its output and what it replaces
+/// both exist.
 #[derive(Debug)]
 struct Peak {
     storage: Arc<MemoryStorage>,
@@ -186,9 +186,9 @@ pub(super) struct Bench {
 /// At this many runs of level 0 writers wait for compactions, as in LevelDB.
 const MOST_RUNS: usize = 12;
 
-/// One thread that does all compactions, as LevelDB's. The client and this thread take turns on the
-/// device: the next compaction begins when the client has had the device for as long as the last
-/// compaction took, and the thread is done with the bytes of the last compaction.
+/// One thread that does all compactions, as in LevelDB. The client and this thread take turns on
+/// the device: the next compaction begins when the client has had the device for as long as the
+/// last compaction took, and the thread is done with the bytes of the last compaction.
 #[derive(Debug, Default)]
 struct Lane {
     /// How long the thread has had the device.
@@ -224,8 +224,8 @@ impl Bench {
         Ok(Bench::new(store, Clock::Processor(peak), workload))
     }
 
-    /// On a block SSD, with jobs between the operations. The SSD keeps the last 64 KiB of a file
-    /// back, which would be all of a small log segment.
+    /// On a block SSD, with jobs between the operations. The SSD holds back the last 64 KiB of a
+    /// file, which would be all of a small log segment.
     pub(super) fn on_device(
         design: &Design,
         workload: &Workload,
@@ -387,7 +387,8 @@ impl Bench {
         })
     }
 
-    /// The most that files took, and what they take. `None` unless they are in memory.
+    /// The most space that files took, and the space that they take now. `None` unless they are in
+    /// memory.
     pub(super) fn files(&self) -> [FileBytes; 2] {
         match &self.clock {
             Clock::Processor(peak) => [*peak.bytes.lock().expect("no holder panics"), peak.now()],

@@ -26,8 +26,8 @@ pub(super) const MAIN_BYTES: u64 = 8 << 20;
 pub(super) const SLOT_BYTES: u32 = 128 << 10;
 /// Level-0 tables that start a compaction where values are separated. The paper's LevelDB gathers
 /// keys and pointers in a memtable of its own, of 4 MiB beside 10 MiB in level 1, under the cache
-/// of whole pairs. Here a flush of the cache makes a table with a twentieth of the cache: four
-/// would be compacted with 28 times their size.
+/// of whole pairs. Here a flush of the cache makes a table with a twentieth of the cache: four of
+/// these would be compacted with 28 times their size.
 pub(super) const POINTER_TABLES: u32 = 16;
 /// The same where all values are in the tree, as in LevelDB.
 pub(super) const TABLES: u32 = 4;
@@ -35,7 +35,7 @@ pub(super) const TABLES: u32 = 4;
 /// same for tables that are smaller by the divisor, so that a seek rewrites as much.
 pub(super) const SEEKS: u32 = 100;
 pub(super) const SCALED_SEEKS: u32 = SEEKS.div_ceil(DIVISOR as u32);
-/// Settings of separated values that rows may be about.
+/// Settings of separated values in which the sides of a row may differ.
 const RESERVE: &str = "reserve permille";
 pub(super) const SEPARATED: &str = "separated from bytes";
 pub(super) const COLD: &str = "cold streams";
@@ -81,7 +81,7 @@ impl Workload {
         Workload { own_curve: true, ..self.clone() }
     }
 
-    /// Who draws the updates.
+    /// The generator that draws the updates.
     pub(super) fn draws(&self) -> ScrambledZipfian {
         match self.own_curve {
             true => ScrambledZipfian::of_own_curve(self.records, self.theta),

@@ -117,8 +117,8 @@ pub(super) fn scans(context: &Context<'_>, report: &mut PaperReport) -> Result<(
     Ok(())
 }
 
-/// Scans of a store that collections have rewritten: collections that write pointers back sort what
-/// they move by key, since a record gets a new place in its stream in any case.
+/// Scans of a store that collections have rewritten: collections that write pointers back sort the
+/// moved records by key, since each gets a new place in its stream in any case.
 pub(super) fn scans_after_updates(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     let pair_bytes = 1 << 10;
     let workload = Workload::of_pairs(context.scaled(DATA_BYTES / pair_bytes as u64), pair_bytes);
@@ -145,7 +145,7 @@ pub(super) fn scans_after_updates(context: &Context<'_>, report: &mut PaperRepor
     Ok(())
 }
 
-/// A thirty-second of the data.
+/// With memory for a thirty-second of the data.
 fn with_little_memory(design: Design) -> Design {
     Design { memory_bytes: 2 << 20, ..design }
 }

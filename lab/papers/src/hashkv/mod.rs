@@ -3,9 +3,9 @@
 //! groups (not 128) with main segments of 8 MiB and slots of 128 KiB, 200 KiB of write cache: a
 //! flush then brings a group as many records as in the paper, and a group has as many slots.
 //!
-//! A run loads all pairs in random order (P0), then updates as many three times (P1 to P3), chosen
-//! by YCSB's scrambled zipfian curve. What is compared is P3, or P2 where a document
-//! says so: by then every design pays its collection.
+//! A run loads all pairs in random order (P0), then makes as many updates three times (P1 to P3),
+//! chosen by YCSB's scrambled zipfian curve. P3 is compared, or P2 where a document says so: by
+//! then every design pays for its collections.
 //!
 //! * `overall`: experiments 1 and 8.
 //! * `parameters`: experiments 2, 6 and 9, with half the data; `rules` counts what the paper's

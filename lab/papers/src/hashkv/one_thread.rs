@@ -1,8 +1,8 @@
-//! Why the paper's LevelDB is slower than the bytes that it writes explain: it compacts in one
-//! thread, and six SSDs take more than one thread gives. The paper has evidence for both. Its
-//! RocksDB, which has several threads, writes 0.86 of LevelDB's bytes and updates 4.5 to 6.1 times
-//! as fast (section 4.2). And HashKV makes 58,000 updates a second (table 1), LevelDB at most 1/6.3
-//! of that; with 9.97 bytes written per byte of the user (figure 5b), and about as many read, its
+//! Why the paper's LevelDB is slower than its written bytes explain: it compacts in one thread, and
+//! six SSDs can take more than one thread writes. The paper has evidence for both. Its RocksDB,
+//! which has several threads, writes 0.86 of LevelDB's bytes and updates 4.5 to 6.1 times as fast
+//! (section 4.2). And HashKV makes 58,000 updates a second (table 1), LevelDB at most 1/6.3 of
+//! that; with 9.97 bytes written per byte of the user (figure 5b), and about as many read, its
 //! thread moves 0.2 GB/s.
 //!
 //! LevelDB 1.23 on files in memory, on one core of a current server, moves 2 GB/s: 0.48 ns of

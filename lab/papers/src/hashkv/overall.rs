@@ -113,7 +113,7 @@ impl Family {
         Ok(Family { has, leveled: run(leveled)?, vlog: run(vlog)?, hashkv: run(hashkv)? })
     }
 
-    /// Sizes are the only claim: what was written and how fast is judged with seek compaction.
+    /// Judges only the sizes: bytes and speeds are judged with seek compaction.
     fn judge(&self, report: &mut PaperReport, sizes_row: Row) {
         let Family { has, leveled, vlog, hashkv } = self;
         let others = [leveled, vlog];
@@ -194,7 +194,7 @@ fn show_ours(context: &Context<'_>, report: &mut PaperReport, workload: &Workloa
     Ok(())
 }
 
-/// No part of it can be switched off here, so its parts are counted.
+/// No part of crash consistency can be switched off here, so its parts are counted.
 fn show_crash_consistency(report: &mut PaperReport, inline: &Run, hashkv: &Run) {
     let share = |run: &Run| {
         let [manifest, all] = [&["manifest"], ALL].map(|files| run.last().written(files));

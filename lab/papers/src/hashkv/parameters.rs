@@ -124,8 +124,8 @@ fn through_reserves(
     Ok(seen)
 }
 
-/// Whether hash groups write more than the paper's rules make them write, and what the curve of the
-/// updates has to do with it.
+/// Whether hash groups write more than the paper's rules make them write, and how the curve of the
+/// updates affects this.
 fn show_rules(report: &mut PaperReport, workload: &Workload, (curve, phases): (&str, &[Phase])) {
     let values = Design::paper(workload).keyspace.values;
     let by_rules: Vec<f64> = RESERVES
@@ -220,8 +220,8 @@ pub(super) fn hotness(context: &Context<'_>, report: &mut PaperReport) -> Result
     show_less_skew(context, report, &workload)
 }
 
-/// What `measure` says of the paper's configuration with its pointers written back: with the least
-/// space, with the most, and with the most and a cold stream.
+/// The results of `measure` for the paper's configuration with its pointers written back: with the
+/// least space, with the most, and with the most and a cold stream.
 pub(super) fn written_back(
     context: &Context<'_>,
     report: &mut PaperReport,

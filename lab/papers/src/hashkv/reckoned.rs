@@ -121,7 +121,7 @@ fn beside_the_engine(context: &Context<'_>, report: &mut PaperReport) -> Result<
 
 type MakeDesign = fn(&Workload) -> Design;
 
-/// How many times too large or too small.
+/// By what factor each is too large or too small.
 fn apart(ratios: &[f64]) -> Vec<f64> {
     ratios.iter().map(|ratio| ratio.max(ratio.recip())).collect()
 }
@@ -164,7 +164,7 @@ fn tree_ratio(design: &Design, seen: &[Phase; 3], entries: u64, entry_bytes: u64
     tree_bytes(&design.keyspace, flush_bytes, entries, size) / here as f64
 }
 
-/// The tree of each at the paper's size.
+/// The tree of each design at the paper's size.
 struct Trees<'a> {
     context: &'a Context<'a>,
     options: KeyspaceOptions,
@@ -191,12 +191,12 @@ impl Trees<'_> {
         tree_bytes(&self.options, flush_bytes, entries, [entry_bytes, records])
     }
 
-    /// This many whole pairs that left the cache.
+    /// The bytes for this many bytes of whole pairs that left the cache.
     fn of_pairs(&self, memtable_bytes: u64, flushed: u64) -> Bytes {
         Bytes { tree: self.bytes(memtable_bytes, flushed, PAIR_BYTES), ..Bytes::default() }
     }
 
-    /// Separated values, with their tree of pointers.
+    /// The bytes for separated values, with their tree of pointers.
     fn of_pointers(&self, phases: &[ValueCosts]) -> Bytes {
         Bytes {
             flushed: sum(phases, |costs| costs.flushed_bytes) as f64,
@@ -275,7 +275,7 @@ fn hash_groups(context: &Context<'_>, reserve_permille: u32) -> Vec<ValueCosts> 
     four_phases(context, reserve_permille, groups, 1)
 }
 
-/// A quarter of all, counted as a whole.
+/// A log with a quarter of the data, scaled up to all of it.
 fn log(context: &Context<'_>, reserve_permille: u32) -> Vec<ValueCosts> {
     let chunk_bytes = context.scaled(CACHE_BYTES) / LOG_DIVISOR;
     let apart = Apart::Log { chunk_slots: (chunk_bytes / SLOT_BYTES).max(1) };

@@ -1,5 +1,5 @@
 //! The paper's rules for hash groups (sections 3.1 to 3.3), by counts, with the updates that a
-//! bench makes: what the engine's groups are measured against.
+//! bench makes. They are the reference for the engine's groups.
 
 use std::collections::BTreeSet;
 

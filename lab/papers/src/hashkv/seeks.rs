@@ -180,8 +180,8 @@ fn judge(report: &mut PaperReport, leveled: &Run, vlog: &Run, hashkv: &Run) {
     report.judge(LOAD_VLOG, of_vlog, &[1.0, close]);
 }
 
-/// What the paper's text says about leveled, vLog and HashKV, in bytes per byte of the user: 454.6
-/// GiB for HashKV (table 1) and its share of the others, of 160 GiB that were written.
+/// The paper's bytes written per byte of the user, for leveled, vLog and HashKV: 454.6 GiB for
+/// HashKV (table 1), the others from its share of theirs, over the 160 GiB that the user wrote.
 const PAPER_BYTES: [f64; 3] = [9.97, 5.64, 2.84];
 
 fn draw(report: &mut PaperReport, runs: [&Run; 3]) {

@@ -246,7 +246,7 @@ pub(super) fn hotness(context: &Context<'_>, report: &mut PaperReport) -> Result
     Ok(())
 }
 
-/// Updates per second without and with a cold stream, at each reserve in all.
+/// Updates per second without and with a cold stream, at each total reserve.
 fn in_spaces(
     context: &Context<'_>,
     report: &mut PaperReport,

@@ -144,7 +144,7 @@ impl Seen {
     pub(super) fn throughput(&self) -> f64 {
         let CounterValues { sliced_bytes, slice_critical_bytes, .. } = self.counters;
         match slice_critical_bytes {
-            // Nothing was cut into slices: the path is all there is.
+            // Nothing was cut into slices, so the busiest thread did everything.
             0 => 1.0,
             critical => sliced_bytes as f64 / critical as f64,
         }

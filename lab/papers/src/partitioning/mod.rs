@@ -4,8 +4,8 @@
 //! - [`exact`]: figures 2 and 3 by the partitioners alone.
 //! - [`load`]: loads under each partitioner and a leveled tree, with random and with skewed keys:
 //!   write time, tables, compactions (figures 5 to 7, 9, 10, 12).
-//! - [`lanes`]: loads in simulated time, where flushes gather while a compaction runs: who writes
-//!   most, and reads of the trees that the loads leave (figures 8 and 11).
+//! - [`lanes`]: loads in simulated time, where flushes gather while a compaction runs: which tree
+//!   writes most, and reads of the trees that the loads leave (figures 8 and 11).
 //! - [`reads`]: what additional tables cost reads when nothing is left to compact.
 //! - [`own_size`]: the headlines at 40 GiB, by the simulator.
 //! - [`ours`]: what the paper does not have, or only claims: slices, space that compactions borrow,

@@ -133,7 +133,7 @@ fn judge_policies(report: &mut PaperReport, times: &Times<'_>, all: std::ops::Ra
     report.judge(SLOWEST, list(&over, 2), &[1.0, least(&over)]);
 }
 
-/// Over leveled: mix E takes ten times as long as the others.
+/// Draws times relative to leveled, because mix E takes ten times as long as the others.
 fn draw(report: &mut PaperReport, runs: &[Run]) {
     let mixes = mix_names().map(|mix| format!("YCSB {mix}"));
     let times = Times(runs);

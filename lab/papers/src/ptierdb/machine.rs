@@ -3,16 +3,16 @@
 //! counts. It is the same on every machine.
 //!
 //! The paper's machine has 64 GB of RAM. Its databases take at most 27 GB in table I, and by our
-//! arithmetic 35 GB in figure 2 and 55 GB in figure 6. So what its stores do not keep themselves
-//! they read from the page cache, and only writes reach the Intel D3-S4510. A second clock shows
-//! what the same reads take from that SSD. Its family's product specification (of the S4500) gives
-//! 110 us for a random read, 500 MB/s of sequential reads and 490 MB/s of sequential writes. One
-//! thing is done at a time. Jobs read ahead: their reads have no latency.
+//! arithmetic 35 GB in figure 2 and 55 GB in figure 6. So its stores read from the page cache what
+//! they do not keep themselves, and only writes reach the Intel D3-S4510. A second clock shows what
+//! the same reads take from that SSD. Its family's product specification (of the S4500) gives 110
+//! us for a random read, 500 MB/s of sequential reads and 490 MB/s of sequential writes. One thing
+//! is done at a time. Jobs read ahead: their reads have no latency.
 //!
-//! The processor's work has round numbers near LevelDB's own, which the paper's store is built on.
-//! In LevelDB 1.23 with files in memory, a million records of 116 bytes, a get that asks the filter
-//! of one table in vain took 0.73 us, a get that hits 1.5 us, and compactions read and wrote 250
-//! MB/s by LevelDB's statistics. They were measured before the machine first used them.
+//! The times of the processor are round numbers near those of LevelDB, on which the paper's store
+//! is built. In LevelDB 1.23 with files in memory, a million records of 116 bytes, a get that asks
+//! the filter of one table in vain took 0.73 us, a get that hits 1.5 us, and compactions read and
+//! wrote 250 MB/s by LevelDB's statistics. They were measured before the machine first used them.
 
 use std::sync::Arc;
 
@@ -31,14 +31,14 @@ const PAGE_CACHE: Medium = Medium { read_ns: 1_000, read_bytes_per_us: 5_000 };
 const SSD: Medium = Medium { read_ns: 110_000, read_bytes_per_us: 500 };
 const WRITTEN_BYTES_PER_US: u64 = 490;
 
-/// To find a table in a level and a key in its index or filter.
+/// Time to find a table in a level and a key in its index or filter.
 const TABLE_NS: u64 = 500;
-/// To find a key in a block.
+/// Time to find a key in a block.
 const BLOCK_NS: u64 = 1_000;
 const MERGED_BYTES_PER_US: u64 = 250;
 
 /// How long the machine was busy, for each medium that files are read from, and how much of that
-/// the processor was.
+/// time the processor was.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Busy {
     pub(super) cached_ns: u64,
@@ -82,19 +82,19 @@ impl Machine {
         self.busy
     }
 
-    /// Adds the time of what a client read and wrote since the last call.
+    /// Adds the time of a client's reads and writes since the last call.
     pub(super) fn operated(&mut self) {
         let moved = self.moved();
         self.count(moved, moved.reads);
     }
 
-    /// Adds the time of what jobs read and wrote since the last call.
+    /// Adds the time of the reads and writes of jobs since the last call.
     pub(super) fn worked(&mut self) {
         let moved = self.moved();
         self.count(moved, 0);
     }
 
-    /// Adds the time of the processor for what a store counted.
+    /// Adds the processor's time for the work that a store counted.
     pub(super) fn computed(&mut self, counted: &CounterValues) {
         let tables = counted.tables_probed + counted.runs_sought;
         let blocks = counted.blocks_searched + counted.runs_sought;

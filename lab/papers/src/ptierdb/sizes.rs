@@ -1,5 +1,5 @@
 //! Figure 6: uniform writes, then uniform reads, of entries of four sizes. Reads are judged once
-//! the compactions that they ask for are done. The same writes in the simulator show how far its
+//! the compactions that they cause are done. The same writes in the simulator show how far its
 //! computation of table I can be trusted.
 
 use std::collections::HashSet;
@@ -122,7 +122,7 @@ pub(super) fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()>
     judge(report, &seen);
     show_simulated(context, report, &rivals, &seen[0]);
     draw(report, &seen);
-    // Filters hide what overlaps: without them the blocks show it.
+    // Filters hide that tables overlap. Without filters, the blocks show it.
     let rivals = [TIERED, EVERY].map(|at| {
         let (name, mut options) = rivals[at].clone();
         options.filter_bits_per_key = 0.0.into();
@@ -143,7 +143,7 @@ fn measure(context: &Context<'_>, rivals: &[Rival], bytes: usize) -> Result<Seen
     Ok(Seen(seen))
 }
 
-/// That many writes, and the gets once the compactions that they ask for are done.
+/// That many writes, and the gets once the compactions that they cause are done.
 pub(super) fn uniform(mut tree: Tree, operations: u64) -> Result<Uniform> {
     let mut rng = tree.rng.clone();
     let distinct: HashSet<u64> = (0..operations).map(|_| rng.below(operations)).collect();

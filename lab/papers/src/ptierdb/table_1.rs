@@ -203,7 +203,7 @@ mod tests {
         assert!(smaller_log_tables < log_tables && log > 0, "{log_tables}, {log}");
     }
 
-    /// No figure of table I changes if gets are left out. With PTierDB, figures would change.
+    /// Leaving out gets changes no figure of table I, except those of PTierDB.
     #[test]
     fn gets_that_are_left_out_write_nothing() {
         let seen = |rival: &Rival, makes_gets: bool| {

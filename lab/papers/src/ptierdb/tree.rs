@@ -23,8 +23,8 @@ use crate::sides::Side;
 
 pub(super) const KEY_BYTES: usize = 16;
 const KEY_DIGITS: u64 = 10_000_000_000_000_000;
-/// Operations between two checks for jobs: a flush comes every 3 to 23 checks, by the entries'
-/// size.
+/// Operations between two checks for jobs: a flush comes every 3 to 23 checks, depending on the
+/// entries' size.
 const OPERATIONS_PER_LOOK: u64 = 32;
 /// Checks for jobs between two measurements of the store's size, several per compaction of level 0.
 const LOOKS_PER_SIZE: u64 = 32;
@@ -123,7 +123,7 @@ pub(super) struct Tree {
     operations: u64,
     /// What the store had counted when the last phase ended.
     before: CounterValues,
-    /// What of it the machine has computed.
+    /// What it had counted when the processor's time was last added.
     computed: CounterValues,
 }
 

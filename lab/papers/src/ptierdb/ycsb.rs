@@ -1,6 +1,6 @@
 //! The runs of figure 7, and what they read and write. The first run, table I's, loads and runs A,
 //! B, C, F and D; the second loads and runs E. Not in the paper: scans once the compactions that
-//! gets ask for are done.
+//! gets cause are done.
 
 use runstone_kv::Result;
 use runstone_plot::Axis;
@@ -134,7 +134,7 @@ pub(super) fn first_run(mut tree: Tree, records: u64, mixes: usize) -> Result<Ru
     Ok(Run { name, load, mixes, bytes, records, space, settled: None })
 }
 
-/// The largest size that each store had. A small tree is all level 0.
+/// The largest size that each store had. A small tree has only level 0.
 fn show_peaks(context: &Context<'_>, report: &mut PaperReport, runs: &[Run]) {
     let from = context.scaled(RECORDS) as f64 / 10.0;
     let peak = |run: &Run| {

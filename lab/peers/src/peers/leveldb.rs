@@ -349,11 +349,11 @@ impl Iterator<'_> {
         }
     }
 
-    /// The slices last until the next step.
+    /// The slices are valid until the next step.
     fn entry(&self) -> Option<(&[u8], &[u8])> {
         let (mut key_bytes, mut value_bytes) = (0, 0);
-        // SAFETY: O1; key and value are asked for only where there is an entry, and have as many
-        // bytes as LevelDB says.
+        // SAFETY: O1; key and value are read only where there is an entry, and have as many bytes
+        // as LevelDB says.
         unsafe {
             if leveldb_iter_valid(self.handle) == 0 {
                 return None;

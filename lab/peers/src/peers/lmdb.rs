@@ -133,7 +133,7 @@ impl KvStore for Lmdb {
         Ok(())
     }
 
-    /// LMDB gives no page back to the file system; free pages are used again.
+    /// LMDB returns no page to the file system; free pages are used again.
     fn compact(&self) -> Result<()> {
         Ok(())
     }

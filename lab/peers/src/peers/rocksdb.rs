@@ -126,7 +126,7 @@ impl Counters for Pessimistic {
     }
 }
 
-/// The get says that the key must not change, as both kinds of transactions require.
+/// The get declares that the key must not change, as both kinds of transactions require.
 fn add_in<D>(transaction: Transaction<'_, D>, key: &[u8], by: u64) -> Result<()> {
     let old = transaction.get_pinned_for_update(key, true).map_err(error)?;
     let new = counters::number(old.as_deref())? + by;

@@ -1,4 +1,4 @@
-//! Every adapter is held to the same meaning.
+//! Every adapter must behave in the same way.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -17,7 +17,7 @@ fn setup() -> Setup {
     <crate::plan::Flags as clap::Parser>::parse_from(flags).setup
 }
 
-/// Runs `check` on every peer, each in a directory of its own that does not survive.
+/// Runs `check` on every peer, each in a temporary directory of its own.
 fn on_each(name: &str, check: impl Fn(&dyn KvStore)) {
     for peer in PEERS {
         let directory = format!("peers-test-{name}-{}-{}", peer.name, std::process::id());
@@ -188,7 +188,7 @@ fn change(store: &dyn KvStore, model: &mut Model, rng: &mut Rng) {
     }
 }
 
-/// Whatever was done, a store shows what the model shows, before and after it is opened again.
+/// After any changes, a store has the contents of the model, before and after it is opened again.
 #[test]
 fn every_store_is_the_model() {
     for peer in PEERS {

@@ -15,7 +15,7 @@ use crate::disk::allocated_bytes;
 
 const KEYS: u64 = 1_000_000;
 const PUTS: u64 = 13_500_000;
-/// How often the space on disk is looked at.
+/// How often the space on disk is measured.
 const LOOKS: u64 = 100;
 
 pub fn run(bench: &Bench<'_>) -> Result<Figures> {

@@ -1,6 +1,6 @@
 //! The rows of redb's own benchmark (`lmdb_benchmark` of its repository): the same sizes and order,
-//! and, as further rows, sorted inserts and pops. Unlike there, every get and every range is a read
-//! of its own at the newest state: that is what a get of the common trait means.
+//! and, as further rows, sorted inserts and pops. Unlike in redb's benchmark, every get and every
+//! range is a separate read of the newest state, as the common trait defines a get.
 
 use runstone::Durability;
 use runstone_kv::{Direction, KvStore, KvWrite};
@@ -43,7 +43,7 @@ pub fn run(bench: &Bench<'_>) -> Result<Figures> {
     Ok(figures)
 }
 
-/// How many keys there are after that.
+/// Writes, and returns how many keys there are afterwards.
 fn writes(bench: &Bench<'_>, store: &dyn KvStore, figures: &mut Figures) -> Result<u64> {
     let loaded = bench.scaled(LOADED);
     figures.took("bulk load", &Lap::of(|| bench.load(store, 0..loaded))?.1);

@@ -124,7 +124,7 @@ impl Tree<'_> {
         key
     }
 
-    /// Writes the pointers that wait. Returns what failed so far.
+    /// Writes the waiting pointers. Returns the first failure so far.
     fn write(&mut self) -> Result<()> {
         self.write_batch();
         self.failed.take().map_or(Ok(()), |error| Err(error.into()))
