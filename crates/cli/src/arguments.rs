@@ -24,7 +24,7 @@ pub struct KeyspaceArgument {
 }
 
 impl KeyspaceArgument {
-    /// The name, for a command on a store.
+    /// The given name, or that of the default keyspace.
     pub fn name(&self) -> &str {
         self.keyspace.as_deref().unwrap_or(DEFAULT_KEYSPACE)
     }
@@ -51,7 +51,7 @@ impl Encoding {
         })
     }
 
-    /// A key or value on one line.
+    /// Writes a key or value on one line.
     pub fn show(self, bytes: &[u8]) -> String {
         if self.hex { to_hex(bytes) } else { shown(bytes) }
     }

@@ -36,7 +36,7 @@ impl Counter {
         })
     }
 
-    /// The operand, or value, of a decimal number.
+    /// The bytes of a decimal number, as an operand or a value.
     pub fn bytes(self, text: &[u8]) -> Result<Vec<u8>> {
         let text = String::from_utf8_lossy(text);
         let bytes = match self {

@@ -119,13 +119,13 @@ impl Failure {
         Failure::new(Exit::Io, format!("cannot {action}: {why}")).at(path.display()).hint(hint)
     }
 
-    /// Says where.
+    /// Adds the place.
     pub fn at(mut self, place: impl Display) -> Failure {
         self.place = Some(place.to_string());
         self
     }
 
-    /// Says what to do.
+    /// Adds what to do.
     pub fn hint(mut self, hint: impl Display) -> Failure {
         self.hint = Some(hint.to_string());
         self

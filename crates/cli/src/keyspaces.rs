@@ -42,7 +42,7 @@ impl Wish {
         self.with_policy(self.given.clone().or(self.base.clone()).unwrap_or_default())
     }
 
-    /// A change of the policy keeps the numbers.
+    /// The options with the policy that the user asks for. The numbers of the policy stay.
     fn with_policy(&self, mut options: KeyspaceOptions) -> KeyspaceOptions {
         options.policy = self.policy.clone().unwrap_or(options.policy);
         options

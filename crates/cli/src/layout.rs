@@ -62,7 +62,7 @@ pub fn fold(text: &str, width: usize) -> String {
 }
 
 /// Lays out a table. Numbers are aligned to the right, words to the left. If the table is wider
-/// than `width`, its last column is folded, provided that it holds words and has room. Otherwise
+/// than `width`, its last column is folded, provided that it contains words and has room. Otherwise
 /// the table is split into several, which all begin with the first column.
 pub fn columns(header: &[&str], rows: &[Vec<String>], width: usize) -> String {
     let cells = |i: usize| rows.iter().filter_map(move |row| row.get(i).map(String::as_str));

@@ -1,5 +1,5 @@
 //! Prints the counters of a store that another process has open, and how fast they grow. No table
-//! or log holds the counters: the process reports them while another one asks.
+//! or log contains the counters: the process reports them while another one asks.
 
 use std::path::Path;
 use std::thread::sleep;

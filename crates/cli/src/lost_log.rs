@@ -15,7 +15,7 @@ pub fn telling(options: Options) -> Options {
     options.listener(Arc::new(teller))
 }
 
-/// Whether a file of a store holds such an end. The store does not read it.
+/// Whether a file of a store contains such an end. The store does not read it.
 pub fn is_kept(name: &str) -> bool {
     name.starts_with("lost-") && name.ends_with(".wal")
 }

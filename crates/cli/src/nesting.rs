@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::failure::{Exit, Failure, Result};
 
-/// Refuses to make a store where the directory above it is missing, or lies in another store.
+/// Refuses to make a store where the directory above it is missing, or is in another store.
 pub fn check_new(store: &Path) -> Result<()> {
     if let Some(above) = above(store).filter(|above| !above.exists()) {
         let what = format!("there is no directory {} to make a store in", above.display());
@@ -17,7 +17,7 @@ pub fn check_new(store: &Path) -> Result<()> {
     refuse_inside(store)
 }
 
-/// Refuses a file or directory that would lie in the directory of a store.
+/// Refuses a file or directory that would be in the directory of a store.
 pub fn refuse_inside(path: &Path) -> Result<()> {
     let Some(store) = store_around(path) else { return Ok(()) };
     let what = format!("{} lies in the directory of a store", path.display());

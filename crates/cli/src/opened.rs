@@ -61,7 +61,8 @@ pub trait Drawing {
     fn to_text(&self, columns: usize) -> String;
 }
 
-/// Where an import writes: in batches of records, each with the progress of the import so far.
+/// The target of an import. It writes batches of records, each with the progress of the import so
+/// far.
 pub trait Target {
     /// The progress of an interrupted import of this source.
     fn left(&self) -> Result<Option<Progress>>;
@@ -81,7 +82,7 @@ pub trait Target {
     fn can_load(&self) -> bool {
         false
     }
-    /// Writes records with ascending keys, all or none, past the batch, which is empty.
+    /// Writes records with ascending keys, all or none. It bypasses the batch, which is empty.
     fn load(
         &mut self,
         _records: &mut dyn Iterator<Item = Result<(Vec<u8>, Vec<u8>)>>,
@@ -109,7 +110,7 @@ pub trait Entries {
     fn put_with_ttl(&self, _entry: &Record, _ttl: Duration, _durability: Durability) -> Result<()> {
         Err(Failure::usage("entries of a device do not expire", "use a store of files"))
     }
-    /// When the value of a key expires; `None` if it has none.
+    /// When the value of a key expires; `None` if the key has no value.
     fn expiry(&self, key: &[u8]) -> Result<Option<Expiry>> {
         Ok(self.get(key)?.map(|_| Expiry::Never))
     }
@@ -119,7 +120,7 @@ pub trait Entries {
         Err(Failure::usage("a device has no merge operators", hint))
     }
     /// Deletes all keys of a range, however many, with one record. Returns about how many entries
-    /// the range held; `None` if the store has no such records.
+    /// the range contained; `None` if the store has no such records.
     fn delete_range(&self, _range: &Range, _durability: Durability) -> Result<Option<u64>> {
         Ok(None)
     }

@@ -249,8 +249,8 @@ impl Location {
         Ok(follower.store())
     }
 
-    /// Opens or makes a store of files and a keyspace. Options that are given are those of a new
-    /// keyspace; one that exists keeps its own, and refuses others.
+    /// Opens or makes a store of files and a keyspace. The given options are for a new keyspace; an
+    /// existing one keeps its own, and refuses others.
     pub fn make(
         &self,
         make: &MakeArguments,
@@ -347,7 +347,7 @@ impl Location {
     }
 }
 
-/// The directory or files that a store lies in, with links resolved; none where there is no store
+/// The directory or files that contain a store, with links resolved; none where there is no store
 /// yet.
 pub fn places(store: &Path) -> Vec<PathBuf> {
     let places = match Location::of(store) {
@@ -370,7 +370,7 @@ pub fn little() -> Options {
     Options::default().wal_segment_bytes(wal_segment_bytes).flush_at_close(false)
 }
 
-/// A store that is open, for writing, or because another process has it open, for reading.
+/// A store that is open for writing, or for reading if another process has it open.
 pub enum Beside {
     Alone(Store),
     Follower(Box<Follower>),
@@ -412,7 +412,7 @@ pub fn given_options(make: &MakeArguments) -> Result<Option<KeyspaceOptions>> {
     make.options.as_deref().map(options_in).transpose()
 }
 
-/// The options in a TOML file; the defaults of those that it does not name.
+/// The options in a TOML file; those that it does not name have their defaults.
 pub fn options_in(path: &Path) -> Result<KeyspaceOptions> {
     options_over(&KeyspaceOptions::default(), path)
 }

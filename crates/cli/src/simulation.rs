@@ -32,7 +32,7 @@ pub struct Setup {
     pub range_deletes: Option<RangeDeletes>,
     /// `None` if nothing is loaded.
     pub loads: Option<Loads>,
-    /// Separated values, if any; the tree then holds pointers.
+    /// Separated values, if any; the tree then contains pointers.
     pub values: Option<Values>,
     /// The flash below, if any.
     pub flash: Vec<OnFlash>,

@@ -1,6 +1,6 @@
 //! `simulate --placement`: the cost of separated values in addition to the tree. The model is
-//! `runstone_simulator::values`. The tree then holds a pointer for each value that flushes write.
-//! With a log of values, it also holds a pointer for each value that a collection moves.
+//! `runstone_simulator::values`. The tree then contains a pointer for each value that flushes
+//! write. With a log of values, it also contains a pointer for each value that a collection moves.
 
 use clap::ValueEnum;
 use runstone_simulator::SimReport;

@@ -1,4 +1,4 @@
-//! The store and its keyspaces, as log and machine share them; and the values of `meta`.
+//! The store and its keyspaces, which log and machine share, and the values of `meta`.
 
 use std::path::PathBuf;
 use std::sync::Arc;

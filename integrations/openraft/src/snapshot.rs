@@ -5,7 +5,7 @@
 //! 2. When another node needs it, openraft asks for [`SnapshotData`], and reads that. At the first
 //!    read a thread writes the stream to a file without a name, from the snapshot of the store. The
 //!    machine continues meanwhile.
-//! 3. The receiver writes what arrives to such a file of its own, and installs it
+//! 3. The receiver writes the arriving stream to an unnamed file of its own, and installs it
 //!    (`StateMachine::install_snapshot`).
 
 use std::fmt;

@@ -24,7 +24,7 @@ use runstone::storage::{
 };
 use runstone::{Background, KeyspaceOptions, Options, Store, ValuePlacement};
 
-/// What the neighbour reads.
+/// The size of the neighbour's file.
 const NEIGHBOUR_BYTES: u64 = 64 << 20;
 const VALUE_BYTES: usize = 1000;
 const ROUNDS: usize = 3;

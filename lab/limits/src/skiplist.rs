@@ -10,7 +10,7 @@ const HEAD: usize = 0;
 /// Link that leads nowhere.
 const END: u32 = 0;
 
-/// A node is an index into `links`, which holds its tower; `records` says where its key starts.
+/// A node is an index into `links`, which contains its tower; `records` says where its key starts.
 pub struct Skiplist {
     /// Per node: record number, then one link per level.
     links: Vec<u32>,

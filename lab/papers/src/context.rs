@@ -9,11 +9,11 @@ use runstone_kv::{Error, Result};
 
 use super::report::PaperReport;
 
-/// Reports what a paper does now.
+/// Reports the present step of a paper.
 pub type Say<'a> = dyn Fn(&str) + 'a;
 
-/// A part of a paper: its name, and the function that measures its claims and adds their rows. `L`
-/// is what the parts share.
+/// A part of a paper: its name, and the function that measures its claims and adds their rows. The
+/// parts share `L`.
 pub(super) type Part<L> = (&'static str, fn(&L, &mut PaperReport) -> Result<()>);
 
 /// How large a paper's workloads are.

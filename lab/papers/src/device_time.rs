@@ -77,7 +77,7 @@ pub(super) trait Tree {
 #[derive(Debug, Default)]
 pub(super) struct Clock {
     now_ns: u64,
-    /// When the background has done what it began.
+    /// When the background has finished the jobs that it began.
     free_at_ns: u64,
     /// When each memtable that waits is flushed.
     flushed_at_ns: VecDeque<u64>,

@@ -136,8 +136,8 @@ fn global_range_rows(context: &Context<'_>, report: &mut PaperReport) -> Result<
     Ok(())
 }
 
-/// Filters save the pages that a get would read in vain, but not the metadata pages, which hold the
-/// filters.
+/// Filters save the pages that a get would read in vain, but not the metadata pages, which contain
+/// the filters.
 fn filter_rows(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     let load = Load::roomy(context);
     let rlsm = load.device_options();

@@ -69,7 +69,7 @@ impl Run {
     }
 }
 
-/// The family: each run is done once, when it is first asked for.
+/// The family: each run is made once, when it is first needed.
 pub(super) struct Lab<'a> {
     pub(super) context: &'a Context<'a>,
     done: RefCell<BTreeMap<(Draw, Run), Outcome>>,

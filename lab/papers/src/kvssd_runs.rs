@@ -1,5 +1,5 @@
 //! The workload of the KVSSD paper over the device and over the engine on a block SSD, and what
-//! each layer wrote. Not the paper's rows.
+//! each layer wrote. The paper's rows are elsewhere.
 
 use std::fs;
 use std::sync::Arc;
@@ -33,8 +33,8 @@ const RECORD_OVERHEAD_BYTES: u64 = 20;
 /// Largest device whose image is kept in memory, where pages are shared instead of copied.
 const MEMORY_DEVICE_BYTES: u64 = 4 << 30;
 
-/// Blocks of the device at T0: at the end 85% of its pages are valid under rLSM. With fewer the
-/// engine's files no longer fit if 15% is set aside, as they do in the paper.
+/// Blocks of the device at T0: at the end 85% of its pages are valid under rLSM. With fewer blocks,
+/// the engine's files no longer fit if 15% is set aside, as they do in the paper.
 const BLOCKS: f64 = 372.0;
 /// Blocks of a device with more room, for runs that are not in the paper.
 const ROOMY_BLOCKS: f64 = 384.0;
@@ -81,7 +81,7 @@ pub(super) struct Outcome {
     pub(super) gc: f64,
     /// In simulated time.
     pub(super) operations_per_s: f64,
-    /// The emulator itself, in time of the processor.
+    /// Operations that the emulator itself makes per second of processor time.
     pub(super) emulated_per_cpu_s: f64,
     /// Pages per get, including metadata. The engine has its indexes in memory. One page for each
     /// table that a get looks at, the least that an index takes, stands for the reads of indexes.
@@ -126,8 +126,8 @@ impl Load {
         }
     }
 
-    /// A smaller workload has a smaller device, but tables and memtable stay a block: level 0, open
-    /// blocks and a compaction need as much room as before.
+    /// A smaller workload has a smaller device, but tables and memtable stay as large as a block:
+    /// level 0, open blocks and a compaction need as much room as before.
     fn work_blocks(context: &Context<'_>) -> f64 {
         24.0 * (1.0 - context.scale).max(0.0)
     }
@@ -147,10 +147,10 @@ impl Load {
         }
     }
 
-    /// T1: the paper's operations, with an eighth of the bytes of everything: 3,840 blocks of
-    /// 512 KiB, records of 130 bytes in their page, level 1 of 1.25 MiB. So tables hold as many
-    /// records as at T0. Pages are a quarter, not an eighth: a metadata page must name all pages
-    /// of a table, keys included, and keys stay at 24 bytes.
+    /// T1: the paper's operations, with an eighth of the bytes of everything: 3,840 blocks of 512
+    /// KiB, records of 130 bytes in their page, level 1 of 1.25 MiB. So tables contain as many
+    /// records as at T0. Pages are a quarter, not an eighth: a metadata page must name all pages of
+    /// a table, keys included, and keys stay at 24 bytes.
     fn t1() -> Load {
         Load {
             loads: 10_000_000,

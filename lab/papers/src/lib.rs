@@ -42,7 +42,7 @@ pub struct Paper {
     /// Measures its claims.
     run: fn(&Context<'_>, &mut PaperReport) -> Result<()>,
     headlines: Headlines,
-    /// Whether its workloads know the sizes of [`Scale::T1`].
+    /// Whether its workloads have the sizes of [`Scale::T1`].
     has_t1: bool,
     /// Whether it measures counters and simulated time alone, so that others may run beside it.
     pub only_counts: bool,

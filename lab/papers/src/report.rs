@@ -98,7 +98,7 @@ pub struct Headline {
     pub here: String,
     /// The verdict.
     pub verdict: Verdict,
-    /// Why it came out so, in one sentence.
+    /// The cause of the result, in one sentence.
     pub cause: &'static str,
 }
 

@@ -8,7 +8,7 @@ use runstone_policy::options::PolicyOptions;
 
 use crate::engine::{MEMORY_BYTES, stepped_options};
 
-/// One side: its name and what it is given, in the order of the line that is printed.
+/// One side: its name and its settings, in the order of the line that is printed.
 #[derive(Clone, Debug)]
 pub(super) struct Side {
     name: String,

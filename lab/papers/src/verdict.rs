@@ -1,5 +1,5 @@
-//! How a row is judged: one rule for each kind of claim, and five words. A rule rests on what the
-//! paper prints; where it prints "the same" or "close", the row names the share beforehand.
+//! How a row is judged: one rule for each kind of claim, and five verdicts. A rule rests on what
+//! the paper prints; where it prints "the same" or "close", the row names the share beforehand.
 //!
 //! An *effect* is the logarithm of a ratio: half as much and twice as fast are then the same size.
 //! A result reproduces the paper if it has at least two thirds of the paper's effect.
@@ -74,7 +74,8 @@ pub(super) enum Rule {
     Falls,
     /// The reason why the paper's number and ours cannot be compared.
     NotComparable(&'static str),
-    /// What the paper claims nothing about, or another row measures better: what it is shown for.
+    /// Something about which the paper claims nothing, or which another row measures better: why it
+    /// is shown.
     Beside(&'static str),
 }
 

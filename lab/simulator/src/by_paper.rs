@@ -9,7 +9,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use runstone_random::mix64;
 
-/// The tree that learns where the newest record of each key is.
+/// The tree that records where the newest record of each key is.
 pub trait Pointers {
     /// A record was written.
     fn put(&mut self, key: u64);

@@ -17,7 +17,7 @@ use super::{KeyOrder, Simulator};
 use runstone_policy::shape::plan::Plan;
 use runstone_policy::shape::{Table, TableId};
 
-/// How often a range delete comes, and how much it removes.
+/// How often a range delete is made, and how much it removes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct RangeDeletes {
     /// Bytes written from one range delete to the next.

@@ -3,7 +3,7 @@
 //!
 //! A get charges each table that covers its key in a level where two or more tables do, as if no
 //! table held the key. Gets of present keys stop earlier, so this is an upper bound. Gets are
-//! spread evenly over the key space and come in batches. A batch is so short that no table gains
+//! spread evenly over the key space and made in batches. A batch is so short that no table gains
 //! more than a quarter of `access_limit` in it. After each batch the policy is asked.
 
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use runstone_policy::shape::{EditError, Level, Shape, Table, TableId};
 /// The largest number of units in which the gets of a phase are counted, so that sums over tables
 /// and keys fit in 128 bits. A batch has many units.
 const MOST_COUNTED: u64 = 1 << 40;
-/// The largest number of batches of a phase. Beyond it batches grow and jobs come late, but the
+/// The largest number of batches of a phase. Beyond it batches grow and jobs begin late, but the
 /// phase ends.
 const MOST_LOTS: u64 = 10_000;
 

@@ -5,7 +5,7 @@
 //!
 //! Model. Keys are big-endian u64 below `key_space`. A table is its bounds and a number of distinct
 //! keys, spread evenly. Where sets of a and b keys cover the same w possible keys, a compaction
-//! holds a + b - a b / w there, the expected union of independent even spreads; all integers.
+//! keeps a + b - a b / w there, the expected union of independent even spreads; all integers.
 //! Outputs are cut by the number of entries, so they are narrower where inputs were denser. The
 //! prefix of a key is one of `prefix_count` equal buckets of the key space; a compaction that cuts
 //! by prefix ends tables where the prefix changes. Partitioners that plan cells get a histogram of
@@ -635,8 +635,8 @@ impl<'a> Simulator<'a> {
 }
 
 /// Where the tables of a spread end if a partitioner plans its cells, from a histogram as an index
-/// would give it. A cell that holds no entry, because the histogram is coarser than the cell, joins
-/// the next cell.
+/// would give it. A cell that contains no entry, because the histogram is coarser than the cell,
+/// joins the next cell.
 fn cell_ends(
     spread: &Spread,
     partitioner: Partitioner,

@@ -8,7 +8,7 @@ use runstone_policy::registry::find;
 use runstone_policy::units::Thousandths;
 use runstone_simulator::{KeyOrder, SimReport, SimWorkload, Simulator};
 
-/// B: what level 0 holds when it is due.
+/// B: the size of level 0 when it is due.
 const BUFFER_BYTES: u64 = 1 << 20;
 
 fn options(size_ratio: u32, c_permille: u32) -> PolicyOptions {

@@ -1,5 +1,5 @@
-//! One benchmark at work: threads, clocks, counters. What it does is in [`crate::workloads`]; what
-//! runs it, in [`crate::runner`].
+//! One benchmark at work: threads, clocks, counters. Its operations are in [`crate::workloads`],
+//! and the code that runs it is in [`crate::runner`].
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -69,7 +69,7 @@ pub struct Tally {
     pub found: u64,
     /// Key and value bytes written or read.
     pub user_bytes: u64,
-    /// Of each timed call.
+    /// The latency of each timed call.
     pub latency: Latency,
     /// From the first thread's start to the last one's end.
     pub elapsed: Duration,

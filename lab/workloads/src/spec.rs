@@ -8,7 +8,7 @@ use runstone_kv::{Error, Result};
 
 use crate::generators::{KeyCodec, KeyFormat};
 
-/// Each thread holds the keys of a batch, and their places, in memory.
+/// Each thread keeps the keys of a batch, and their places, in memory.
 const MOST_BATCH: u64 = 1 << 20;
 /// Each thread has a buffer of 1 MiB or more for values.
 const MOST_THREADS: u64 = 1024;

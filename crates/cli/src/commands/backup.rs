@@ -1,4 +1,4 @@
-//! `backup`: copies of a store in a directory of their own, as of several moments.
+//! `backup`: copies of a store in a separate directory, each as of one moment.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -300,7 +300,7 @@ struct Found {
 }
 
 impl Found {
-    /// Damage of a backup, or of the archive.
+    /// Adds damage of a backup, or of the archive.
     fn note(&mut self, backup: Option<u64>, all: &[Damage]) {
         for one in all {
             self.text.push_str(&format!("{}: {}: {}\n", place_of(backup), one.file, one.what));
@@ -346,7 +346,7 @@ fn verify(output: &Output, backups: &Backups, backup: Option<u64>, is_deep: bool
             false => backups.verify(*number).map(|one| found.note(Some(*number), &one)),
         };
         if let Err(error) = outcome {
-            // A prune may run beside the check of all backups.
+            // A prune may run during the check of all backups.
             if backup.is_some() || backups.list()?.iter().any(|one| one.number == *number) {
                 return Err(error.into());
             }
@@ -472,7 +472,7 @@ fn moment_of(text: &str) -> Result<Moment> {
     }
     match (text, seconds_of(text)) {
         ("end", _) => Ok(Moment::End),
-        // Up to the end of that second.
+        // The moment includes the whole second.
         (_, Some(seconds)) => Ok(Moment::Time(seconds * 1000 + 999)),
         _ => {
             let hint = "give a time in UTC, such as \"2026-11-27 17:30:05\", a number, a position, \

@@ -105,7 +105,7 @@ enum Codec {
 
 impl Args {
     pub fn run(self, output: &Output) -> Result<Exit> {
-        // clap takes only one of them.
+        // clap accepts only one of the two.
         let names = [&self.names[..], &self.benchmarks].concat();
         if names.is_empty() {
             return list(output);
@@ -147,7 +147,7 @@ impl Args {
         Ok(Exit::Ok)
     }
 
-    /// Prints what comes after the lines of the benchmarks.
+    /// Prints the text after the lines of the benchmarks.
     fn finish(
         &self,
         spec: &BenchSpec,
@@ -178,7 +178,7 @@ impl Args {
         output.json(&json)
     }
 
-    /// The device, if the URL names one that is a store; the URL then holds its options.
+    /// The device, if the URL names one that is a store; the URL then contains its options.
     fn device(&self, location: &Location) -> Result<Option<Box<dyn Opened>>> {
         let has_engine_options = self.make.has_engine_options()
             || self.bloom_bits.is_some()

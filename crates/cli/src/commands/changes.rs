@@ -107,8 +107,8 @@ enum Line {
     Json(Value),
 }
 
-/// Prints the writes of a change. All lines but the last have the position before the change:
-/// whoever continues after one of them gets the whole change again, and loses no write of it.
+/// Prints the writes of a change. All lines but the last have the position before the change: a
+/// reader that continues after one of them gets the whole change again, and loses no write of it.
 struct Writes<'a> {
     printer: &'a Printer<'a>,
     before: Position,

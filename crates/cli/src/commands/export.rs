@@ -128,7 +128,7 @@ impl Args {
         tally: &mut Tally,
         output: &Output,
     ) -> Result<()> {
-        // Nobody counted the keys of a range.
+        // The number of keys in a range is not known.
         let total = opened.estimate().filter(|_| range.is_everything());
         let bar = output.count_bar("export", total);
         let Tally { records, bytes, refusals, failures, missing, .. } = tally;

@@ -227,7 +227,7 @@ impl Args {
         Ok(Chosen { source, again: is_again.then(|| self.source.clone()), how })
     }
 
-    /// A database of another store.
+    /// A database of LevelDB or RocksDB.
     fn database(&self, dialect: Dialect, path: &Path) -> Result<Chosen> {
         let others = [
             ("--format", self.format.is_some()),

@@ -1,4 +1,4 @@
-//! `mirror`: a copy of a store that follows it, change by change.
+//! `mirror`: a copy that follows a store, change by change.
 
 use std::path::PathBuf;
 use std::time::Duration;

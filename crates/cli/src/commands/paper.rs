@@ -133,7 +133,7 @@ impl Args {
     }
 }
 
-/// How many rows of each paper got which verdict.
+/// The number of rows with each verdict, for each paper.
 fn summary(reports: &[PaperReport]) -> String {
     let row = |report: &PaperReport| -> Vec<String> {
         let counts = report.counts().into_values().map(|count| count.to_string());

@@ -13,7 +13,7 @@ use crate::transfer::directory::Tree;
 /// What an update appends.
 const SECOND_VERSION: &[u8] = b"\nversion 2\n";
 
-/// The content that the store must hold for a file.
+/// The content that the store must have for a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// Not stored: it could not be read.
@@ -75,7 +75,7 @@ impl Input {
         Some(content)
     }
 
-    /// The content that the store must now hold; `Err` if the file changed meanwhile.
+    /// The content that the store must have now; `Err` if the file changed meanwhile.
     pub fn content(&self, index: usize) -> std::result::Result<Vec<u8>, ()> {
         let path = self.tree.path(&self.tree.files[index].key);
         let found = fs::metadata(&path).map_err(drop)?;

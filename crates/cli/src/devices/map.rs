@@ -63,7 +63,7 @@ impl Map {
             let filled = f64::from(live) / f64::from(pages.max(1));
             let tip =
                 format!("block {at}: {live} of {pages} pages live, {} erases", block.erase_count);
-            // A bad block is not in use, and is shown.
+            // A bad block is not in use, but is drawn as full.
             let filled = if block.is_retired { 1.0 } else { filled };
             Cell { paint: paint(block), filled, tip }
         });
@@ -100,7 +100,7 @@ impl Drawing for Map {
     }
 }
 
-/// One letter for a block: the deepest level of its tables, or what else it holds.
+/// One letter for a block: the deepest level of its tables, or its other contents.
 fn letter(block: &BlockReport) -> char {
     match (block.is_retired, block.page_type) {
         (true, _) => 'x',

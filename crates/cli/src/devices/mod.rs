@@ -1,5 +1,5 @@
 //! Emulated flash devices by URL: a KVSSD, which is a store, and a block SSD, which holds files.
-//! All that only a device can do is in this folder. The devices are `runstone-flash`.
+//! This folder has everything that only a device can do. The devices are `runstone-flash`.
 
 mod costs;
 mod import;

@@ -59,12 +59,12 @@ impl Delete {
 pub enum Deleted {
     /// This many keys.
     Keys(u64),
-    /// A range, with one record, without looking at its entries: about this many.
+    /// A range, with one record and without reading its entries: about this many.
     Range(u64),
 }
 
 impl Deleted {
-    /// Reports to people about how many entries a range held, which nobody has counted.
+    /// Reports to people the estimated number of entries of a deleted range.
     pub fn tell(&self) {
         if let Deleted::Range(about) = self {
             note(format!("the range is deleted; it held about {}", plural(*about, "entry")));

@@ -1,9 +1,9 @@
 //! A walk past damage: after a block that cannot be read, it continues at the next readable key.
 //!
-//! The engine says that a read failed, not which keys the block holds. So the walk seeks the next
-//! readable key: in ever larger steps until a read succeeds, then by a binary search of the last
-//! step. It takes no entry in the gap from other tables, because such an entry may be older than
-//! the lost one.
+//! The engine says that a read failed, not which keys the block contains. So the walk seeks the
+//! next readable key: in ever larger steps until a read succeeds, then by a binary search of the
+//! last step. It takes no entry in the gap from other tables, because such an entry may be older
+//! than the lost one.
 
 use runstone::unstable;
 use runstone::{Keyspace, ReadOptions, Snapshot, prefix_successor};
@@ -80,7 +80,7 @@ struct Search<'a> {
 /// The result of a read that begins at a key.
 enum Found {
     Key(Vec<u8>),
-    /// No key lies there.
+    /// There is no key.
     Nothing,
     Damage,
 }

@@ -78,7 +78,7 @@ struct KeyspaceStats {
     expiring: u64,
     /// About how many of these entries have expired.
     expired: u64,
-    /// About how many keys the range holds, including those in memtables.
+    /// About how many keys the range contains, including those in memtables.
     about: u64,
 }
 
@@ -242,7 +242,7 @@ fn measured_text(store: &Store, measured: &Measured) -> String {
     )
 }
 
-/// The line about space that no open of the store needs.
+/// The line about space that is kept for readers of the history and for followers.
 fn kept_text(metrics: &MetricsSnapshot) -> String {
     let (log, held) = (metrics.kept_log_bytes, metrics.follower_held_bytes);
     let mut parts = Vec::new();
@@ -262,7 +262,7 @@ fn kept_text(metrics: &MetricsSnapshot) -> String {
     }
 }
 
-/// The line of a keyspace whose tables hold range deletes, or entries that expire.
+/// The line of a keyspace whose tables contain range deletes, or entries that expire.
 fn ranges_and_expiry(name: &str, stats: &KeyspaceStats) -> String {
     let mut parts = Vec::new();
     if stats.range_deletes > 0 {

@@ -1,4 +1,4 @@
-//! Imports into a keyspace. The progress of an import is part of the batch that holds the data.
+//! Imports into a keyspace. The progress of an import is part of the batch that contains the data.
 
 use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
@@ -35,8 +35,8 @@ pub struct StoreTarget {
 }
 
 impl StoreTarget {
-    /// Prepares the import of a source, which keeps no progress if there is no path. `how` says how
-    /// the source is read.
+    /// Prepares the import of a source. Without a path, no progress is kept. `how` says how the
+    /// source is read.
     pub fn new(
         (store, keyspace): (Store, Keyspace),
         source: Option<&Path>,

@@ -36,7 +36,7 @@ pub struct Picture {
     pub next_compaction: Option<Plan>,
     /// The cells and parts of its compactions, in the plan's order.
     pub slices: Vec<Slices>,
-    /// Whether it was begun, and parts of it are installed.
+    /// Whether the next compaction has begun, and parts of it are installed.
     pub is_begun: bool,
     /// Value files, if values are separated.
     pub values: Vec<ValueUsage>,
@@ -177,7 +177,7 @@ fn axis_of(levels: &[LevelPicture]) -> KeyAxis {
     KeyAxis::of(&runs.map(|run| run.tables.iter().map(span).collect()).collect::<Vec<_>>())
 }
 
-/// Which of `width` characters a stretch of the axis takes, rounded; at least one.
+/// The range of `width` characters that a stretch of the axis covers: rounded, at least one.
 pub fn cells((from, to): (f64, f64), width: usize) -> (usize, usize) {
     let at = |place: f64| (place * width as f64).round() as usize;
     let from = at(from).min(width.saturating_sub(1));

@@ -110,7 +110,7 @@ fn draw_values(file: &ValueUsage, width: usize) -> String {
     text
 }
 
-/// The cells of the next compaction, and the parts that it falls into, on the axis of the tree.
+/// The cells of the next compaction, and its parts, on the axis of the tree.
 fn draw_slices(picture: &Picture, width: usize) -> String {
     if picture.parts().next().is_none() {
         return String::new();

@@ -1,5 +1,5 @@
-//! RFC 4180: commas separate fields, and a field that holds a comma, quote or line end is quoted;
-//! bytes, not text. The first record names the fields.
+//! RFC 4180: commas separate fields, and a field that contains a comma, quote or line end is
+//! quoted; bytes, not text. The first record names the fields.
 
 /// Where inside a record the parser is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

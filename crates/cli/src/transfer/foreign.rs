@@ -121,7 +121,7 @@ fn parts(database: &Database, choice: &Choice<'_>) -> Result<Vec<(usize, Part)>>
 struct DatabaseSource {
     database: Database,
     path: PathBuf,
-    /// With the number of the family.
+    /// The parts, each with the number of its family.
     parts: Vec<(usize, Part)>,
     /// The entries of the part at the position, once they are read.
     entries: Option<Entries>,

@@ -69,8 +69,8 @@ impl Read for Packed {
     }
 }
 
-/// All members of a file of gzip, as `cat` or a log that is appended to leaves them. Zeros may fill
-/// up its end, as tapes and some tools do; `gzip` skips them too.
+/// All members of a gzip file: `cat` and appended logs make files with several. Zeros may fill the
+/// end of the file, as tapes and some tools leave it; `gzip` skips them too.
 struct Members<R>(Option<GzDecoder<R>>);
 
 impl<R: BufRead> Read for Members<R> {

@@ -1,5 +1,5 @@
-//! The progress of an import, kept in the store itself: it is written in the batch that holds the
-//! data, so that both are there or neither.
+//! The progress of an import, kept in the store itself: it is written in the batch that contains
+//! the data, so that both are there or neither.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use serde_json::json;
 use super::source::Position;
 use crate::failure::{Failure, Result};
 
-/// Name of the keyspace that holds it; dropped when no import is under way.
+/// Name of the keyspace that contains it; dropped when no import is under way.
 pub const KEYSPACE: &str = "_runstone.import";
 
 /// The stored record.

@@ -100,7 +100,7 @@ pub trait Source {
         Skipped::default()
     }
 
-    /// How many of the records held escapes, which were undone.
+    /// How many of the records contained escapes, which were undone.
     fn escaped(&self) -> u64 {
         0
     }

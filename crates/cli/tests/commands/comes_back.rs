@@ -332,7 +332,7 @@ fn what_expired_meanwhile_has_no_value() {
     }
 }
 
-/// What `--json` prints of an entry is a line that imports take, with its expiry.
+/// The object that `--json` prints for an entry is a line that imports read, with its expiry.
 #[test]
 fn printed_objects_come_back() {
     let place = Place::new();
@@ -425,7 +425,7 @@ fn a_whole_record_as_the_value_loses_nothing() {
     assert_eq!(place.pipe(&import, &lines).code, 0);
     assert!(read(&place.path("copy"), DEFAULT_KEYSPACE) == entries);
 
-    // A row of csv becomes an object, which holds text only.
+    // A row of csv becomes an object, which contains text only.
     place.ok(&["export", "s", "x.csv"]);
     let ran = place.run(&["import", "rows", "x.csv", "--key", "key"]);
     let is_text = |bytes: &[u8]| std::str::from_utf8(bytes).is_ok();

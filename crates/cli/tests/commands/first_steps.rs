@@ -8,7 +8,7 @@ fn flat(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// What a call that is refused says.
+/// The message of a call that is refused.
 fn refused(place: &Place, arguments: &[&str], code: i32) -> String {
     let ran = place.run(arguments);
     assert_eq!(ran.code, code, "{arguments:?}: {}{}", ran.stdout, ran.stderr);
@@ -145,7 +145,7 @@ fn one_field_is_not_told_as_several() {
     assert!(ran.stderr.contains("x.csv:3: 1 field where the header has 2"), "{}", ran.stderr);
 }
 
-/// Tab-separated files of other programs hold backslashes that mean themselves. Once, they were
+/// Tab-separated files of other programs contain backslashes that mean themselves. Once, they were
 /// read as escapes without a word, so that `a\x2db` became another key.
 #[test]
 fn escapes_in_tsv_are_told() {

@@ -131,7 +131,7 @@ fn it_is_an_object_for_programs() {
     }
 }
 
-/// What is kept is listed as such, can be read, and is not counted by `verify` or `stats`.
+/// Kept files are listed as such, can be read, and are not counted by `verify` or `stats`.
 #[test]
 fn dump_reads_what_is_kept() {
     let place = Place::new();

@@ -28,7 +28,7 @@ fn simulate_prints_tables_json_and_a_plot() {
     }
 }
 
-/// Fresh keys: the store holds what was written, up to a rounding of a thousandth.
+/// Fresh keys: the store contains what was written, up to a rounding of a thousandth.
 fn load_is_whole(load: &serde_json::Value) -> u64 {
     u64::from(load["space_amplification_permille"] == 1000)
 }
@@ -142,7 +142,8 @@ fn simulate_refuses_nonsense() {
     }
 }
 
-/// Separated values: the tree holds pointers, and what collections write is reported beside it.
+/// Separated values: the tree contains pointers, and the writes of collections are reported beside
+/// it.
 #[test]
 fn simulate_reckons_values_apart() {
     let place = Place::new();

@@ -74,7 +74,7 @@ fn values_from_files_and_pipes_and_keys_in_hexadecimal() {
     assert!(ran.code == 3 && ran.stderr.contains("\\q is no escape"), "{}", ran.stderr);
 }
 
-/// `scan` escaped some records and not others, `--hex` printed base64 with `--json`, and the
+/// Once, `scan` escaped some records and not others, `--hex` printed base64 with `--json`, and the
 /// command line did not read the escapes that the shell prints. Now every command reads what any of
 /// them prints.
 #[test]

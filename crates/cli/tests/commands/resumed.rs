@@ -50,7 +50,7 @@ fn a_file_that_changed_is_not_mixed_with_what_it_was() {
     }
 }
 
-/// What follows the lines that were read may be new: an import resumes there, even if the file was
+/// The lines after those that were read may be new: an import resumes there, even if the file was
 /// copied or touched.
 #[test]
 fn what_was_appended_is_imported_too() {
@@ -125,7 +125,7 @@ fn disk_bytes(store: &Path) -> u64 {
     files.map(|file| file.metadata().expect("a file").len()).sum()
 }
 
-/// Once, each import doubled the space, however the records came and wherever values lay.
+/// Once, each import doubled the space, however the records came and wherever values were.
 #[test]
 fn a_finished_import_that_is_run_again_takes_no_more_disk() {
     let lines: String =

@@ -26,7 +26,8 @@ fn options_are_printed_as_they_are_given() {
     assert_eq!(place.run(&["options", "none"]).code, 4);
 }
 
-/// Once, one option needed a file, and a misspelt one was answered by a list of all names.
+/// Once, a change of one option needed a file, and a misspelt one was answered by a list of all
+/// names.
 #[test]
 fn one_option_is_set_and_the_others_stay() {
     let place = Place::new();

@@ -214,8 +214,8 @@ fn only_files_and_links_in_a_directory_are_replaced() {
     }
 }
 
-/// A target that ends like a directory is refused at once. Once, the export wrote all its records
-/// and then had no name for the file.
+/// A target that ends like a directory is refused immediately. Once, the export wrote all its
+/// records and then had no name for the file.
 #[test]
 fn a_file_is_not_named_as_a_directory() {
     let place = Place::new();

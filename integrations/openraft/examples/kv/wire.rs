@@ -1,4 +1,4 @@
-//! What nodes and clients say to each other: a length (u32, little-endian), then MessagePack.
+//! The messages between nodes and clients: a length (u32, little-endian), then MessagePack.
 
 use std::collections::BTreeMap;
 use std::io;

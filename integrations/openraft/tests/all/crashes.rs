@@ -213,7 +213,7 @@ async fn run(storage: &SimStorage, seed: u64, bug: Option<Bug>) -> (Oracle, Outc
     (oracle, Ok(()))
 }
 
-/// Opens what is left, compares it with what was promised, and goes on with it.
+/// Opens what is left, compares it with what was promised, and continues with it.
 async fn judge(left: SimStorage, seed: u64, oracle: &Oracle, bug: Option<Bug>) -> Outcome {
     let mut parts = open(Arc::new(left), seed, bug)?;
     let vote = parts.log.read_vote().await?.map_or(0, |vote| vote.leader_id().term);

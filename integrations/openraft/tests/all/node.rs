@@ -1,4 +1,5 @@
-//! What the tests replicate, and a store on a disk that fails, whose jobs run in virtual time.
+//! The replicated machine of the tests, and a store on a disk that fails, whose jobs run in virtual
+//! time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -69,7 +70,7 @@ impl Register {
 /// The machine's content.
 pub type Content = BTreeMap<u64, Register>;
 
-/// Everything that a machine holds.
+/// Everything that a machine contains.
 pub fn content(reader: &Reader) -> runstone::Result<Content> {
     reader.with(|keyspace| {
         let entry = |item: runstone::Result<(Vec<u8>, runstone::Value)>| {
@@ -98,7 +99,7 @@ impl Drop for Jobs {
     }
 }
 
-/// Opens a node. Its jobs, and so its syncs, run when nothing else can go on: in virtual time,
+/// Opens a node. Its jobs, and so its syncs, run when nothing else can continue: in virtual time,
 /// after a millisecond.
 pub fn open(
     storage: Arc<dyn Storage>,
@@ -125,7 +126,7 @@ pub fn open(
     Ok(Parts { log, machine, reader, jobs: Jobs(jobs) })
 }
 
-/// Runs a test in virtual time, in one thread: sleeps end at once when nothing else can go on.
+/// Runs a test in virtual time, in one thread: sleeps end at once when nothing else can continue.
 pub fn in_virtual_time<T>(test: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()

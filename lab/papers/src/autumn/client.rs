@@ -1,5 +1,5 @@
 //! A store and its only client in simulated device time: a job begins as soon as the simulated
-//! background is free. What a phase took is reported per operation and for reads alone.
+//! background is free. The time of a phase is reported per operation, and for reads alone.
 //!
 //! A get is charged only its data blocks: the indexes of all levels count as being in memory, as
 //! those of the tables that RocksDB holds open. A scan is charged its reads of indexes too.

@@ -69,7 +69,7 @@ pub(super) fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()>
     Ok(())
 }
 
-/// What filters let through.
+/// The reads in vain that filters let through.
 struct VainReads {
     /// Blocks read per get of an absent key.
     blocks: f64,

@@ -8,8 +8,8 @@
 //!   memtable has 65,536 of 80 million records, here 64 of 80 thousand, to which the curve gives
 //!   less weight. So ages are also drawn from the curve over as many records as the paper has, and
 //!   divided.
-//! * *Level 0.* The mix may begin with none to three runs in it; they hold the newest records, and
-//!   level 1 answers gets of older ones.
+//! * *Level 0.* The mix may begin with none to three runs in it; they contain the newest records,
+//!   and level 1 answers gets of older ones.
 
 use runstone_kv::Result;
 use runstone_workloads::generators::{Latest, Rng, THETA, Zipfian};
@@ -37,7 +37,7 @@ rows! {
 /// The most runs that wait in level 0: one more is compacted.
 const MOST_RUNS: usize = 3;
 
-/// The share of one tree for each number of runs, and the KiB that level 1 held.
+/// The share of one tree for each number of runs, and the KiB in level 1.
 type Shares = Vec<[f64; 2]>;
 
 pub(super) fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {

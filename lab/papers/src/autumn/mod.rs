@@ -5,7 +5,7 @@
 //!
 //! It counts the causes of the paper's latencies, not the latencies: runs that a seek positions,
 //! tables that a get probes, bytes written per byte. A load continues until level 0 is empty, so
-//! that reads meet one run per level, except in YCSB D, which writes as it reads.
+//! that reads search one run per level, except in YCSB D, which writes as it reads.
 //!
 //! The judged stores compact level 0 at its trigger, as the paper's system does. Our default lets
 //! it wait (`l0_share_percent`); what that saves is shown beside the results, as are the
@@ -424,7 +424,7 @@ fn default_share() -> u32 {
     PolicyOptions::default().l0_share_percent
 }
 
-/// Levels other than level 0 that hold more than a table.
+/// Levels other than level 0 that contain more than a table.
 fn level_count(shape: &Shape) -> usize {
     shape.levels.iter().skip(1).filter(|level| level.tables().count() > 1).count()
 }

@@ -236,8 +236,9 @@ fn reckon(context: &Context<'_>, setting: &Setting, bytes: u64) -> Reckoned {
 /// Blocks that a get of one of `keys` numbers reads, if filters let through `rate` of the keys that
 /// a level does not have:
 ///
-/// 1. A run holds the key with the probability `held`, its share of the keys, and a table of it
-///    covers the key with `covered`, the share of the key space that its tables span.
+/// 1. A run contains the key with the probability `held`, its share of the keys, and one of its
+///    tables covers the key with the probability `covered`, the share of the key space that its
+///    tables span.
 /// 2. A get that reaches the run reads a block of it with the probability `held + (covered - held)
 ///    rate`.
 /// 3. It continues to the next run with the probability `1 - held`.

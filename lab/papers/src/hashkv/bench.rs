@@ -145,7 +145,7 @@ impl EventListener for Peak {
     }
 }
 
-/// Which clock is used, and so who runs the jobs.
+/// The clock that is used, which also decides who runs the jobs.
 enum Clock {
     /// The processor's clock, with files in memory and jobs between operations.
     Processor(Arc<Peak>),

@@ -21,7 +21,8 @@ pub(super) const SMALL_PAGE_BYTES: u32 = 4 << 10;
 /// whole one for a partial write.
 const LARGE_PAGE_BYTES: u32 = 16 << 10;
 const BLOCK_BYTES: u32 = 2 << 20;
-/// What works side by side in a device: channels, and requests of a page.
+/// The parallelism of a device: its channels, and its requests of a page that are under way at
+/// once.
 #[derive(Clone, Copy)]
 pub(super) struct Width {
     channels: u32,

@@ -88,7 +88,7 @@ fn tree_bytes(options: &KeyspaceOptions, flush_bytes: u64, entries: u64, size: [
     (report.flushed_bytes + report.compacted_bytes) as f64
 }
 
-/// The models with the engine's sizes, beside it.
+/// The models with the engine's sizes, beside the engine.
 fn beside_the_engine(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     let workload = Workload::of_pairs(context.scaled(RECORDS / 4), 1024);
     let designs: [(&str, MakeDesign); 2] =

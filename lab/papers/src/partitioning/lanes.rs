@@ -10,8 +10,9 @@
 //! two background jobs. Writers are slowed at 20 runs and stop at 36; the bytes that a leveled tree
 //! has to compact may also slow or stop them, and two waiting memtables stop them. Entries of 1 KiB
 //! set the pace of writes, and 100,000 gets and 10,000 scans set what the background does
-//! meanwhile. All is divided by 1,024, like the data. We chose the device: it is that of our page
-//! about Autumn. How fast a compaction is depends on the device, and not on the number of threads.
+//! meanwhile. Everything is divided by 1,024, like the data. We chose the device: it is that of our
+//! page about Autumn. How fast a compaction is depends on the device, and not on the number of
+//! threads.
 
 use runstone::KeyspaceOptions;
 use runstone_kv::Result;

@@ -1,12 +1,12 @@
-//! Coordinated partitioning: what bounds shared by all runs do to tables, moves and the critical
-//! path of compactions (Mao and Hristidis), on the engine.
+//! Coordinated partitioning: the effect of bounds that all runs share on tables, moves and the
+//! critical path of compactions (Mao and Hristidis), on the engine.
 //!
 //! - [`exact`]: figures 2 and 3 by the partitioners alone.
 //! - [`load`]: loads under each partitioner and a leveled tree, with random and with skewed keys:
 //!   write time, tables, compactions (figures 5 to 7, 9, 10, 12).
 //! - [`lanes`]: loads in simulated time, where flushes gather while a compaction runs: which tree
 //!   writes most, and reads of the trees that the loads leave (figures 8 and 11).
-//! - [`reads`]: what additional tables cost reads when nothing is left to compact.
+//! - [`reads`]: the cost of additional tables for reads when nothing is left to compact.
 //! - [`own_size`]: the headlines at 40 GiB, by the simulator.
 //! - [`ours`]: what the paper does not have, or only claims: slices, space that compactions borrow,
 //!   ascending keys, Global-Range inside a leveled tree.
@@ -71,7 +71,7 @@ fn data_of(flushes: u64) -> Data {
 }
 
 /// RocksDB's defaults, which the paper keeps: at most 4 runs under universal compaction; level 0 of
-/// a leveled tree is compacted at 4 runs, and level 1 holds four memtables.
+/// a leveled tree is compacted at 4 runs, and level 1 has room for four memtables.
 fn tree(policy: &str, partitioner: Partitioner, theta: u64) -> KeyspaceOptions {
     let shape = PolicyOptions {
         stack_runs: 4,

@@ -74,7 +74,7 @@ pub(super) fn slices(context: &Context<'_>, report: &mut PaperReport) -> Result<
     Ok(())
 }
 
-/// A compaction of everything holds inputs and outputs at once, or a part of them.
+/// A compaction of everything keeps inputs and outputs at once, or a part of them.
 pub(super) fn borrowed_space(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     let options = |compaction_install| {
         stack(Partitioner::GlobalRange, FLUSH_BYTES).compaction_install(compaction_install)

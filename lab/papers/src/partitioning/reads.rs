@@ -1,5 +1,5 @@
-//! What reads pay for additional tables where nothing is left to compact: point and range queries
-//! on the trees of the loads, by counters, and by processor time measured alternately.
+//! The cost of additional tables for reads where nothing is left to compact: point and range
+//! queries on the trees of the loads, by counters, and by processor time measured alternately.
 
 use runstone_kv::Result;
 use runstone_policy::partition::Partitioner;
@@ -27,8 +27,8 @@ rows! {
         "at most 10% more, and no more" => AtMost(1.1);
 }
 
-/// What one tree's reads cost: reads of table files per scan, blocks per get, processor time of all
-/// scans and of all gets.
+/// The cost of one tree's reads: reads of table files per scan, blocks per get, processor time of
+/// all scans and of all gets.
 struct Reads {
     scan_reads: f64,
     get_blocks: f64,

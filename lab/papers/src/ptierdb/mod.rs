@@ -13,8 +13,8 @@
 //!   writes by the simulator.
 //! * `causes`: three results with their causes turned off.
 //! * `simulated`: table I at the paper's own size, by metadata alone.
-//! * `tree`, `machine`, `reasons`: a store under test, the machine that it runs on, and what its
-//!   compactions were for.
+//! * `tree`, `machine`, `reasons`: a store under test, the machine that it runs on, and the reasons
+//!   of its compactions.
 //!
 //! Jobs run between operations, so that a latency is the work of an operation with its share of the
 //! compactions. Times are those of a simulated machine, and counters are functions of the options.

@@ -1,5 +1,5 @@
-//! What compactions were for, from the reasons that policies give; and where the bytes of a run of
-//! writes went.
+//! The purposes of compactions, from the reasons that policies give, and a breakdown of the bytes
+//! that a run of writes wrote.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -62,7 +62,8 @@ impl Reasons {
     }
 }
 
-/// What flushes, and compactions for each reason, wrote, and how much of the tree is obsolete.
+/// The bytes that flushes, and compactions for each reason, wrote, and the obsolete share of the
+/// tree.
 pub(super) fn taken_apart(tree: &Tree, phase: &Phase, distinct: usize) -> String {
     let shape = unstable::shape(tree.store.default_keyspace());
     let entries: u64 = shape.tables().map(|(_, table)| table.entries).sum();

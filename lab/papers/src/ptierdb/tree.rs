@@ -74,7 +74,7 @@ pub(super) fn write_amplification<'a>(phases: impl IntoIterator<Item = &'a Phase
     sums.0 as f64 / sums.1.max(1) as f64
 }
 
-/// What each side of a comparison is given.
+/// The settings of each side of a comparison.
 pub(super) fn sides_of(rivals: &[Rival]) -> Vec<Side> {
     sides_with(rivals, MEMORY_BYTES)
 }
@@ -171,8 +171,8 @@ impl Tree {
         self
     }
 
-    /// The same tree, whose gets are left out. Jobs are looked for at the same operations, so a
-    /// store that counts no accesses writes the same bytes.
+    /// The same tree, whose gets are left out. Checks for jobs are made at the same operations, so
+    /// a store that counts no accesses writes the same bytes.
     pub(super) fn without_gets(self) -> Tree {
         Tree { makes_gets: false, ..self }
     }

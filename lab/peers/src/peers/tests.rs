@@ -119,10 +119,10 @@ fn every_workload_runs_on_every_peer() {
     });
 }
 
-/// What a store holds.
+/// The contents of a store.
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// The first three entries from `from` on, as the model holds them.
+/// The first three entries from `from` on, as the model has them.
 fn expected(model: &Model, from: Option<&[u8]>, direction: Direction) -> Vec<(Vec<u8>, Vec<u8>)> {
     let owned = |(key, value): (&Vec<u8>, &Vec<u8>)| (key.clone(), value.clone());
     match direction {

@@ -1,8 +1,7 @@
 //! Peak memory under one small budget. The cases vary threads, workload, block size and placement
 //! of values, and each pair of values of two of these factors occurs once. The peak before the
-//! store opens is that of this program, which carries the libraries of all peers. Run it under all
-//! allocators:
-//! `--engines runstone@glibc,runstone@jemalloc,runstone@mimalloc`.
+//! store opens is that of this program, which includes the libraries of all peers. Run it under all
+//! allocators: `--engines runstone@glibc,runstone@jemalloc,runstone@mimalloc`.
 
 use std::thread;
 

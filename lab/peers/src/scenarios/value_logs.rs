@@ -30,7 +30,7 @@ const THETA: f64 = 0.99;
 /// Pointers that are written at once.
 const BATCH: usize = 4096;
 
-/// Where values are counted.
+/// The value file, in which values are only counted.
 enum Values {
     Log(CircularLog),
     Groups(SegmentGroups),

@@ -3,7 +3,7 @@
 //! layer writes on devices that no test can fill. It does not model time, reads, power cuts or
 //! deletions.
 //!
-//! Model. A record is its key, a u32, and all records have the same length. A page is a number of
+//! Model. A record is its key, a u32, and all records have the same length. A page is a list of
 //! keys. The policy is asked in the same way as by the firmware, and each flush is followed by all
 //! the jobs that it causes.
 //!
@@ -22,9 +22,9 @@
 //!
 //! Left out: checkpoints, wear levelling, parts of compactions, the store's log and manifest.
 //!
-//! Cost. Memory: four bytes for each record that a page holds, and about 100 for each page; for the
-//! block SSD 8 for each page. Most of the time is spent sorting the keys of rewritten tables. 15 GB
-//! with 13.5 million writes take under a minute for each design.
+//! Cost. Memory: four bytes for each record that a page contains, and about 100 for each page; for
+//! the block SSD 8 for each page. Most of the time is spent sorting the keys of rewritten tables.
+//! 15 GB with 13.5 million writes take under a minute for each design.
 
 mod drive;
 mod firmware;

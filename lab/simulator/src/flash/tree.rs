@@ -130,7 +130,7 @@ impl Pages {
 
 /// The tables of all levels.
 pub(super) struct Tree {
-    /// How many levels of this tree a level of the policy takes.
+    /// How many levels of this tree a level of the policy uses.
     pub(super) bands: Bands,
     pub(super) pages: Pages,
     nodes: BTreeMap<u32, Node>,

@@ -19,8 +19,8 @@ impl Permutation {
         Permutation { num, half_bits: bits.div_ceil(2).max(1), seed }
     }
 
-    /// Where `index` goes. The domain is at most 4 x num, so about four rounds are expected at
-    /// worst.
+    /// The place of `index` in the order. The domain is at most 4 x num, so about four rounds are
+    /// expected at worst.
     pub fn get(&self, index: u64) -> u64 {
         assert!(index < self.num, "{index} is not in 0..{}", self.num);
         let mut at = self.shuffle(index);
