@@ -67,7 +67,7 @@ impl Spread {
         Some(Spread { pieces, end, entries })
     }
 
-    /// The key of an entry. The key of entry `entries` lies just after the range.
+    /// The key of an entry. The key of entry `entries` is just after the range.
     pub fn key_at(&self, entry: u64) -> u64 {
         let wanted = u128::from(entry) << FRACTION_BITS;
         // The last piece that begins there, because a piece without entries has the same sum as the

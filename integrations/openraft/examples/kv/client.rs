@@ -79,7 +79,7 @@ impl Client {
                 Ok(Answer::Failed(failed)) if changes => return Err(Failure::Unknown(failed)),
                 Ok(Answer::Failed(failed)) => why = failed,
                 Ok(answer) => return Ok(answer),
-                // Even a refused connection leaves it unknown: an earlier one may have carried the put.
+                // Even a refused connection proves nothing: an earlier one may have sent the put.
                 Err(failed) if changes => {
                     self.next();
                     return Err(Failure::Unknown(failed));
