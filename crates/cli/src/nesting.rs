@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::failure::{Exit, Failure, Result};
 
-/// Refuses to make a store where the directory above it is missing, or is in another store.
+/// Refuses to make a store where its parent directory is missing, or is in another store.
 pub fn check_new(store: &Path) -> Result<()> {
     if let Some(above) = above(store).filter(|above| !above.exists()) {
         let what = format!("there is no directory {} to make a store in", above.display());

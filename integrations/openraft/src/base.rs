@@ -21,7 +21,7 @@ pub struct Settings {
     pub state: Option<KeyspaceOptions>,
     /// A directory for the streams of snapshots; `None` keeps them in memory, where each takes as
     /// much as the machine. The files have no name: a killed process leaves none. Make it beside
-    /// the store, since the directory of the store holds only the store's files.
+    /// the store, since the directory of the store contains only the store's files.
     pub snapshots: Option<PathBuf>,
     /// A mistake, to show that tests find it.
     #[cfg(feature = "seeded-bugs")]

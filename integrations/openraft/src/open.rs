@@ -16,8 +16,8 @@ use crate::machine::{Machine, StateMachine};
 ///
 /// Reads and writes run in the tokio runtime of the caller of `Raft`, and in its blocking threads.
 ///
-/// # Errors If the store has no log, was written by a later layout, or contains values of other
-/// types.
+/// # Errors
+/// If the store has no log, was written by a later layout, or contains values of other types.
 pub fn open<C: RaftTypeConfig, M: Machine<C>>(
     store: Store,
     machine: M,

@@ -27,7 +27,7 @@ pub enum Verdict {
     /// There is no effect, or it has the opposite direction.
     #[serde(rename = "absent")]
     Absent,
-    /// A claim whose conditions nothing here has.
+    /// A claim whose conditions do not exist here.
     #[serde(rename = "not comparable")]
     NotComparable,
 }

@@ -2,7 +2,7 @@
 //! policy does about it. Gets write nothing and take no time.
 //!
 //! A get charges each table that covers its key in a level where two or more tables do, as if no
-//! table held the key. Gets of present keys stop earlier, so this is an upper bound. Gets are
+//! table contained the key. Gets of present keys stop earlier, so this is an upper bound. Gets are
 //! spread evenly over the key space and made in batches. A batch is so short that no table gains
 //! more than a quarter of `access_limit` in it. After each batch the policy is asked.
 

@@ -601,7 +601,8 @@ impl<'a> Simulator<'a> {
         }
     }
 
-    /// The ratio of entries held to distinct keys that were written and not deleted, by the model.
+    /// The ratio of entries stored to distinct keys that were written and not deleted, by the
+    /// model.
     fn space_amplification_permille(&self) -> u64 {
         let distinct = match self.range_deletes {
             None => self.workload.distinct_keys(self.unexpired(self.totals.user_entries)),

@@ -13,11 +13,11 @@ use runstone_policy::shape::{Level, Shape, Table};
 pub struct SimLevel {
     /// Level number.
     pub level: u32,
-    /// Bytes held.
+    /// Bytes of its tables.
     pub bytes: u64,
-    /// Tables held.
+    /// Number of tables.
     pub table_count: u64,
-    /// Runs held; 0 where tables may overlap.
+    /// Number of runs; 0 where tables may overlap.
     pub run_count: u64,
     /// Capacity; `u64::MAX` if unbounded, which is null in JSON.
     #[serde(serialize_with = "bound")]
@@ -66,7 +66,7 @@ pub struct SimReport {
     pub dropped_bytes: u64,
     /// (flushed + loaded + compacted) / user, in thousandths.
     pub write_amplification_permille: u64,
-    /// Entries held / distinct keys written that have not expired, in thousandths.
+    /// Entries stored / distinct keys written that have not expired, in thousandths.
     pub space_amplification_permille: u64,
     /// Tables that cover a key, averaged over the key space, in thousandths: what a get of an
     /// absent key probes without filters.

@@ -56,8 +56,8 @@ fn overwriting_stays_within_the_key_space() {
         let report = simulate(policy.name(), KeyOrder::Uniform, 1 << 25, 512);
         let held: u64 = report.levels.iter().map(|level| level.bytes).sum();
         let all_keys = 128 << 25;
-        // Each key is held once per run of the level with the most runs, and the levels above hold
-        // no more than that together: so with one run per level, twice.
+        // Each key is stored once per run of the level with the most runs, and the levels above
+        // contain no more than that together: so with one run per level, twice.
         let is_stack = STACKS.contains(&policy.name());
         let deep = report.levels.iter().filter(|level| level.level > 0 || is_stack);
         // Overlapping tables are as many runs as cover a key.

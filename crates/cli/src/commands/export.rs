@@ -18,7 +18,7 @@ use crate::transfer::progress::KEYSPACE;
 use crate::transfer::sink::{self, Refused, Sink, Style};
 use crate::transfer::{Format, format_of};
 
-/// At most this many entries that the format cannot hold are named one by one.
+/// At most this many entries that the format cannot represent are named one by one.
 const MOST_TOLD: u64 = 100;
 
 /// Write entries into a directory, jsonl, csv or tsv file
@@ -264,7 +264,7 @@ impl Tally {
     }
 }
 
-/// How many entries the format could not hold.
+/// How many entries the format could not represent.
 #[derive(Default)]
 struct Refusals {
     keys: u64,

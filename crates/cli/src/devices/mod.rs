@@ -1,4 +1,4 @@
-//! Emulated flash devices by URL: a KVSSD, which is a store, and a block SSD, which holds files.
+//! Emulated flash devices by URL: a KVSSD, which is a store, and a block SSD, which contains files.
 //! This folder has everything that only a device can do. The devices are `runstone-flash`.
 
 mod costs;
@@ -38,7 +38,7 @@ impl Url {
         Ok(device.map(|device| Url { device, block: OnceCell::new() }))
     }
 
-    /// Whether the device is a store; if not, it holds files.
+    /// Whether the device is a store; if not, it contains files.
     pub fn is_store(&self) -> bool {
         self.device.kind == Kind::KvSsd
     }

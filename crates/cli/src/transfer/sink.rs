@@ -15,7 +15,7 @@ use crate::range::Entry;
 
 /// Something that takes records.
 pub trait Sink {
-    /// Takes an entry. The inner `Err` is for an entry that the format cannot hold.
+    /// Takes an entry. The inner `Err` is for an entry that the format cannot represent.
     fn put(&mut self, entry: Entry<'_>) -> Result<std::result::Result<(), Refused>>;
 
     /// Called after the last entry.
@@ -31,7 +31,7 @@ pub trait Sink {
     fn finish_partial(&mut self) -> Result<Option<PathBuf>>;
 }
 
-/// An entry that the format cannot hold.
+/// An entry that the format cannot represent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refused {
     Key(String),

@@ -23,7 +23,7 @@ use crate::failure::{Failure, Result};
 use crate::interrupt;
 use crate::scratch::Scratch;
 
-/// Bytes of a run. Records of this size are held in memory.
+/// Bytes of a run. Records of this size are kept in memory.
 pub const RUN_BYTES: usize = 256 << 20;
 /// Memory of a record besides its bytes.
 const RECORD_BYTES: usize = size_of::<Record>() + 32;
@@ -76,7 +76,7 @@ impl Sorted {
         Ok(())
     }
 
-    /// Sorts the held records, and keeps the last record of each key.
+    /// Sorts the records in memory, and keeps the last record of each key.
     fn take_held(&mut self) -> Vec<Record> {
         let mut records = std::mem::take(&mut self.held);
         self.held_bytes = 0;

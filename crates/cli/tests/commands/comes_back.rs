@@ -138,7 +138,8 @@ fn every_kind_of_entry_comes_back_from_every_file() {
     }
 }
 
-/// A directory holds entries that have a path and do not expire. Others are refused by name.
+/// A directory can store only entries that have a path and do not expire. Others are refused by
+/// name.
 #[test]
 fn a_directory_refuses_what_it_cannot_hold() {
     for (kind, entries) in kinds() {
@@ -262,7 +263,7 @@ fn every_way_to_export_brings_the_same() {
     }
 }
 
-/// Counters and other merged values are exported as the value that reads see. Once, the other
+/// Counters and other merged values are exported as the value that reads return. Once, the other
 /// keyspaces of a store were left out, and no error was reported.
 #[test]
 fn keyspaces_and_merged_values_come_back() {

@@ -62,7 +62,7 @@ fn a_sound_store_is_sound() {
     assert_eq!(place.ok(&["count", "logged"]), "100\n");
 }
 
-/// Once, `verify` looked for the files in a directory of the URL's name if the store did not open.
+/// Once, `verify` looked for the files in a directory named like the URL if the store did not open.
 #[test]
 fn damage_on_a_block_ssd_is_told_by_name() {
     let place = Place::new();

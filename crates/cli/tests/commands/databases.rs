@@ -23,7 +23,7 @@ fn log(records: &[Vec<u8>]) -> Vec<u8> {
     bytes
 }
 
-/// A RocksDB directory whose log holds 200 entries of `default` and 200 of `users`. Entry 150 of
+/// A RocksDB directory whose log contains 200 entries of `default` and 200 of `users`. Entry 150 of
 /// the latter has this kind.
 fn rocksdb(place: &Place, kind: u8) {
     let bytewise = [&[1][..], &string(b"leveldb.BytewiseComparator")].concat();

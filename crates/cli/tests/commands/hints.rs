@@ -161,8 +161,8 @@ fn an_operator_that_nobody_knows_is_refused() {
     assert_eq!(place.ok(&["get", "s", "k"]), "v,w");
 }
 
-/// "put the key" led back: a decimal text is not a counter. Such a put is refused now; a text from
-/// before the operator is deleted.
+/// The advice "put the key" led to the same error again, because a decimal text is not a counter.
+/// Such a put is refused now; a text from before the operator is deleted.
 #[test]
 fn a_counter_over_a_text_is_begun_anew() {
     let place = Place::new();

@@ -26,9 +26,9 @@ fn gzip(text: &str) -> Vec<u8> {
     encoder.finish().expect("memory")
 }
 
-/// Once, an import was resumed if the file had the same length and time: the store held the first
-/// lines of one file and the last lines of another. If length or time differed, the import began
-/// again, and the store kept the entries that only the older file had, without a warning.
+/// Once, an import was resumed if the file had the same length and time: the store contained the
+/// first lines of one file and the last lines of another. If length or time differed, the import
+/// began again, and the store kept the entries that only the older file had, without a warning.
 #[test]
 fn a_file_that_changed_is_not_mixed_with_what_it_was() {
     let old = "a\t1\nbad\nb\t2\n";

@@ -109,7 +109,7 @@ struct Cluster<'a> {
 
 impl Cluster<'_> {
     fn start(directory: &Path) -> Result<Cluster<'_>, String> {
-        // Ports that are free now. All are held until the last is found, so they differ.
+        // Ports that are free now. All stay reserved until the last is found, so they differ.
         let free: Result<Vec<TcpListener>, _> =
             (0..3).map(|_| TcpListener::bind("127.0.0.1:0")).collect();
         let address = |free: &TcpListener| Ok(free.local_addr()?.to_string());

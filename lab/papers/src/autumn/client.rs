@@ -2,7 +2,7 @@
 //! background is free. The time of a phase is reported per operation, and for reads alone.
 //!
 //! A get is charged only its data blocks: the indexes of all levels count as being in memory, as
-//! those of the tables that RocksDB holds open. A scan is charged its reads of indexes too.
+//! those of the tables that RocksDB keeps open. A scan is charged its reads of indexes too.
 
 use std::sync::Arc;
 

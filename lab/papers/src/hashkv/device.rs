@@ -31,7 +31,8 @@ pub(super) struct Width {
 
 /// A device that does one thing at a time.
 const ONE_CHANNEL: Width = Width { channels: 1, requests: 1 };
-/// An SSD on SATA, which accepts 32 requests at once. Jobs are scaled, so that one SSD does them.
+/// An SSD on SATA, which accepts 32 requests at once. Jobs are scaled, so one SSD is enough for
+/// them.
 pub(super) const SSD: Width = Width { channels: 8, requests: 32 };
 /// The paper's six SSDs. Its stripes of 4 KiB are pages. Scans have the paper's size.
 pub(super) const SIX_SSDS: Width = Width { channels: 6 * 8, requests: 6 * 32 };

@@ -1,4 +1,4 @@
-//! PTierDB: what adaptive tiering writes, reads and holds on the engine, compared with the stores
+//! PTierDB: what adaptive tiering writes, reads and stores on the engine, compared with the stores
 //! of its paper (Liu and Zhou). All sizes are the paper's divided by one number: memtable, capacity
 //! of level 1, T_s, and the data. The number of operations is divided by it, too, and so is the
 //! number of accesses to a table. The bytes that one access may rewrite are a quotient of two
@@ -6,7 +6,7 @@
 //!
 //! * `ycsb`: load, then the mixes A, B, C, F, D in the order of the paper; load again, then mix E.
 //!   `figure_7` judges what the paper says about the mixes, `table_1` what the first of these runs
-//!   writes and holds if tables are compressed.
+//!   writes and stores if tables are compressed.
 //! * `budgets`: how table I depends on what an access may rewrite.
 //! * `baselines`: figure 2: load and mix A at T = 6.
 //! * `sizes`: figure 6: uniform writes, then uniform reads, of entries of four sizes; and the same
