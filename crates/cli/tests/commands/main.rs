@@ -54,7 +54,7 @@ impl Place {
         self.directory.path().join(name)
     }
 
-    /// Leaves in `name` what a crash leaves of a store: its files while it is open. Jobs run only
+    /// Copies the files of an open store to `name`, where they look as after a crash. Jobs run only
     /// when a write needs them, so no file is renamed or removed while it is copied.
     fn crash(&self, name: &str, options: runstone::Options, write: impl FnOnce(&runstone::Store)) {
         let open = tempfile::tempdir().expect("temporary directory");
