@@ -293,7 +293,7 @@ pub enum Waypoint {
     MemtablesReplaced,
     /// A checkpoint has waited until the memtables are in tables. Its state is not taken yet.
     FlushesAwaited,
-    /// A checkpoint knows the files and the length of the log that it copies. Nothing is copied yet.
+    /// A checkpoint knows the files and the bytes of the log that it copies. Nothing is copied yet.
     CutTaken,
     /// A memtable was replaced. What that means for writers is not known yet.
     MemtableReplaced,

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Every `restart_interval` entries the key is stored whole (shared = 0). The tag is
-//! `zigzag(seq - base_seq) << 3 | kind`, where `base_seq` is the sequence number of the first entry.
+//! `zigzag(seq - base_seq) << 3 | kind`; `base_seq` is the sequence number of the first entry.
 //! The heads of all restarts of a 4 KiB block share one or two cache lines, so a search touches
 //! those lines, the offset, and the entries of one restart. A restart interval of 16 with keys only
 //! in the entries (LevelDB's layout) costs a cache line per probed restart and a walk over 8 values
