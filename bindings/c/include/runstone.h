@@ -27,16 +27,16 @@
 #define RUNSTONE_ABSENT SIZE_MAX
 
 
-// What a function returns. 0 is success; programs act on the others, and
+// The result of a function. 0 is success. The other values are for programs, and
 // runstone_last_message() explains them to people.
 typedef enum {
     // It worked.
     RUNSTONE_OK = 0,
     // An argument or option is out of range, or null.
     RUNSTONE_INVALID_ARGUMENT = 1,
-    // The path holds no store.
+    // The path contains no store.
     RUNSTONE_NOT_A_STORE = 2,
-    // The directory holds files of something else.
+    // The directory contains files of something else.
     RUNSTONE_FOREIGN_FILES = 3,
     // A newer release wrote the store.
     RUNSTONE_NEWER_FORMAT = 4,
@@ -48,13 +48,13 @@ typedef enum {
     RUNSTONE_READ_ONLY = 7,
     // The disk is full. Writes work again once there is space.
     RUNSTONE_NO_SPACE = 8,
-    // A background job failed; the store takes no writes until it is opened again.
+    // A background job failed. The store accepts no writes until it is opened again.
     RUNSTONE_STOPPED = 9,
     // No keyspace has that name.
     RUNSTONE_UNKNOWN_KEYSPACE = 10,
     // A merge operator refused an operand or a value.
     RUNSTONE_MERGE_FAILED = 11,
-    // Somebody else wrote what a transaction read or wrote. Begin again.
+    // Another writer wrote a key that a transaction read or wrote. Begin again.
     RUNSTONE_CONFLICT = 12,
     // Another transaction held a lock for too long.
     RUNSTONE_LOCK_TIMEOUT = 13,
@@ -62,7 +62,7 @@ typedef enum {
     RUNSTONE_DEADLOCK = 14,
     // The handle, or its store, is closed.
     RUNSTONE_CLOSED = 15,
-    // Stored bytes are not what was written.
+    // Stored bytes differ from those that were written.
     RUNSTONE_CORRUPTION = 16,
     // The file system refused an operation.
     RUNSTONE_STORAGE = 17,
@@ -72,16 +72,16 @@ typedef enum {
     RUNSTONE_BUSY = 19,
     // A fault of the store itself. Please report it.
     RUNSTONE_INTERNAL = 20,
-    // The writer of a store keeps no files for this reader any more. Open the store again.
+    // The writer of a store no longer keeps files for this reader. Open the store again.
     RUNSTONE_LEASE_REVOKED = 21,
-    // The store has lost what was read of its history. Begin again with its state.
+    // The store has lost a part of its history that was read before. Begin again with its state.
     RUNSTONE_HISTORY_FORKED = 22,
-    // What came after the position is not known any more; the message says why. Begin again with
+    // The changes after the position are no longer known; the message states why. Begin again with
     // the state of the store.
     RUNSTONE_HISTORY_GONE = 23,
 } runstone_status;
 
-// What kind of change it is.
+// The kind of a change.
 typedef enum {
     // There is no further change for now.
     RUNSTONE_CHANGE_NONE = 0,
@@ -95,13 +95,13 @@ typedef enum {
     RUNSTONE_CHANGE_DROPPED = 4,
     // Lists all keyspaces: after a crash, or after a gap.
     RUNSTONE_CHANGE_KEYSPACES = 5,
-    // The time of day, by the clock of the writer, which may go back. All changes before it had
-    // been committed by then.
+    // The time of day, by the clock of the writer, which may go back. All earlier changes had been
+    // committed by then.
     RUNSTONE_CHANGE_TIME = 6,
     // The log lacks the next changes. RUNSTONE_CHANGE_STATE follows until RUNSTONE_CHANGE_GAP_END.
-    // If it is a gap after 0, this is the state of all keys: forget what came before.
-    // Overwritten values are not handed out, nor are deletes that a compaction dropped together
-    // with the values they hid. So the caller may keep a key that the store no longer has.
+    // If it is a gap after 0, this is the state of all keys: discard all earlier data. Overwritten
+    // values are not returned, nor are deletes that a compaction dropped together with the values
+    // they hid. So the caller may keep a key that the store no longer has.
     RUNSTONE_CHANGE_GAP = 7,
     // The state of keys at the end of the gap: range deletes, then a put or a delete of each key.
     RUNSTONE_CHANGE_STATE = 8,
@@ -109,7 +109,7 @@ typedef enum {
     RUNSTONE_CHANGE_GAP_END = 9,
 } runstone_change_kind;
 
-// What a write does.
+// The kind of a write.
 typedef enum {
     // There are no further writes.
     RUNSTONE_WRITE_NONE = 0,
@@ -123,9 +123,9 @@ typedef enum {
     RUNSTONE_WRITE_DELETE_RANGE = 4,
 } runstone_write_kind;
 
-// What a write survives once it has returned.
+// The failures that a write survives after it has returned.
 typedef enum {
-    // What the store's options say; by default, a crash of the process.
+    // As the store's options specify; by default, a crash of the process.
     RUNSTONE_AS_OPENED = 0,
     // A crash of the process.
     RUNSTONE_BUFFERED = 1,
@@ -133,13 +133,13 @@ typedef enum {
     RUNSTONE_SYNC = 2,
 } runstone_durability;
 
-// What happens to an entry that a compaction reads.
+// The decision about an entry that a compaction reads.
 typedef enum {
     // It stays as it is.
     RUNSTONE_KEEP = 0,
     // It is removed, as if its key had been deleted.
     RUNSTONE_REMOVE = 1,
-    // Its value becomes what was set as `output`.
+    // Its value becomes the bytes that were set as `output`.
     RUNSTONE_CHANGE = 2,
 } runstone_decision;
 
@@ -147,11 +147,12 @@ typedef enum {
 typedef enum {
     // The end of the archive. The value is ignored.
     RUNSTONE_AT_END = 0,
-    // After everything that had been committed by then, in milliseconds since 1970. The archive
-    // knows the time of a change to about a second.
+    // After all changes that had been committed by this time, in milliseconds since 1970. The
+    // archive knows the time of a change to about a second.
     RUNSTONE_AT_TIME = 1,
-    // After the last batch whose number is at most this: exact. After a power loss or a restore a
-    // store uses numbers again: runstone_backups_restore_to_position() says in which history.
+    // After the last batch whose number is at most this one. This is exact. After a power loss or
+    // a restore, a store uses numbers again: runstone_backups_restore_to_position() chooses the
+    // history.
     RUNSTONE_AT_NUMBER = 2,
 } runstone_moment;
 
@@ -163,14 +164,14 @@ typedef enum {
     RUNSTONE_FROM_NOW = 1,
     // Everything after `after`.
     RUNSTONE_FROM_POSITION = 2,
-    // The state of all keys, and then everything after it: for a caller that has nothing yet. The
-    // state comes as a gap after 0. Its position has the number 0 and the history 0: the changes
-    // after that position are everything again.
+    // The state of all keys, and then everything after it: for a caller that has no data yet. The
+    // state appears as a gap after 0. Its position has the number 0 and the history 0: reading
+    // from that position returns everything again.
     RUNSTONE_FROM_EVERYTHING = 3,
 } runstone_changes_from;
 
-// Appends what is committed to a store to the archive beside its backups. One thread at a time may
-// use it.
+// Appends the changes committed to a store to the archive beside its backups. One thread at a time
+// may use it.
 typedef struct runstone_archiver runstone_archiver;
 
 // A directory of backups. Any number of threads may use it.
@@ -179,7 +180,7 @@ typedef struct runstone_backups runstone_backups;
 // Writes for runstone_write(). One thread at a time may use it.
 typedef struct runstone_batch runstone_batch;
 
-// Reads what is committed to a store, in order. One thread at a time may use it.
+// Reads the changes committed to a store, in order. One thread at a time may use it.
 typedef struct runstone_changes runstone_changes;
 
 // A position in a keyspace, which moves. One thread at a time may use it. It shows the keyspace as
@@ -193,17 +194,18 @@ typedef struct runstone_keyspace runstone_keyspace;
 // A store that follows another one, change by change. One thread at a time may use it.
 typedef struct runstone_mirror runstone_mirror;
 
-// Options for runstone_open(), which takes a copy. One thread at a time may use them.
+// Options for runstone_open(), which copies them. One thread at a time may use them.
 typedef struct runstone_options runstone_options;
 
-// Where a callback puts its result. It is valid until the callback returns.
+// The place for the result of a callback. It is valid until the callback returns.
 typedef struct runstone_output runstone_output;
 
-// What many stores share: memory, threads, open files. Any number of threads may use them.
+// Resources that many stores share: memory, threads, open files. Any number of threads may use
+// them.
 typedef struct runstone_resources runstone_resources;
 
 // A view of all keyspaces that later writes do not change. Any number of threads may use it. While
-// the snapshot is open, the store keeps what it shows.
+// the snapshot is open, the store keeps the data that it shows.
 typedef struct runstone_snapshot runstone_snapshot;
 
 // Writes a file for runstone_ingest(). One thread at a time may use it.
@@ -215,25 +217,25 @@ typedef struct runstone_store runstone_store;
 // Reads and writes that happen together or not at all. One thread at a time may use it.
 typedef struct runstone_transaction runstone_transaction;
 
-// What a round of archiving did.
+// The result of a round of archiving.
 typedef struct {
     // Changes that were appended.
     uint64_t changes;
     // Bytes that were appended.
     uint64_t bytes;
-    // The number of the backup with which the archive began, at first or again; 0 if it went on.
+    // If the archive began, or began again, the number of its first backup. 0 if it continued.
     uint64_t backup;
-    // If the archive began again: it has nothing after this number.
+    // If the archive began again: it lacks all changes after this number,
     uint64_t lacks_after;
-    // Up to this one. 0 if it lacks nothing.
+    // up to this one. 0 if it lacks nothing.
     uint64_t lacks_through;
-    // Whether there was no more. A round ends after about 16 MiB even if there is more.
+    // Whether no changes are left. A round ends after about 16 MiB even if some are.
     bool is_drained;
 } runstone_archiving;
 
-// A place in the history of a store, after a write. After a power loss the same number can mean
-// another write; the history tells them apart. As text, for the command, it is the number, `@`,
-// and the history in 16 hexadecimal digits.
+// A place in the history of a store, after a write. After a power loss, the same number can mean
+// another write; the history distinguishes the two. As text for the command line, a position is
+// the number, `@`, and the history in 16 hexadecimal digits.
 typedef struct {
     // The number of the last write before it.
     uint64_t seq;
@@ -243,27 +245,27 @@ typedef struct {
 
 // A backup.
 typedef struct {
-    // Its number, from 1 up. Later backups have larger ones.
+    // Its number, from 1 up. Later backups have larger numbers.
     uint64_t number;
     // When it was made, in milliseconds since 1970, by the clock of the machine.
     uint64_t time_ms;
     // The number of the last write in it.
     uint64_t last_seq;
-    // Tables.
+    // The number of its tables.
     uint64_t tables;
-    // Segments of values.
+    // The number of its value segments.
     uint64_t value_segments;
     // Bytes that a restore writes.
     uint64_t bytes;
-    // Bytes that it added to the directory when it was made.
+    // Bytes by which it enlarged the directory when it was made.
     uint64_t added_bytes;
 } runstone_backup;
 
-// A part of an archive that has every change.
+// A part of an archive without a gap.
 typedef struct {
-    // It has all changes after this number.
+    // It has all changes after this number,
     uint64_t from_seq;
-    // Up to this one.
+    // up to this one.
     uint64_t through_seq;
     // The history of its end, as in a runstone_position.
     uint64_t history;
@@ -297,27 +299,27 @@ typedef struct {
     uint64_t last_seq;
 } runstone_restored;
 
-// Where changes begin, and how they are read. All zero means: everything that the log has.
+// Where changes begin, and how they are read. All zero means everything that the log has.
 typedef struct {
     // Where to begin: a runstone_changes_from.
     int32_t from;
     // With RUNSTONE_FROM_POSITION, the changes begin after this position. Give the position of the
     // last change whose effects the caller has.
     runstone_position after;
-    // If the log no longer reaches back to that position, hands out the current state of the keys
+    // If the log no longer reaches back to that position, returns the current state of the keys
     // written since (RUNSTONE_CHANGE_GAP), and then the log. If not set, such a reader fails with
     // RUNSTONE_HISTORY_GONE.
     bool state;
     // Options with the merge operators that reading this state needs; null if the store has none.
     const runstone_options *state_options;
-    // Also hands out changes that are not durable yet. If a power loss takes them, the reader
+    // Also returns changes that are not durable yet. If they are lost in a power loss, the reader
     // fails with RUNSTONE_HISTORY_FORKED.
     bool unsynced;
 } runstone_changes_options;
 
 // A change.
 typedef struct {
-    // What kind it is.
+    // Its kind.
     runstone_change_kind kind;
     // The position after it. Write it in one batch with the effects of the change, and each change
     // takes effect exactly once. Inside a gap it is the position before the gap.
@@ -332,7 +334,7 @@ typedef struct {
 
 // A write of a change. Its bytes are valid until the next call with the same reader.
 typedef struct {
-    // What it does.
+    // Its kind.
     runstone_write_kind kind;
     // The name of the keyspace.
     const char *keyspace;
@@ -347,12 +349,12 @@ typedef struct {
     size_t value_size;
     // When the value expires, in milliseconds since 1970; 0 if it does not.
     uint64_t expires_ms;
-    // Whether nobody asked for this put: a get stored the value that it had made of many operands
-    // of the key. The put does not change what the key reads as.
+    // Whether no program requested this put: a get stored the value that it had made of many
+    // operands of the key. The put does not change the value that a read of the key returns.
     bool is_folded;
 } runstone_change_write;
 
-// How a cursor reads. All zero means: everything, as of now.
+// How a cursor reads. All zero means everything, as of now.
 typedef struct {
     // The snapshot to read; null means now.
     const runstone_snapshot *snapshot;
@@ -371,7 +373,8 @@ typedef struct {
     size_t prefix_size;
     // Does not read values that are separated from their keys, and shows them as empty.
     bool keys_only;
-    // Does not put what it reads into the cache. This is for a scan that reads everything once.
+    // Does not add the data that it reads to the cache. This is for a scan that reads everything
+    // once.
     bool skip_cache;
 } runstone_read_options;
 
@@ -387,7 +390,7 @@ typedef struct {
     size_t value_size;
 } runstone_entry;
 
-// What a round of mirroring did.
+// The result of a round of mirroring.
 typedef struct {
     // Changes applied.
     uint64_t changes;
@@ -405,10 +408,10 @@ typedef struct {
     size_t size;
 } runstone_slice;
 
-// Makes a value from an older one (null data: there is none) and `count` operands, oldest first,
-// and sets it as `output`. If it cannot, it sets a message and returns false: reads of the key
-// then fail, and the operands stay. It must give the same result at any time and on any machine.
-// Several threads may call it.
+// Makes a value from an older one (null data means that there is none) and `count` operands,
+// oldest first, and sets it as `output`. If that is impossible, it sets a message and returns
+// false. Then reads of the key fail, and the operands stay. It must give the same result at any
+// time and on any machine. Several threads may call it.
 typedef bool (*runstone_merger)(void *context,
                                 runstone_slice key,
                                 runstone_slice base,
@@ -428,24 +431,24 @@ typedef int32_t (*runstone_filter)(void *context,
                                    runstone_output *output);
 
 // Receives an event of a store. `kind` says what happened: flushed, compacted, loaded,
-// values_collected, pressure, recovered. Some kinds need somebody's attention: log_end_lost (a
-// crash left records of the log that are not used), background_error, merge_failed,
-// budget_above_limit, compaction_filter_missing, kept_log_given_up (on a full disk), damage_found
-// (by a scrub). Later releases may add kinds. `json` is an object with the kind, a warning flag, a
-// message for people, and details of the event. Both are valid until the listener returns. Several
-// threads may call it, in the middle of their work: it should return soon. It may read from its
-// store; other calls are refused with RUNSTONE_INSIDE_CALLBACK.
+// values_collected, pressure, recovered. Some kinds need attention: log_end_lost (a crash left
+// records of the log that are not used), background_error, merge_failed, budget_above_limit,
+// compaction_filter_missing, kept_log_given_up (on a full disk), damage_found (by a scrub). Later
+// releases may add kinds. `json` is an object with the kind, a warning flag, a message for people,
+// and details of the event. Both are valid until the listener returns. Several threads may call it
+// in the middle of their work, so it should return soon. It may read from its store. Other calls
+// are refused with RUNSTONE_INSIDE_CALLBACK.
 typedef void (*runstone_listener)(void *context,
                                   const char *kind,
                                   const char *json);
 
-// What a repair did.
+// The result of a repair.
 typedef struct {
     // Whether the store was found healthy. Then nothing was done, and there is no new store.
     bool is_healthy;
-    // Tables read, those with damage included.
+    // Tables read, including damaged ones.
     uint64_t tables;
-    // Tables among them that the new store has as they are. A link shares the file with the
+    // How many of these tables the new store has unchanged. A link shares the file with the
     // damaged store.
     uint64_t carried_tables;
     // Records of the log that were used.
@@ -454,16 +457,16 @@ typedef struct {
     uint64_t entries;
     // Bytes of its tables.
     uint64_t bytes;
-    // The largest number of a write that the repair found. Later writes are lost.
+    // The largest sequence number that the repair found. Later writes are lost.
     uint64_t last_seq;
     // How many files, or parts of them, are damaged or missing.
     uint64_t lost;
-    // How many ranges of keys may be wrong. 0: every key of the new store is right, and none is
-    // missing.
+    // How many ranges of keys may be wrong. 0 means that every key of the new store is right and
+    // none is missing.
     uint64_t doubts;
 } runstone_repaired;
 
-// Who writes to a store that another process follows, and when that process last reported.
+// The process that writes to a store, and the time of its last report.
 typedef struct {
     // The process that writes to the store.
     uint64_t process;
@@ -476,9 +479,9 @@ typedef struct {
 // How a transaction runs. All zero means optimistic, with snapshot isolation.
 typedef struct {
     // Whether the transaction locks the keys that it writes or reads for update, and waits for the
-    // locks of others. If not, its commit fails if somebody else wrote what it wrote.
+    // locks of others. If not, its commit fails if another writer wrote the same keys.
     bool is_pessimistic;
-    // Whether its commit also fails if somebody else wrote what it read.
+    // Whether its commit also fails if another writer wrote a key that it read.
     bool is_serializable;
     // How long a pessimistic transaction waits for a lock; 0 means a second.
     uint64_t lock_timeout_ms;
@@ -488,50 +491,51 @@ typedef struct {
 extern "C" {
 #endif // __cplusplus
 
-// Goes on with the archive of the store in a directory, or begins it with a backup. The store may
-// be open in this process or in another one, or closed. It keeps its log for the archiver, within
-// its limits. A second archiver of one directory is refused with RUNSTONE_IN_USE. Close it with
+// Continues the archive of the store in a directory, or begins it with a backup. The store may be
+// open in this process or in another one, or closed. It keeps its log for the archiver, within its
+// limits. A second archiver of one directory is refused with RUNSTONE_IN_USE. Close it with
 // runstone_archiver_close().
 runstone_status runstone_archiver_create(const runstone_backups *backups,
                                          const char *store_path,
                                          runstone_archiver **archiver);
 
-// Appends what was committed since, and waits for a change for at most `wait_ms` first. It is
-// durable when this returns. After an error the archive is whole, and the next call goes on.
+// Waits for a change for at most `wait_ms`, then appends the changes committed since. They are
+// durable when this returns. After an error the archive is intact, and the next call continues it.
 // `done` may be null. Call it every second, or in a loop with a wait.
 runstone_status runstone_archiver_advance(runstone_archiver *archiver,
                                           uint64_t wait_ms,
                                           runstone_archiving *done);
 
-// The position up to which the archive has everything.
+// The position up to which the archive is complete.
 runstone_status runstone_archiver_position(const runstone_archiver *archiver,
                                            runstone_position *position);
 
-// Closes an archiver; a round that is running ends first. The archive stays, and another archiver
+// Closes an archiver. A running round ends first. The archive stays, and another archiver
 // continues it. Null is not an error.
 runstone_status runstone_archiver_close(runstone_archiver *archiver);
 
 // Opens a directory of backups of one store. If `may_create`, it may be new or empty. A directory
-// that holds a store or anything else is refused. It may, and should, lie on another disk than the
-// store's.
+// that contains a store or anything else is refused. It may, and should, be on another disk than
+// the store.
 runstone_status runstone_backups_open(const char *path,
                                       bool may_create,
                                       runstone_backups **backups);
 
-// Closes a directory of backups. Its files stay, and an archiver continues. Null is not an error.
+// Closes a directory of backups. Its files stay, and a running archiver continues. Null is not an
+// error.
 runstone_status runstone_backups_close(runstone_backups *backups);
 
 // Adds a backup of the store in a directory, as it is now. The store may be open in this process
 // or in another one, or closed; its writers do not wait. Only files that the directory lacks are
-// copied. Two at a time in one directory are refused with RUNSTONE_IN_USE. `made`, which may be
-// null, gets the backup.
+// copied. A second backup in the same directory at the same time is refused with RUNSTONE_IN_USE.
+// `made`, which may be null, gets the backup.
 runstone_status runstone_backups_create(const runstone_backups *backups,
                                         const char *store_path,
                                         runstone_backup *made);
 
 // Lists the backups, the oldest first: at most `capacity` of them, from the one at `first` on.
-// `count` gets how many there are. A backup whose description is damaged is not among them:
-// runstone_backups_damaged() has those.
+// `count` gets the number of all backups. Backups with a damaged description are not included: see
+// runstone_backups_damaged().
 runstone_status runstone_backups_list(const runstone_backups *backups,
                                       size_t first,
                                       size_t capacity,
@@ -545,8 +549,9 @@ runstone_status runstone_backups_archives(const runstone_backups *backups,
                                           runstone_archive *list,
                                           size_t *count);
 
-// The backups whose description is damaged, which cannot be restored, as a JSON list of objects
-// with `number` and `what`. While there is one, prune removes no files for lack of a backup.
+// The backups with a damaged description, which cannot be restored, as a JSON list of objects with
+// `number` and `what`. While there is one, prune does not remove files that no readable backup
+// needs.
 runstone_status runstone_backups_damaged(const runstone_backups *backups,
                                          runstone_bytes *list);
 
@@ -556,7 +561,7 @@ runstone_status runstone_backups_verify(const runstone_backups *backups,
                                         uint64_t number,
                                         runstone_bytes *report);
 
-// Reads the archive and checks it, as runstone_backups_verify() does with a backup.
+// Reads every byte of the archive and checks it, as runstone_backups_verify() does for a backup.
 runstone_status runstone_backups_verify_archives(const runstone_backups *backups,
                                                  runstone_bytes *report);
 
@@ -567,24 +572,24 @@ runstone_status runstone_backups_restore(const runstone_backups *backups,
                                          const char *path);
 
 // Makes a store as of a moment of the archive in a directory that is new or empty. `moment` is a
-// runstone_moment, and says what `value` is. A moment that neither a backup nor the archive has is
-// refused with RUNSTONE_INVALID_ARGUMENT, and so is a time that the clock showed twice: the
-// message has the numbers. `restored` may be null.
+// runstone_moment, which defines the meaning of `value`. A moment that neither a backup nor the
+// archive has is refused with RUNSTONE_INVALID_ARGUMENT. So is a time that the clock showed twice;
+// the message then lists the numbers. `restored` may be null.
 runstone_status runstone_backups_restore_to(const runstone_backups *backups,
                                             int32_t moment,
                                             uint64_t value,
                                             const char *path,
                                             runstone_restored *restored);
 
-// As runstone_backups_restore_to() with the number of the position, in the history of the
-// position.
+// As runstone_backups_restore_to(), but with the number and the history of a position.
 runstone_status runstone_backups_restore_to_position(const runstone_backups *backups,
                                                      runstone_position position,
                                                      const char *path,
                                                      runstone_restored *restored);
 
-// Removes all backups but the newest `keep`, at least 1, and what only they needed, the beginning
-// of the archive included. `removed`, which may be null, gets how many.
+// Removes all backups except the newest `keep`, at least 1, and the files that only they needed,
+// including the beginning of the archive. `removed`, which may be null, gets the number of removed
+// backups.
 runstone_status runstone_backups_prune(const runstone_backups *backups,
                                        size_t keep,
                                        uint64_t *removed);
@@ -598,7 +603,7 @@ runstone_status runstone_batch_close(runstone_batch *batch);
 // Removes all writes from a batch, and keeps its memory for later writes.
 runstone_status runstone_batch_clear(runstone_batch *batch);
 
-// How many writes a batch holds.
+// The number of writes in a batch.
 runstone_status runstone_batch_count(const runstone_batch *batch,
                                      uint64_t *count);
 
@@ -642,10 +647,10 @@ runstone_status runstone_batch_delete_range(runstone_batch *batch,
                                             const void *to,
                                             size_t to_size);
 
-// Releases bytes, and sets them to null. Null bytes are not an error, nor is a null pointer.
+// Releases bytes, and sets them to null. Neither null bytes nor a null pointer are an error.
 void runstone_bytes_free(runstone_bytes *bytes);
 
-// Sets the result of a callback, in place of what it set before. The bytes are copied. If they are
+// Sets the result of a callback, and replaces an earlier one. The bytes are copied. If they are
 // not valid, such as null with a size, the merge fails, or the filtered entry stays as it is.
 void runstone_output_set(runstone_output *output,
                          const void *data,
@@ -653,16 +658,16 @@ void runstone_output_set(runstone_output *output,
 
 // Reads the changes of the store in a directory, whether or not a process has it open. `options`
 // may be null. The store keeps its log for the reader, within limits: a reader that falls behind
-// them fails with RUNSTONE_LEASE_REVOKED. If the log was gone before, it fails with
+// them fails with RUNSTONE_LEASE_REVOKED. If the log was already gone, it fails with
 // RUNSTONE_HISTORY_GONE (`keep_log_bytes` keeps more). RUNSTONE_HISTORY_FORKED means that a power
-// loss took changes that the caller has. Close it with runstone_changes_close().
+// loss removed changes that the caller has. Close it with runstone_changes_close().
 runstone_status runstone_changes_open(const char *store_path,
                                       const runstone_changes_options *options,
                                       runstone_changes **changes);
 
 // Moves to the next change, and waits for it for at most `wait_ms`. Its kind is
-// RUNSTONE_CHANGE_NONE if there is none; call again later. After an error, the change handed out
-// before stays valid.
+// RUNSTONE_CHANGE_NONE if there is none; call again later. After an error, the previous change
+// stays valid.
 runstone_status runstone_changes_next(runstone_changes *changes,
                                       uint64_t wait_ms,
                                       runstone_change *change);
@@ -672,17 +677,19 @@ runstone_status runstone_changes_next(runstone_changes *changes,
 runstone_status runstone_changes_next_write(runstone_changes *changes,
                                             runstone_change_write *write);
 
-// The keyspaces that the change is about, as a JSON list of objects with `name` and `options`:
-// TOML if they were made or changed, otherwise null. Empty for writes: each names its keyspace.
+// The keyspaces of the change, as a JSON list of objects with `name` and `options`: TOML if they
+// were made or changed, otherwise null. The list is empty for writes, because each write names its
+// keyspace.
 runstone_status runstone_changes_keyspaces(const runstone_changes *changes,
                                            runstone_bytes *keyspaces);
 
-// The position after the last change that was handed out, and so after all of its writes: keep it
-// once all of them have taken effect.
+// The position after the last returned change, and so after all of its writes: store it once all
+// of them have taken effect.
 runstone_status runstone_changes_position(const runstone_changes *changes,
                                           runstone_position *position);
 
-// Closes a reader of changes; the store keeps no log for it any more. Null is not an error.
+// Closes a reader of changes. The store no longer keeps its log for the reader. Null is not an
+// error.
 runstone_status runstone_changes_close(runstone_changes *changes);
 
 // Makes a cursor. `options` may be null. Move it before you look at it, and close it with
@@ -691,7 +698,7 @@ runstone_status runstone_cursor_create(const runstone_keyspace *keyspace,
                                        const runstone_read_options *options,
                                        runstone_cursor **cursor);
 
-// Closes a cursor. It is not an error if it is null.
+// Closes a cursor. Null is not an error.
 runstone_status runstone_cursor_close(runstone_cursor *cursor);
 
 // Moves to the first entry.
@@ -716,8 +723,8 @@ runstone_status runstone_cursor_seek_for_previous(runstone_cursor *cursor,
                                                   const void *key,
                                                   size_t key_size);
 
-// Returns the entry that a cursor is on. Returns false if it is on no entry, and for a closed
-// cursor. The results of the moves tell the end from an error.
+// Gets the entry that a cursor is on. Returns false if the cursor is not on an entry, or closed.
+// The results of the moves distinguish the end from an error.
 bool runstone_cursor_entry(const runstone_cursor *cursor,
                            runstone_entry *entry);
 
@@ -742,8 +749,8 @@ runstone_status runstone_put_with_ttl(const runstone_keyspace *keyspace,
                                       uint64_t ttl_ms,
                                       int32_t durability);
 
-// Looks up a key, as of a snapshot unless that is null. The bytes of an absent key are null.
-// Release other bytes with runstone_bytes_free().
+// Looks up a key, as of a snapshot unless that is null. The value of an absent key is null.
+// Release any other value with runstone_bytes_free().
 runstone_status runstone_get(const runstone_keyspace *keyspace,
                              const runstone_snapshot *snapshot,
                              const void *key,
@@ -797,8 +804,8 @@ runstone_status runstone_delete_range(const runstone_keyspace *keyspace,
                                       size_t to_size,
                                       int32_t durability);
 
-// Stores a value if the key has none. Otherwise `existing` gets the value that the key has; it is
-// null if the key had none.
+// Stores a value if the key has none. Otherwise `existing` gets the present value of the key. It
+// is null if the key had none.
 runstone_status runstone_put_if_absent(const runstone_keyspace *keyspace,
                                        const void *key,
                                        size_t key_size,
@@ -807,7 +814,7 @@ runstone_status runstone_put_if_absent(const runstone_keyspace *keyspace,
                                        runstone_bytes *existing);
 
 // Gives a key the value `value` (null: deletes it) if it has the value `expected` (null: none).
-// `is_swapped` tells whether the key had that value.
+// `is_swapped` gets whether the key had the expected value.
 runstone_status runstone_compare_and_swap(const runstone_keyspace *keyspace,
                                           const void *key,
                                           size_t key_size,
@@ -817,8 +824,8 @@ runstone_status runstone_compare_and_swap(const runstone_keyspace *keyspace,
                                           size_t value_size,
                                           bool *is_swapped);
 
-// About how many entries and bytes a range holds, including deleted and replaced entries. Null
-// pointers leave the range open.
+// The approximate numbers of entries and bytes in a range, including deleted and replaced entries.
+// Null pointers leave the range open.
 runstone_status runstone_estimate(const runstone_keyspace *keyspace,
                                   const void *from,
                                   size_t from_size,
@@ -843,43 +850,43 @@ runstone_status runstone_ingest(const runstone_keyspace *keyspace,
 
 // Continues the mirror of a store, or makes it in a new or empty directory. A mirror is a store
 // that equals the other one at some moment in the past. The other store may be open in this
-// process or in another one, or closed. `options`, which may be null, are those of the mirror: it
-// needs the merge operators and the filters of the other store. A mirror that was away for too
-// long is refused with RUNSTONE_HISTORY_GONE, and needs a new directory. To read it meanwhile,
-// follow it. Close it with runstone_mirror_close().
+// process or in another one, or closed. `options`, which may be null, are the options of the
+// mirror: it needs the merge operators and the filters of the other store. A mirror that did not
+// advance for too long is refused with RUNSTONE_HISTORY_GONE, and needs a new directory. To read
+// the mirror while it is open, follow it. Close it with runstone_mirror_close().
 runstone_status runstone_mirror_open(const char *source_path,
                                      const char *target_path,
                                      const runstone_options *options,
                                      runstone_mirror **mirror);
 
-// Applies the changes committed since; first waits for one for at most `wait_ms`. After an error
-// the mirror is at its position, and the next call continues there. `done` may be null.
+// Waits for a change for at most `wait_ms`, then applies the changes committed since. After an
+// error the mirror is at its position, and the next call continues there. `done` may be null.
 runstone_status runstone_mirror_advance(runstone_mirror *mirror,
                                         uint64_t wait_ms,
                                         runstone_mirroring *done);
 
-// The position of the other store at which the mirror is.
+// The position in the other store that the mirror has reached.
 runstone_status runstone_mirror_position(const runstone_mirror *mirror,
                                          runstone_position *position);
 
-// Closes a mirror, as runstone_close() does with a store; a running round ends first. The
-// directory is a store, and runstone_mirror_open() continues with it. A callback of the mirror is
-// refused with RUNSTONE_INSIDE_CALLBACK. Null is not an error.
+// Closes a mirror, as runstone_close() closes a store. A running round ends first. The directory
+// is a store, and runstone_mirror_open() can continue the mirror. A call from a callback of the
+// mirror is refused with RUNSTONE_INSIDE_CALLBACK. Null is not an error.
 runstone_status runstone_mirror_close(runstone_mirror *mirror);
 
-// Makes what many stores of the process share: one memory budget, threads, open files, and a rate
-// at which the background writes. `toml` has `memory_budget_bytes`, `background_threads`,
+// Makes resources that many stores of the process share: one memory budget, threads, open files,
+// and a write rate for background work. `toml` has `memory_budget_bytes`, `background_threads`,
 // `max_open_files` and `background_bytes_per_second`; null or empty gives the defaults of a store.
 runstone_status runstone_resources_create(const char *toml,
                                           runstone_resources **resources);
 
-// Closes resources. They last until no store and no options use them any more. Null is not an
+// Closes resources. They exist until no store and no options use them any more. Null is not an
 // error.
 runstone_status runstone_resources_close(runstone_resources *resources);
 
-// Lets stores that are opened or followed with these options draw on `resources`, which set the
-// memory budget, the threads and the open files. Options are refused if their TOML names one of
-// the three.
+// Makes stores that are opened or followed with these options share `resources`, which set the
+// memory budget, the threads and the open files. Options whose TOML names one of the three are
+// refused.
 runstone_status runstone_options_set_resources(runstone_options *options,
                                                const runstone_resources *resources);
 
@@ -893,43 +900,43 @@ runstone_status runstone_options_create(const char *toml,
 runstone_status runstone_options_close(runstone_options *options);
 
 // Registers a merge operator, which keyspaces name in `merge_operator`. An operator that behaves
-// differently needs another name, because stores keep the name. `end` may be null; it is called
-// with `context` when nobody needs the operator any more, even if this function fails.
+// differently needs another name, because stores keep the name. `end` may be null. It is called
+// with `context` when nothing needs the operator any more, even if this function fails.
 runstone_status runstone_options_add_merge_operator(runstone_options *options,
                                                     const char *name,
                                                     runstone_merger merge,
                                                     void *context,
                                                     runstone_end end);
 
-// Registers a compaction filter, which keyspaces name in `compaction_filter`. It is called by
-// several threads. `end` is as for a merge operator.
+// Registers a compaction filter, which keyspaces name in `compaction_filter`. Several threads may
+// call it. `end` is as for a merge operator.
 runstone_status runstone_options_add_compaction_filter(runstone_options *options,
                                                        const char *name,
                                                        runstone_filter filter,
                                                        void *context,
                                                        runstone_end end);
 
-// Sets the listener that receives events, in place of an earlier one. A null listener means that
-// nobody receives them. `end` is as for a merge operator.
+// Sets the listener that receives events, in place of an earlier one. With a null listener, events
+// are dropped. `end` is as for a merge operator.
 runstone_status runstone_options_set_listener(runstone_options *options,
                                               runstone_listener listener,
                                               void *context,
                                               runstone_end end);
 
-// Makes a new store in `to` out of what the damaged one in `from` holds. `from` is only read; `to`
-// is new or empty. Every key of the new store is right, or the report doubts it. A healthy store
-// is left alone.
+// Makes a new store in `to` from the data of the damaged one in `from`. `from` is only read; `to`
+// must be new or empty. Every key of the new store is right, or the report lists it as a doubt. A
+// healthy store is left alone.
 //
-// `options` are those with which the application opens the store, because of the merge operators
-// that they have; null if it has none. If `lost_log`, writes that an earlier open kept aside in
-// `lost-NNNNNN.wal` come back, for keys that were not written since.
+// `options` are those with which the application opens the store, because of their merge
+// operators; null if it uses none. With `lost_log`, the repair also restores writes that an
+// earlier open put aside in `lost-NNNNNN.wal`, for keys that were not written since.
 //
 // `repaired` and `report` may be null. `report` gets a JSON object: `basis` (`manifest`,
 // `part-of-manifest` or `tables`), `keyspaces`, `lost` (`file` and `what`), `notes`, and `doubts`.
 // Each doubt has a `keyspace` (null: all), `from_hex` and `to_hex` (its first and last key as
-// hexadecimal digits; a null `to_hex`: no last one), `numbers` (null, or the first and last number
-// of the writes), a `reason` (`may-be-old`, `may-be-back`, `value-lost`, `operands-may-repeat` or
-// `from-lost-log`) and a text `what`.
+// hexadecimal digits; a null `to_hex` means that there is no last key), `numbers` (null, or the
+// first and last number of the writes), a `reason` (`may-be-old`, `may-be-back`, `value-lost`,
+// `operands-may-repeat` or `from-lost-log`) and a text `what`.
 runstone_status runstone_repair(const char *from,
                                 const char *to,
                                 const runstone_options *options,
@@ -966,7 +973,7 @@ runstone_status runstone_sorted_writer_delete(runstone_sorted_writer *writer,
 runstone_status runstone_sorted_writer_finish(runstone_sorted_writer *writer,
                                               uint64_t *entries);
 
-// Closes a writer; a file that is not finished is removed. Null is not an error.
+// Closes a writer. An unfinished file is removed. Null is not an error.
 runstone_status runstone_sorted_writer_close(runstone_sorted_writer *writer);
 
 // The message of the last failure in this thread: what happened, where, and what to do. It is
@@ -990,33 +997,34 @@ runstone_status runstone_follow(const char *path,
                                 const runstone_options *options,
                                 runstone_store **store);
 
-// Shows what another process has committed to a store that is open for reading. `is_newer`, which
-// may be null, gets whether there was anything. The store and its keyspaces show it from then on;
-// snapshots and cursors keep their moment. A transaction that began before refuses these
-// keyspaces: begin it again. Other threads read meanwhile. A keyspace that was dropped is refused
-// with RUNSTONE_UNKNOWN_KEYSPACE.
+// Makes the commits of another process visible in a store that is open for reading. `is_newer`,
+// which may be null, gets whether there were any. The store and its keyspaces show them from then
+// on; snapshots and cursors keep their moment. A transaction that began before refuses these
+// keyspaces: begin it again. Other threads can read meanwhile. A dropped keyspace is refused with
+// RUNSTONE_UNKNOWN_KEYSPACE.
 runstone_status runstone_refresh(runstone_store *store,
                                  bool *is_newer);
 
-// How old the view of a store that is open for reading may be, in milliseconds: what was committed
-// before then is in it. 0 for a store that no other process can write to.
+// The largest possible age, in milliseconds, of the view of a store that is open for reading: the
+// view contains everything committed before then. 0 for a store that no other process can write
+// to.
 runstone_status runstone_age(const runstone_store *store,
                              uint64_t *age_ms);
 
 // The latest counters, sizes and latencies that the process that writes to a store has reported,
-// in the text format of Prometheus, as runstone_metrics() gives them there. It reports once a
-// second while somebody follows the store. `metrics` is null if there is no report: nobody writes
-// to the store, or the writer has begun less than a second ago. `state` may be null. The store
-// must be open for reading.
+// in the text format of Prometheus, as runstone_metrics() returns them in that process. It reports
+// once a second while another process follows the store. `metrics` is null if there is no report,
+// because no process writes to the store or the writer began less than a second ago. `state` may
+// be null. The store must be open for reading.
 runstone_status runstone_live(const runstone_store *store,
                               runstone_live_state *state,
                               runstone_bytes *metrics);
 
-// Closes a store: waits for running jobs, writes what is in memory to tables, and releases the
+// Closes a store: waits for running jobs, writes the data in memory to tables, and releases the
 // directory. Its keyspaces, batches, snapshots and transactions fail with RUNSTONE_CLOSED from
 // then on; a cursor of a keyspace continues to show the moment of its snapshot, and keeps the
-// memory and files that it needs. Close all of these too. A callback of the store is refused with
-// RUNSTONE_INSIDE_CALLBACK, and the store stays open. A null store is not an error.
+// memory and files that it needs. Close all of these too. A call from a callback of the store is
+// refused with RUNSTONE_INSIDE_CALLBACK, and the store stays open. A null store is not an error.
 runstone_status runstone_close(runstone_store *store);
 
 // Applies all writes of a batch, or none. The batch keeps them.
@@ -1024,24 +1032,24 @@ runstone_status runstone_write(const runstone_store *store,
                                const runstone_batch *batch,
                                int32_t durability);
 
-// Makes every write that has returned survive a power loss.
+// Makes all completed writes durable, so that they survive a power loss.
 runstone_status runstone_sync(const runstone_store *store);
 
-// Writes what is in memory to tables.
+// Writes the data in memory to tables.
 runstone_status runstone_flush(const runstone_store *store);
 
 // Waits until no flush or compaction is running or due.
 runstone_status runstone_wait_idle(const runstone_store *store);
 
-// Compacts everything: afterwards nothing that was deleted or replaced takes space.
+// Compacts everything. Afterwards, deleted and replaced entries use no space.
 runstone_status runstone_compact(const runstone_store *store);
 
 // Copies the store, as of now, into a new directory, using hard links where possible.
 runstone_status runstone_checkpoint(const runstone_store *store,
                                     const char *path);
 
-// Reads every byte of every table and value file, and checks it. `report` gets what was read and
-// all damage, as JSON; damage makes the status RUNSTONE_CORRUPTION.
+// Reads every byte of every table and value file, and checks it. `report` gets the amounts read
+// and all damage, as JSON. If there is damage, the status is RUNSTONE_CORRUPTION.
 runstone_status runstone_verify(const runstone_store *store,
                                 runstone_bytes *report);
 
@@ -1084,8 +1092,7 @@ runstone_status runstone_begin(const runstone_store *store,
                                runstone_transaction **transaction);
 
 // Makes all writes of a transaction visible at once. The transaction has then ended, even if this
-// fails. RUNSTONE_CONFLICT means that nothing was written, and that a new transaction may try
-// again.
+// fails. RUNSTONE_CONFLICT means that nothing was written. A new transaction may try again.
 runstone_status runstone_commit(runstone_transaction *transaction,
                                 int32_t durability);
 
@@ -1144,9 +1151,9 @@ runstone_status runstone_transaction_delete_range(runstone_transaction *transact
                                                   const void *to,
                                                   size_t to_size);
 
-// Makes a cursor over what a transaction sees: its own writes, including later ones, over the
-// store as of its beginning. The cursor fails once the transaction has ended, but must still be
-// closed.
+// Makes a cursor over the entries that a transaction sees: its own writes, including later ones,
+// on top of the store as of its beginning. The cursor fails once the transaction has ended, but
+// must still be closed.
 runstone_status runstone_transaction_cursor(runstone_transaction *transaction,
                                             const runstone_keyspace *keyspace,
                                             const runstone_read_options *options,

@@ -21,8 +21,8 @@ typedef struct leveldb_comparator_t leveldb_comparator_t;
 // The operating system.
 typedef struct leveldb_env_t leveldb_env_t;
 
-// How filters are made. Filters are always this library's own; from a Bloom filter it takes only
-// the bits per key.
+// How filters are made. Filters are always those of this library. It uses only the bits per key of
+// a Bloom filter policy.
 typedef struct leveldb_filterpolicy_t leveldb_filterpolicy_t;
 
 // A position in a database, which moves.
@@ -59,7 +59,7 @@ leveldb_writebatch_t *leveldb_writebatch_create(void);
 // Frees a batch.
 void leveldb_writebatch_destroy(leveldb_writebatch_t *batch);
 
-// Forgets the writes of a batch.
+// Removes all writes of a batch.
 void leveldb_writebatch_clear(leveldb_writebatch_t *batch);
 
 // Adds a put.
@@ -82,7 +82,7 @@ void leveldb_writebatch_iterate(const leveldb_writebatch_t *batch,
 void leveldb_writebatch_append(leveldb_writebatch_t *destination,
                                const leveldb_writebatch_t *source);
 
-// Opens a database; null with an error if that fails.
+// Opens a database. Returns null and an error if that fails.
 leveldb_t *leveldb_open(const leveldb_options_t *options, const char *name, char **errptr);
 
 // Closes a database. Open iterators and snapshots of it fail from then on.
@@ -127,7 +127,7 @@ void leveldb_release_snapshot(leveldb_t *_db, const leveldb_snapshot_t *snapshot
 // A property, as a string that the caller frees; null if the property is not known.
 char *leveldb_property_value(leveldb_t *db, const char *propname);
 
-// About how many bytes each range takes, its limit not included. 0 where the size is not known.
+// The approximate number of bytes of each range, excluding its limit. 0 if the size is not known.
 void leveldb_approximate_sizes(leveldb_t *db,
                                int num_ranges,
                                const char *const *range_start_key,
@@ -146,11 +146,11 @@ void leveldb_compact_range(leveldb_t *db,
 // Removes a database and its files. Anything that is not a database of this library is refused.
 void leveldb_destroy_db(const leveldb_options_t *_options, const char *name, char **errptr);
 
-// Verifies a database. It repairs nothing: damage is an error, which says where it is.
+// Verifies a database. It repairs nothing: damage is an error, whose message names the place.
 void leveldb_repair_db(const leveldb_options_t *_options, const char *name, char **errptr);
 
-// Makes an iterator over a database, as of now or as of the snapshot in the options. It is on no
-// entry. If it cannot be made, leveldb_iter_get_error() tells why.
+// Makes an iterator over a database, as of now or as of the snapshot in the options. It is not on
+// an entry yet. If it could not be made, leveldb_iter_get_error() reports why.
 leveldb_iterator_t *leveldb_create_iterator(leveldb_t *db, const leveldb_readoptions_t *options);
 
 // Frees an iterator.
@@ -180,7 +180,7 @@ const char *leveldb_iter_key(const leveldb_iterator_t *iterator, size_t *klen);
 // The value of the current entry, valid until the iterator moves.
 const char *leveldb_iter_value(const leveldb_iterator_t *iterator, size_t *vlen);
 
-// Reports the error of the iterator, if there was one.
+// Returns the error of the iterator, if there was one.
 void leveldb_iter_get_error(const leveldb_iterator_t *iterator, char **errptr);
 
 // Frees memory that a function of this library returned.
@@ -210,7 +210,7 @@ void leveldb_options_set_create_if_missing(leveldb_options_t *options, uint8_t v
 // Whether it is an error if the database exists already.
 void leveldb_options_set_error_if_exists(leveldb_options_t *options, uint8_t value);
 
-// Changes nothing: everything that is read is checked.
+// Changes nothing: all data is checked when it is read.
 void leveldb_options_set_paranoid_checks(leveldb_options_t*, uint8_t _value);
 
 // Changes nothing: there is one environment.
@@ -240,9 +240,9 @@ void leveldb_options_set_max_file_size(leveldb_options_t *options, size_t bytes)
 // Sets the compression: leveldb_no_compression or leveldb_snappy_compression.
 void leveldb_options_set_compression(leveldb_options_t *options, int kind);
 
-// Takes a key order. It must be the order of the bytes. Writes, look-ups and iterators compare
-// neighbouring keys with it. After the first pair that does not agree, everything fails. The
-// function sees only keys that the program wrote or asked for.
+// Makes a key order. It must be the order of the bytes. Writes, look-ups and iterators compare
+// neighbouring keys with it. After the first pair that disagrees, everything fails. The function
+// sees only keys that the program wrote or looked up.
 leveldb_comparator_t *leveldb_comparator_create(void *state,
                                                 void (*destructor)(void*),
                                                 int (*compare)(void*,
@@ -255,7 +255,7 @@ leveldb_comparator_t *leveldb_comparator_create(void *state,
 // Frees a key order.
 void leveldb_comparator_destroy(leveldb_comparator_t *comparator);
 
-// Takes a filter policy. Only its destructor is called: filters are always Runstone's own.
+// Makes a filter policy. Only its destructor is called: filters are always Runstone's own.
 leveldb_filterpolicy_t *leveldb_filterpolicy_create(void *state,
                                                     void (*destructor)(void*),
                                                     char *(*_create_filter)(void*,
@@ -282,10 +282,10 @@ leveldb_readoptions_t *leveldb_readoptions_create(void);
 // Frees read options.
 void leveldb_readoptions_destroy(leveldb_readoptions_t *options);
 
-// Changes nothing: everything that is read is checked.
+// Changes nothing: all data is checked when it is read.
 void leveldb_readoptions_set_verify_checksums(leveldb_readoptions_t*, uint8_t _value);
 
-// Whether data that an iterator reads enter the cache.
+// Whether data that an iterator reads is added to the cache.
 void leveldb_readoptions_set_fill_cache(leveldb_readoptions_t *options, uint8_t value);
 
 // Reads as of a snapshot, or as of now if it is null. Reads fail after the snapshot is released.
@@ -301,11 +301,11 @@ void leveldb_writeoptions_destroy(leveldb_writeoptions_t *options);
 // Whether a write survives a power loss.
 void leveldb_writeoptions_set_sync(leveldb_writeoptions_t *options, uint8_t value);
 
-// Makes a cache of this many bytes. Databases do not share it: each takes that much, as far as
-// RUNSTONE_LEVELDB_CACHE, or half of the memory, is enough for all of them.
+// Makes a cache of this many bytes. Databases do not share it: each gets one of this size, as far
+// as the limit for all of them allows (RUNSTONE_LEVELDB_CACHE, or half of the memory).
 leveldb_cache_t *leveldb_cache_create_lru(size_t capacity);
 
-// Frees a cache. Databases that were opened with it keep their own.
+// Frees a cache. Databases that were opened with it keep their caches.
 void leveldb_cache_destroy(leveldb_cache_t *cache);
 
 // The operating system.
