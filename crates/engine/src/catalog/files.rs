@@ -31,10 +31,8 @@ impl Catalog {
 
     /// Removes a file that edits have made obsolete, or keeps it as long as a lease needs it.
     pub(crate) fn leave_file(&self, file: HeldFile, bytes: u64) {
-        let leases = &self.tables.leases;
-        match leases.may_free(leases.last()) {
-            true => self.remove_left(file),
-            false => leases.hold_file(file, bytes),
+        if let Some(file) = self.tables.leases.hold_file(file, bytes) {
+            self.remove_left(file);
         }
     }
 

@@ -118,8 +118,12 @@ pub(crate) struct Leases {
 struct State {
     /// The last edit.
     last: EditPlace,
-    /// No reader needs anything that an edit up to here freed.
+    /// No lease needs anything that an edit up to here freed.
+    unleased_to: EditPlace,
+    /// No reader at all needs a file or slot that an edit up to here freed.
     free_to: EditPlace,
+    /// The same for segments of the log.
+    log_free_to: EditPlace,
     /// In order of the edits.
     held: HeldList<HeldFile>,
     /// Log segments, and whether their files can be used again.
@@ -128,8 +132,13 @@ struct State {
     slots: FreedSlots,
     /// The leases found by the last look.
     live: u64,
-    /// How many readers in this process need everything that is there.
-    holds: u64,
+    /// The readers in this process: the first file number that each of them does not need, by the
+    /// number of the reader.
+    holds: BTreeMap<u64, u64>,
+    /// How many of them need the log.
+    log_holds: u64,
+    /// The number of the next such reader.
+    next_hold: u64,
     /// If leases were held when the store was opened: the end of the manifest that was found.
     found: Option<EditPlace>,
     /// The number of leases that were revoked.
@@ -140,11 +149,27 @@ impl State {
     /// What edits up to `free_to` made obsolete is not kept any more, unless a reader in this
     /// process needs it.
     fn pass(&mut self, free_to: EditPlace) {
-        if self.holds > 0 && !seeded!(HoldsIgnored) {
-            return;
+        self.unleased_to = self.unleased_to.max(free_to);
+        if self.log_holds == 0 || seeded!(HoldsIgnored) {
+            self.log_free_to = self.unleased_to;
         }
-        self.free_to = self.free_to.max(free_to);
-        self.slots.release(self.free_to);
+        if self.holds.is_empty() || seeded!(HoldsIgnored) {
+            self.free_to = self.unleased_to;
+            self.slots.release(self.free_to);
+        }
+    }
+
+    /// Whether a reader needs a file that the last edit made obsolete. A reader in this process
+    /// needs no file that is newer than what it reads: a slow copy does not keep what compactions
+    /// write and remove meanwhile.
+    fn needs(&self, file: &HeldFile) -> bool {
+        let is_read = || match file {
+            HeldFile::Table(number, _) | HeldFile::Values(number) => {
+                self.holds.values().any(|end| number < end)
+            }
+            HeldFile::Orphan(_) => true,
+        };
+        self.last > self.free_to && (self.last > self.unleased_to || is_read())
     }
 
     /// The bytes of all that edits after `free_to` made obsolete.
@@ -260,14 +285,33 @@ pub(crate) struct LeaseUse {
     pub(crate) revoked: u64,
 }
 
-/// Keeps everything until it is dropped.
+/// Keeps what a reader in this process needs, until it is dropped. Nobody revokes it.
 #[derive(Debug)]
-pub(crate) struct Hold<'a>(&'a Leases);
+pub(crate) struct Hold<'a> {
+    leases: &'a Leases,
+    number: u64,
+    holds_log: bool,
+}
+
+impl Hold<'_> {
+    /// The reader knows its files. It needs none from the number `end` on.
+    pub(crate) fn narrow(&self, end: u64) {
+        self.leases.state.lock().holds.insert(self.number, end);
+    }
+
+    /// The reader has copied the log.
+    pub(crate) fn release_log(&mut self) {
+        if std::mem::take(&mut self.holds_log) {
+            self.leases.state.lock().log_holds -= 1;
+        }
+    }
+}
 
 impl Drop for Hold<'_> {
     fn drop(&mut self) {
-        self.0.state.lock().holds -= 1;
-        self.0.look();
+        self.release_log();
+        self.leases.state.lock().holds.remove(&self.number);
+        self.leases.look();
     }
 }
 
@@ -324,7 +368,7 @@ impl Leases {
         state.live = needed.len() as u64;
         state.pass(free_to(&needed));
         let holds_too_much =
-            |from: &usize| too_much(&state, state.free_to.max(free_to(&needed[*from..])));
+            |from: &usize| too_much(&state, state.unleased_to.max(free_to(&needed[*from..])));
         let count = (0..needed.len()).take_while(holds_too_much).count();
         drop(state);
         if count > 0 {
@@ -409,16 +453,20 @@ impl Leases {
         self.state.lock().live > 0
     }
 
-    /// Whether anybody holds a lease now, or reads the files in this process.
+    /// Whether anybody holds a lease now.
     pub(crate) fn are_held(&self) -> bool {
-        self.state.lock().holds > 0 || !self.needed().is_empty()
+        !self.needed().is_empty()
     }
 
     /// Keeps everything that later edits free, for a reader in this process that is about to read
-    /// the manifest. Nobody revokes it.
+    /// the manifest.
     pub(crate) fn hold(&self) -> Hold<'_> {
-        self.state.lock().holds += 1;
-        Hold(self)
+        let mut state = self.state.lock();
+        let number = state.next_hold;
+        state.next_hold += 1;
+        state.holds.insert(number, u64::MAX);
+        state.log_holds += 1;
+        Hold { leases: self, number, holds_log: true }
     }
 
     /// The last edit.
@@ -431,11 +479,16 @@ impl Leases {
         left_at <= self.state.lock().free_to
     }
 
-    /// Keeps a file that the edits so far made obsolete, until [`Leases::release`] returns it.
-    pub(crate) fn hold_file(&self, file: HeldFile, bytes: u64) {
+    /// Keeps a file that the edits so far made obsolete, until [`Leases::release`] returns it. If
+    /// nobody needs it, it is returned at once.
+    pub(crate) fn hold_file(&self, file: HeldFile, bytes: u64) -> Option<HeldFile> {
         let mut state = self.state.lock();
+        if !state.needs(&file) {
+            return Some(file);
+        }
         let left_at = state.last;
         state.held.add(left_at, file, bytes);
+        None
     }
 
     /// Keeps a log segment, until [`Leases::release_segments`] returns it. `segment` is its number,
@@ -456,7 +509,7 @@ impl Leases {
     /// The log segments that nobody needs any more, and their bytes.
     pub(crate) fn release_segments(&self) -> Vec<((u64, bool), u64)> {
         let mut state = self.state.lock();
-        let free_to = state.free_to;
+        let free_to = state.log_free_to;
         state.segments.release(free_to).map(|held| (held.file, held.bytes)).collect()
     }
 
@@ -482,10 +535,10 @@ impl Leases {
         self.state.lock().slots.take(left_at, bytes);
     }
 
-    /// The held files and bytes, and the number of leases.
+    /// The number of leases, and the bytes that are kept for them.
     pub(crate) fn usage(&self) -> LeaseUse {
         let state = self.state.lock();
-        let bytes = state.kept_bytes(state.free_to);
+        let bytes = state.kept_bytes(state.unleased_to);
         LeaseUse { leases: state.live, bytes, revoked: state.revoked }
     }
 }
@@ -546,7 +599,7 @@ mod tests {
             for edit in 1..=3 {
                 leases.edited(place(edit));
                 if edit > 1 {
-                    leases.hold(file(edit), 50 * edit);
+                    assert_eq!(leases.hold_file(file(edit), 50 * edit), None);
                     leases.count_freed(place(edit), slot_bytes);
                 }
             }
@@ -563,5 +616,38 @@ mod tests {
             assert_eq!(gone, [false, false, true, true], "{limits:?}");
             assert_eq!(leases.usage().bytes, 0, "{limits:?}");
         }
+    }
+
+    /// Two readers in this process keep what both may read, and nothing that was made later.
+    #[test]
+    fn readers_in_the_process_keep_only_what_they_read() {
+        let place = |bytes| EditPlace { manifest: 1, bytes };
+        let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+        let leases = Leases::new(storage, KeepLimits::NONE);
+        let table = |number| HeldFile::Table(number, 10);
+        let is_kept = |number| leases.hold_file(table(number), 10).is_none();
+        leases.edited(place(1));
+        assert!(!is_kept(1), "nobody reads");
+        let mut first = leases.hold();
+        leases.edited(place(2));
+        assert!(is_kept(2) && is_kept(100), "nobody knows what the first reads");
+        first.narrow(50);
+        assert!(is_kept(49) && !is_kept(50));
+        let second = leases.hold();
+        second.narrow(60);
+        leases.edited(place(3));
+        assert!(is_kept(59) && !is_kept(60));
+        leases.hold_segment((7, true), 10);
+        first.release_log();
+        leases.edited(place(4));
+        assert_eq!(leases.release_segments(), [], "the second has not copied the log");
+        assert_eq!((leases.release(), leases.usage().bytes), (vec![], 0));
+        drop(second);
+        assert_eq!(leases.release_segments(), [((7, true), 10)]);
+        assert_eq!(leases.release(), [], "the first still reads");
+        drop(first);
+        assert_eq!(leases.release(), [2, 100, 49, 59].map(table));
+        leases.edited(place(5));
+        assert!(!is_kept(3));
     }
 }

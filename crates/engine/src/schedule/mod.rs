@@ -207,8 +207,8 @@ impl Schedule {
         if self.is_closing() { Err(Error::Closed) } else { Ok(()) }
     }
 
-    /// No memtable that begins above this sequence number is flushed: a checkpoint, or a load into
-    /// a store without a log, waits for all keyspaces to reach the same moment.
+    /// No memtable that begins above this sequence number is flushed: in a store without a log, a
+    /// checkpoint or a load waits for all keyspaces to reach the same moment.
     pub(crate) fn flush_limit(&self) -> SeqNo {
         self.flush_limit.load(Acquire)
     }

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::*;
 use runstone_storage::Storage;
 
 use crate::catalog::keyspace::{KeyspaceCore, View};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::keys::SeqNo;
 use crate::store::engine::Engine;
 use crate::store::follow::cut::{Cut, Tables, copy_table, write_manifest};
@@ -21,8 +21,13 @@ impl Engine {
     pub(crate) fn checkpoint(self: &Arc<Self>, path: &Path, tables: Tables) -> Result<()> {
         // After a close, another process may own the directory.
         self.check_usable()?;
-        if !self.env.options.read_only {
-            self.env.check_writable()?;
+        if self.lock.lock().is_none() {
+            let hint = "copy it with `Follower::checkpoint`, which keeps the files of the writer";
+            return Err(Error::invalid("the view of a follower makes no checkpoint", hint));
+        }
+        // A full disk is a good reason for a copy elsewhere.
+        if self.env.is_stopped() {
+            self.env.check_healthy()?;
         }
         let target = self.env.storage.create_sibling(path)?;
         let copy = Unfinished::begin(&target)?;
@@ -36,20 +41,27 @@ impl Engine {
     /// Copies what the manifest names, and the log. A lease could be revoked while a large store is
     /// copied to another disk, so the files are kept without one.
     fn write_with_log(&self, target: &Arc<dyn Storage>, tables: Tables) -> Result<()> {
-        let held = self.catalog.tables.leases.hold();
-        let cut = Cut::take_held(Arc::clone(&self.env.storage))?;
-        reached!(CutTaken);
-        cut.copy_files(target, tables)?;
-        // Nothing was kept for a checkpoint beside a close.
-        self.check_usable()?;
-        cut.finish_store(target)?;
-        drop(held);
+        let copied = self.copy_with_log(target, tables);
         self.runner.release_held();
-        Ok(())
+        // A close keeps nothing for a checkpoint. What is missing then is no damage.
+        copied.map_err(|error| self.check_usable().err().unwrap_or(error))
+    }
+
+    fn copy_with_log(&self, target: &Arc<dyn Storage>, tables: Tables) -> Result<()> {
+        let mut held = self.catalog.tables.leases.hold();
+        let cut = Cut::take_held(Arc::clone(&self.env.storage))?;
+        held.narrow(cut.state.next_file);
+        reached!(CutTaken);
+        cut.copy_log(target)?;
+        held.release_log();
+        cut.copy_files(target, tables)?;
+        self.check_usable()?;
+        cut.finish_store(target)
     }
 
     /// Copies the tables and values, which hold everything once the memtables are flushed.
     fn write_flushed(self: &Arc<Self>, target: &Arc<dyn Storage>, tables: Tables) -> Result<()> {
+        self.env.check_writable()?;
         let (mut state, pinned) = self.pin_flushed_state()?;
         for handle in pinned.iter().flat_map(|keyspace| keyspace.view.version.handles()) {
             let meta = handle.meta();

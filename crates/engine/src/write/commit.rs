@@ -531,8 +531,8 @@ impl Committer {
         }
     }
 
-    /// Notes a batch for conditional commits, and separates its writes from the memtables that a
-    /// checkpoint takes.
+    /// Notes a batch for conditional commits, and separates its writes from the memtables that the
+    /// checkpoint of a store without a log flushes.
     #[cold]
     fn do_extra(
         &self,

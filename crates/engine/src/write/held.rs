@@ -40,8 +40,8 @@ pub(super) struct Extra {
     /// The number of conditional commits for which writes are noted.
     watchers: usize,
     pub(super) recent: Recent,
-    /// The last sequence number of a checkpoint, while it replaces the memtables that have writes
-    /// up to it.
+    /// The last sequence number of a checkpoint of a store without a log, while it replaces the
+    /// memtables that have writes up to it.
     pub(super) moment: Option<SeqNo>,
     /// The first sequence numbers of batches whose records have a place in the log and are not
     /// written yet.

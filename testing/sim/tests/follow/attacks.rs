@@ -114,6 +114,20 @@ fn a_checkpoint_without_its_lease_is_no_store() {
     assert_eq!(error.kind(), ErrorKind::LeaseRevoked, "{error}");
 }
 
+/// The view of a follower is a store without a lease of its own. A checkpoint of the view would copy
+/// what the writer may overwrite meanwhile.
+#[test]
+fn a_view_makes_no_checkpoint() {
+    let storage = SimStorage::new(1);
+    let store = open(&storage, &plain(ValuePlacement::Inline));
+    store.put("key", "value").expect("no faults");
+    let follower = Store::follow_on(Arc::new(storage.clone()), plain(ValuePlacement::Inline));
+    let follower = follower.expect("it follows");
+    let refused = follower.store().checkpoint("copy").expect_err("it is a view");
+    assert!(refused.to_string().contains("Follower::checkpoint"), "{refused}");
+    follower.checkpoint("copy").expect("the follower does it");
+}
+
 /// A writer that flushes whenever a reader looks for its manifest is always ahead of the part of
 /// the log that the reader has. Once, the reader gave up after some rounds: it used the tables
 /// without the writes that only the log had, or reported that the log was corrupt.

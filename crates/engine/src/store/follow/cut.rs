@@ -196,7 +196,8 @@ pub(crate) fn copy_range(
 impl Cut {
     /// Writes a store of this moment into an empty storage.
     pub(crate) fn write_store(&self, target: &Arc<dyn Storage>, tables: Tables) -> Result<()> {
-        self.judge(self.copy_files(target, tables))?;
+        let copied = self.copy_log(target).and_then(|()| self.copy_files(target, tables));
+        self.judge(copied)?;
         self.finish_store(target)
     }
 
@@ -205,8 +206,20 @@ impl Cut {
         write_manifest(target, self.state.clone(), self.last_seq)
     }
 
-    /// Writes everything but the manifest. Log segments and value files are copied, because the
-    /// writer continues to change them.
+    /// Copies the log, which the writer continues to change.
+    pub(crate) fn copy_log(&self, target: &Arc<dyn Storage>) -> Result<()> {
+        for (number, bytes) in &self.log {
+            let name = segment_name(*number);
+            let from = self.storage.open(&name, Category::Wal)?;
+            let file = target.create(&name, Category::Wal)?;
+            copy_range(&*from, (0, *bytes), &*file, 0, |_| {})?;
+            file.sync()?;
+        }
+        Ok(())
+    }
+
+    /// Links or copies the tables, and copies the values, whose files the writer continues to
+    /// change.
     pub(crate) fn copy_files(&self, target: &Arc<dyn Storage>, tables: Tables) -> Result<()> {
         for table in self.tables() {
             copy_table(&*self.storage, table, &**target, tables)?;
@@ -218,13 +231,6 @@ impl Cut {
             for Piece { offset, bytes, .. } in self.pieces(layout) {
                 copy_range(&*from, (offset, bytes), &*file, offset, |_| {})?;
             }
-            file.sync()?;
-        }
-        for (number, bytes) in &self.log {
-            let name = segment_name(*number);
-            let from = self.storage.open(&name, Category::Wal)?;
-            let file = target.create(&name, Category::Wal)?;
-            copy_range(&*from, (0, *bytes), &*file, 0, |_| {})?;
             file.sync()?;
         }
         Ok(())
@@ -260,10 +266,11 @@ pub(crate) fn copy_table(
         let what = format!("length is {found}, the manifest says {bytes}");
         return Err(Error::corruption(name, found.min(bytes), what));
     }
-    Ok(match tables {
+    match tables {
         Tables::Linked => storage.link_into(&name, Category::Table, target)?,
         Tables::Copied => copy_into(storage, &name, Category::Table, target)?,
-    })
+    }
+    Ok(())
 }
 
 /// Writes the manifest of a copy, and makes it current: from then on the copy is a store.
