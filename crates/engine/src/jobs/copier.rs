@@ -40,8 +40,8 @@ pub(crate) struct Copier {
 }
 
 impl Copier {
-    /// Finds out whether the current entry begins a block to copy, and sums that block up. The key
-    /// of the entry is new.
+    /// Finds out whether the current entry begins a block to copy, and records the facts about that
+    /// block. The current entry must be the first of its key.
     pub(crate) fn finds(
         &mut self,
         streams: &MergeIter,

@@ -1,5 +1,5 @@
 //! Finds tables that a range delete covers. Nobody sees any of their entries, so they are dropped
-//! without being read. Pure.
+//! without being read. This module does no I/O.
 
 use std::sync::Arc;
 

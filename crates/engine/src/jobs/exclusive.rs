@@ -90,7 +90,7 @@ impl Runner {
                 self.schedule.wait_for_change(&mut claims, self.env.is_manual());
             }
         };
-        // Loaded only now: an earlier change of placement may have removed the file.
+        // The file is looked up only now: an earlier change of placement may have removed the file.
         self.supervisor.run_claimed(claim, || match &keyspace.values.load_full().current {
             Some(store) => collect(store),
             None => Ok(Collected::Nothing),

@@ -1,4 +1,4 @@
-//! Shows entries to the keyspace's compaction filter while a compaction passes them.
+//! Shows entries to the keyspace's compaction filter while a compaction processes them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -31,8 +31,8 @@ pub(crate) struct Filter {
 }
 
 impl Filter {
-    /// `None` if the keyspace has no filter. `level` is the level that the compaction of `inputs`
-    /// writes to.
+    /// The filter for a slice; `None` if the keyspace has no filter. `level` is the level that the
+    /// compaction of `inputs` writes to.
     pub(super) fn of(
         keyspace: &KeyspaceCore,
         inputs: &BTreeSet<TableId>,

@@ -6,9 +6,9 @@
 //!    order, so the memtable's last one decides.
 //! 2. Write and sync the tables. They leave out versions that no reader can see, and keep
 //!    tombstones.
-//! 3. If other memtables have writes up to the last sequence number, sync the log up to there.
-//!    Otherwise a power loss could undo an earlier write, usually of another keyspace, but not what
-//!    this flush made durable (P2). Without a log there are no such writes
+//! 3. If other memtables have writes up to the last sequence number, sync the log up to that
+//!    number. Otherwise a power loss could undo an earlier write, usually of another keyspace, but
+//!    not what this flush made durable (P2). Without a log there are no such writes
 //!    (`write/generations.rs`).
 //! 4. Append one manifest edit: the tables, the flushed sequence numbers, the new log floor.
 //! 5. Replace the views; recycle log segments below the floor.

@@ -108,7 +108,7 @@ pub(super) struct Folded {
 }
 
 impl Folding {
-    /// `None` if the keyspace has no merge operator.
+    /// The folding for a keyspace; `None` if it has no merge operator.
     pub(super) fn of(keyspace: &KeyspaceCore, memory_budget_bytes: u64) -> Option<Folding> {
         let merging = keyspace.merging.load_full();
         merging.is_used().then(|| Folding {

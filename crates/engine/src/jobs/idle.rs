@@ -32,7 +32,7 @@ impl Idleness {
         Idleness { seq: 0, since: Instant::now() }
     }
 
-    /// Whether nobody has written for this long, if `seq` is the last write.
+    /// Whether nobody has written for the time `after`, if `seq` is the last write.
     pub(super) fn lasts(&mut self, seq: SeqNo, after: Option<Duration>) -> bool {
         if std::mem::replace(&mut self.seq, seq) != seq {
             self.since = Instant::now();

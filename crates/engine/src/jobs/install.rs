@@ -134,8 +134,8 @@ impl Installer {
         reached!(ValuesPublished);
         self.swap_version(keyspace, next, 0);
         if holds {
-            // Later readers start from this version or a newer one, so they reach none of those
-            // records.
+            // Later readers start from this version or a newer one, so they reach none of the
+            // records that filters dropped.
             self.visibility.end_epoch();
             let readers = self.visibility.readers();
             files.all().for_each(|store| store.state.lock().held.release(readers.oldest_epoch));
@@ -242,8 +242,8 @@ impl Installer {
     ) -> Result<()> {
         let mut manifest = self.catalog.manifest.lock();
         self.check_wanted(keyspace)?;
-        // Keys that flushes appended after the closed segments count too. No edit can come in
-        // between now.
+        // Keys that flushes appended after the closed segments count too. From here on, no edit can
+        // come in between.
         if let Some((closed, fresh)) = &store.state.lock().fresh {
             let own = edit.groups.iter_mut().filter(|group| group.group == *closed);
             own.for_each(|group| group.keys.merge(fresh));

@@ -91,11 +91,11 @@ pub(crate) struct Fate {
     pub(crate) stays: bool,
     /// Whether it has expired, and no snapshot sees it. If it stays, it stays as a tombstone.
     pub(crate) has_expired: bool,
-    /// What the version means for the operands above it that have no base yet, if there are any and
-    /// it is known to be the next version below them (I7).
+    /// What the version means for the operands above it that have no base yet. Only the version
+    /// that is known to be the next one below them (I7) has such a meaning.
     pub(crate) link: Option<Link>,
-    /// Whether there are operands above it whose base was not found yet. They may be of a newer
-    /// stripe.
+    /// Whether there are operands above the version whose base was not found yet. They may be of a
+    /// newer stripe.
     pub(crate) is_below_operands: bool,
 }
 
@@ -261,7 +261,8 @@ impl Liveness {
         expires(trailer) && is_visible() && self.past.holds(trailer, value)
     }
 
-    /// `shadowed`: whether a newer version of its stripe takes its place.
+    /// Whether a version of the entered key stays. `shadowed` says whether a newer version of its
+    /// stripe replaces it.
     fn keeps(&mut self, trailer: u64, value: &[u8], has_expired: bool, shadowed: bool) -> bool {
         let seq = seq_of(trailer);
         let stripe = self.stripe.unwrap_or(usize::MAX);
@@ -343,7 +344,7 @@ fn beneath(kind: Option<Kind>, has_expired: bool, is_hidden: bool) -> Option<Lin
         Kind::Merge | Kind::RangeDelete | Kind::Relocate => None,
         _ if is_hidden => Some(Link::Deleted),
         Kind::Put | Kind::ValuePointer => Some(Link::Beneath),
-        // Operands that were folded onto it would be lost when it expires.
+        // Operands that were folded onto this value would be lost when it expires.
         Kind::ExpiringPut | Kind::ExpiringPointer => None,
     }
 }

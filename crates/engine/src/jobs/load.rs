@@ -50,7 +50,7 @@ use crate::tree::record::Change;
 use crate::tree::version::RangeChange;
 use crate::wal::batch::check_sizes;
 
-/// Entries between two checks whether writers need something.
+/// The number of entries between two checks of what writers need.
 const PREPARE_INTERVAL: u64 = 4096;
 
 /// How many times a load flushes the writes that were made during its previous flush.
@@ -73,7 +73,8 @@ pub(crate) struct Load<'a> {
     /// The buffer for a value with its instant of expiry.
     expiring: Vec<u8>,
     started: Instant,
-    /// Closing the store, changing the options and dropping the keyspace wait for it.
+    /// Closing the store, changing the options and dropping the keyspace wait until this claim
+    /// ends.
     _claim: LoadClaim<'a>,
 }
 
@@ -399,8 +400,8 @@ fn meets_any(tables: &[Arc<Table>], shape: &runstone_policy::shape::Shape) -> bo
     shape.tables().any(|(_, table)| table.overlaps(&first.min_key, &last.max_key))
 }
 
-/// Cuts tables like an output of the whole tree. The size of the load is not known, so cuts by
-/// prefix assume that it has no end.
+/// The cutter for a load, which cuts tables as if the whole tree were written again. The size of
+/// the load is not known, so cuts by prefix assume that it has no end.
 fn cutter(cut: Cut) -> Cutter {
     Cutter::new(cut, u64::MAX, u64::MAX)
 }

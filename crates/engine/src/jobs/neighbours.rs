@@ -41,7 +41,7 @@ impl Neighbours {
     }
 }
 
-/// Says whether a version that a compaction passes is the newest of its key.
+/// Says whether a version that a compaction processes is the newest of its key.
 pub(crate) struct Newest {
     guard: NewerGuard,
     outside: Outside,

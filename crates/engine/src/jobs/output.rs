@@ -27,7 +27,7 @@ use crate::table::builder::{TableBuilder, TableLayout};
 use crate::table::table_name;
 use crate::values::separation::{Separated, Separation};
 
-/// Entries between two checks whether the job should stop.
+/// The number of entries between two checks whether the job should stop.
 const CANCEL_INTERVAL: u64 = 4096;
 
 /// The tables to write.

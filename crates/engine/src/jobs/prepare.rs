@@ -46,8 +46,8 @@ pub(crate) struct Preparer {
 }
 
 impl Preparer {
-    /// The next thing to prepare, which a writer would otherwise make in the middle of a write. If
-    /// `urgent`, only a kind of thing that writers have run out of.
+    /// The next thing to prepare, which a writer would otherwise make in the middle of a write.
+    /// With `urgent`, only a thing of which writers have run out.
     pub(crate) fn next(&self, claims: &Claims, urgent: bool) -> Option<Preparation> {
         // After a preparation has failed, the same thing is still wanted, and callers repeat this
         // call until nothing is wanted. Without this check they would never stop.

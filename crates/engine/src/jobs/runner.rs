@@ -249,7 +249,7 @@ impl Runner {
         }
     }
 
-    /// A collection that is worth it.
+    /// The next worthwhile collection.
     fn next_collection(
         &self,
         claims: &mut Claims,
@@ -272,8 +272,9 @@ impl Runner {
         )
     }
 
-    /// Whether a collection is worth it. Only one collection of a keyspace runs at a time. If only
-    /// another change can make a collection worth it, the keyspace is not crowded.
+    /// Whether a collection is worthwhile. Only one collection of a keyspace runs at a time. If no
+    /// collection can be worthwhile until something else changes, the keyspace is removed from the
+    /// crowded ones.
     fn collection_is_due(
         &self,
         claims: &mut Claims,

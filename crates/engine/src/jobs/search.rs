@@ -28,7 +28,7 @@ impl<'a> Search<'a> {
         self.readers.get_or_init(|| self.visibility.readers())
     }
 
-    /// The sequence numbers that they read at, ascending.
+    /// The sequence numbers at which the readers read, ascending.
     pub(super) fn points(&self) -> &[SeqNo] {
         &self.readers().points
     }

@@ -256,7 +256,8 @@ impl Members {
         let mut found = None;
         for (number, member) in &some {
             round.next = *number + 1;
-            // For work that waits for a time, and for work that nobody reported.
+            // The store is noted because its work may wait for a time, or nobody may have reported
+            // it.
             ready.note(*number);
             let is_written = member.guard(|| member.look()).unwrap_or(false);
             round.has_writes |= is_written;

@@ -146,8 +146,8 @@ struct State {
 }
 
 impl State {
-    /// What edits up to `free_to` made obsolete is not kept any more, unless a reader in this
-    /// process needs it.
+    /// Stops keeping what edits up to `free_to` made obsolete, unless a reader in this process
+    /// needs it.
     fn pass(&mut self, free_to: EditPlace) {
         self.unleased_to = self.unleased_to.max(free_to);
         if self.log_holds == 0 || seeded!(HoldsIgnored) {

@@ -72,7 +72,7 @@ impl LogReader {
 
     /// The next record, or where the valid part ends. After an error the reader is where it was
     /// before the call: from the middle of a record, the rest would look like the end.
-    // Visible through `testing`; an iterator cannot fail.
+    // This is not an iterator, because it can fail. It is visible through `testing`.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> LogResult<Next> {
         let before = self.position;
@@ -113,7 +113,7 @@ impl LogReader {
     }
 
     /// The first fragment of the next record, if it verifies. The rest may be missing. A record may
-    /// have 256 MiB, and its head is in the first fragment.
+    /// be 256 MiB large, and its head is in the first fragment.
     pub fn beginning(&mut self) -> LogResult<Option<Vec<u8>>> {
         let found = self.fragment(self.position)?;
         let first = found.filter(|fragment| matches!(fragment.kind, FULL | FIRST));
@@ -145,9 +145,9 @@ impl LogReader {
         })
     }
 
-    /// Continues after a bad fragment at `offset`, at the next valid one that starts a record, and
-    /// returns its offset. For people who inspect a damaged log: a store never reads beyond a gap.
-    /// O(bytes up to there).
+    /// Continues after a bad fragment at `offset`, at the next valid fragment that starts a record,
+    /// and returns its offset. For people who inspect a damaged log: a store never reads beyond a
+    /// gap. O(bytes up to there).
     pub fn pass_gap(&mut self, offset: u64) -> LogResult<Option<u64>> {
         let mut next = None;
         self.search(offset + 1, |at, _| {

@@ -43,8 +43,8 @@ const LATELY: Duration = Duration::from_millis(20);
 
 /// The share of the time in which compactions may work, if synced writes take this long on average.
 ///
-/// Writes per second are (1 - share) / calm + share / disturbed. That is `KEPT_PERMILLE` of
-/// 1 / calm if share x (1 - calm / disturbed) is the rest.
+/// Writes per second are (1 - share) / calm + share / disturbed. This is `KEPT_PERMILLE` of the
+/// calm rate if share x (1 - calm / disturbed) is what remains of 1000.
 fn share_permille(calm: Option<Duration>, disturbed: Option<Duration>) -> u64 {
     let (Some(calm), Some(disturbed)) = (calm, disturbed) else { return FIRST_SHARE_PERMILLE };
     let calm_permille = (calm.as_nanos() * 1000 / disturbed.as_nanos().max(1)).min(1000) as u64;
@@ -267,7 +267,7 @@ mod tests {
             (160, 16_000, 250),
             // A slow disk, or a busy machine: only the ratio counts.
             (16_000, 24_000, 389),
-            // Not known yet.
+            // One of the means is not known yet.
             (0, 160, 500),
             (160, 0, 500),
             (0, 0, 500),
@@ -344,7 +344,8 @@ mod tests {
         assert_eq!(run(&pace, later, 1000, false), Duration::ZERO, "nobody writes any more");
     }
 
-    /// If each paused on its own, some compaction would always work, and no write would be calm.
+    /// If each compaction paused on its own, some compaction would always work, and no write would
+    /// be calm.
     #[test]
     fn compactions_pause_together() {
         let (pace, start) = (Pace::default(), Instant::now());

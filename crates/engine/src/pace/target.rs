@@ -7,8 +7,8 @@
 //!    is not compacted slows everybody down in the end.
 //! 2. If the background writes at most [`LEAST`] already, it is not the cause, and the rate stays.
 //! 3. While the latency is well below the target, the rate grows by an eighth a step.
-//! 4. While nobody reads or writes, it doubles each step. From [`UNLIMITED_FROM`] on there is no
-//!    limit, which takes ten steps from the least rate.
+//! 4. While nobody reads or writes, the rate doubles each step. From [`UNLIMITED_FROM`] on there is
+//!    no limit, which takes ten steps from the least rate.
 //! 5. While writers are slowed down for lack of a compaction, there is no limit: a target must not
 //!    cause the delays that it should prevent.
 //!
@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn the_rate_follows_the_latency() {
         let rows = [
-            // Too slow: from what was written.
+            // Too slow: the rate falls from what was written.
             ("unlimited, above", 0, 200, 6, 150 << 10),
             ("unlimited, far above", 0, 200, 11, 100 << 10),
             ("a limit that nobody reached", 900, 40, 6, 30 << 10),

@@ -131,9 +131,9 @@ impl Throttle {
         self.state.lock().cause
     }
 
-    /// Measures and sets the pressure, and returns it if its cause changed. One caller at a time:
-    /// otherwise a value measured before a flush could overwrite the one measured after it, and
-    /// writers would wait for ever.
+    /// Measures and sets the pressure, and returns it if its cause changed. Only one caller does so
+    /// at a time: otherwise a value measured before a flush could overwrite the one measured after
+    /// it, and writers would wait for ever.
     pub(crate) fn refresh(&self, measure: impl FnOnce() -> Pressure) -> Option<Pressure> {
         let _one_at_a_time = self.refreshing.lock();
         let pressure = measure();

@@ -82,7 +82,7 @@ pub(crate) struct Claims {
     /// What each keyspace contained when the idle store last compacted some of it. If it still
     /// contains as much, snapshots keep the garbage.
     pub(crate) tidied: BTreeMap<KeyspaceId, Litter>,
-    /// No job starts before this time, after one found the disk full.
+    /// No job starts before this time, after a job found the disk full.
     pub(crate) retry_at: Option<Instant>,
     /// The keyspace at which the search for the next job of each kind begins. It is the one after
     /// the keyspace that had the last such job; otherwise a keyspace with many writes would keep
@@ -234,8 +234,8 @@ impl Schedule {
         self.awaited.load(Relaxed) > 0
     }
 
-    /// Runs the wait of a flush for compactions. Compactions that made way for the flush continue
-    /// meanwhile.
+    /// Runs `wait`, in which a flush waits for compactions. Compactions that made way for the flush
+    /// continue meanwhile.
     pub(crate) fn while_held_up<T>(&self, wait: impl FnOnce() -> T) -> T {
         self.held_up.fetch_add(1, Relaxed);
         drop(self.claims.lock());
@@ -338,9 +338,9 @@ impl Schedule {
 }
 
 /// While this value exists, no compaction of a keyspace runs or starts. If the keyspace is also
-/// frozen, no other job of it does either. A full compaction only holds compactions back. A bulk
-/// load freezes the keyspace for its last steps. A change of options freezes it too, because the
-/// new policy's jobs know nothing of the old policy's jobs.
+/// frozen, none of its other jobs does either. A full compaction only holds compactions back. A
+/// bulk load freezes the keyspace for its last steps. A change of options freezes it too, because
+/// the new policy's jobs know nothing of the old policy's jobs.
 pub(crate) struct Held<'a> {
     schedule: &'a Schedule,
     id: KeyspaceId,
@@ -366,7 +366,7 @@ impl<'a> Held<'a> {
         held
     }
 
-    /// Holds compactions back once nobody else does and `may` agrees.
+    /// Holds compactions back once nobody else does and `may` returns `true`.
     fn once(schedule: &'a Schedule, id: KeyspaceId, may: impl Fn(&mut Claims) -> bool) -> Held<'a> {
         let mut claims = schedule.claims.lock();
         while claims.exclusive.contains(&id) || !may(&mut claims) {

@@ -20,7 +20,7 @@ use crate::store::Store;
 use crate::store::resources::Resources;
 
 /// Opens a store, or makes one. Options that are not set have their defaults; see
-/// [`Store::builder`]. [`Options`] is the same set as a struct, and documents each option.
+/// [`Store::builder`]. [`Options`] has the same options as a struct, and documents each of them.
 #[derive(Debug)]
 #[must_use = "nothing is opened before `open`"]
 pub struct StoreBuilder {

@@ -31,7 +31,7 @@ impl Engine {
         }
         let target = self.env.storage.create_sibling(path)?;
         let copy = Unfinished::begin(&target)?;
-        // A log that a read-only store replayed is there, whatever its options say.
+        // A read-only store may have replayed a log, whatever its options say.
         copy.end(match self.env.options.has_log() || self.env.options.read_only {
             true => self.write_with_log(&target, tables),
             false => self.write_flushed(&target, tables),
@@ -59,7 +59,7 @@ impl Engine {
         cut.finish_store(target)
     }
 
-    /// Copies the tables and values, which hold everything once the memtables are flushed.
+    /// Copies the tables and values, which contain everything once the memtables are flushed.
     fn write_flushed(self: &Arc<Self>, target: &Arc<dyn Storage>, tables: Tables) -> Result<()> {
         self.env.check_writable()?;
         let (mut state, pinned) = self.pin_flushed_state()?;

@@ -29,7 +29,8 @@ pub(super) struct SharedDirectory {
 }
 
 impl SharedDirectory {
-    /// The refusal lasts until the store is closed: the next open starts from what is on disk.
+    /// After a failed sync, the refusal lasts until the store is closed: the next open starts from
+    /// what is on disk.
     pub(super) fn new(
         storage: Arc<dyn Storage>,
         list: Arc<OpenList>,
@@ -46,8 +47,8 @@ impl SharedDirectory {
     }
 }
 
-/// Whether a file may be closed while somebody holds it. `CURRENT` must not be closed, because
-/// another file takes over its name.
+/// Whether a file may be closed while it is in use. `CURRENT` must not be closed, because another
+/// file takes over its name.
 fn is_pooled(name: &str, category: Category) -> bool {
     match category {
         Category::Table | Category::Value => true,

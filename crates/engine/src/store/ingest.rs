@@ -57,8 +57,8 @@ impl Keyspace {
     /// during a [`Keyspace::bulk_load`].
     ///
     /// # Errors
-    /// If a file cannot be read, is damaged, is not a file of sorted entries or of a newer format,
-    /// or if two files overlap. The message names the file. Otherwise those of
+    /// If a file cannot be read, is damaged, has a newer format, or is not a file of sorted
+    /// entries, or if two files overlap. The message names the file. Otherwise those of
     /// [`Keyspace::bulk_load`].
     pub fn ingest<P: AsRef<Path>>(&self, files: &[P]) -> Result<u64> {
         let cache = Arc::new(Cache::new(CACHE_BYTES));
@@ -75,7 +75,7 @@ impl Keyspace {
         self.ingest_all(files.iter().map(look).collect::<Result<_>>()?)
     }
 
-    /// Stores the entries of such files on a storage, as [`Keyspace::ingest`] does.
+    /// Stores the entries of files on a storage, as [`Keyspace::ingest`] does.
     ///
     /// # Errors
     /// Those of [`Keyspace::ingest`].

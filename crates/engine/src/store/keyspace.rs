@@ -145,7 +145,7 @@ impl Keyspace {
         (cursor.valid() && cursor.key() == key).then(|| cursor.expiry()).transpose()
     }
 
-    /// When a put made now expires according to the keyspace's options.
+    /// When a put made now would expire according to the keyspace's options.
     #[inline]
     pub(crate) fn own_expiry_ms(&self) -> Option<u64> {
         match self.inner.ttl_ms.load(Relaxed) {
@@ -185,8 +185,9 @@ impl Keyspace {
         self.write_later(|batch| batch.push(Kind::Delete, self.inner.id, key.as_ref(), &[]))
     }
 
-    /// Changes a value with an operand of the keyspace's merge operator, without a read, with the
-    /// durability that the store was opened with. Reads, flushes and compactions apply the operand.
+    /// Changes a value with an operand of the keyspace's merge operator, without reading the value.
+    /// The durability is that with which the store was opened. Reads, flushes and compactions apply
+    /// the operand.
     ///
     /// ```
     /// # fn main() -> runstone::Result<()> {
@@ -607,8 +608,8 @@ impl Batch {
     }
 }
 
-/// Gets a key of the greatest length with a zero appended, which is too long for a key, and turns
-/// it into the smallest key after the original one. `false` if there is none.
+/// Turns a key of the greatest length with a zero appended, which is too long for a key, into the
+/// smallest key after the original one. Returns `false` if there is none.
 fn follow_longest(key: &mut Vec<u8>) -> bool {
     key.pop();
     while key.pop_if(|last| *last == 0xff).is_some() {}

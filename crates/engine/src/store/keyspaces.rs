@@ -72,8 +72,8 @@ impl Engine {
         settle_prefixer(stored.as_ref(), options, &self.env.options.prefix_extractors)
     }
 
-    /// Judges a failed change of keyspaces. A refused option, a full disk or too many open files
-    /// leave everything as it was; after any other failure the state on disk is unknown (P7).
+    /// Stops writes after a failed change of keyspaces if the state on disk is unknown (P7). A
+    /// refused option, a full disk or too many open files leave everything as it was.
     fn note_change_error(&self, error: &Error) {
         let is_fault = matches!(error, Error::Storage(_)) && !error.is_transient();
         if is_fault || self.catalog.is_manifest_broken() {
@@ -193,9 +193,9 @@ impl Engine {
         self.schedule.wait_for_keyspace(keyspace.id);
         reached!(KeyspaceMarked);
         let mut manifest = self.catalog.manifest.lock();
-        // The log floor passes segments that only this keyspace's memtables needed. A close removes
-        // the log segment by segment, and a crash in between must not leave a log that the manifest
-        // needs but that lacks its beginning.
+        // The log floor moves past segments that only this keyspace's memtables needed. A close
+        // removes the log segment by segment, and a crash in between must not leave a log that the
+        // manifest needs and whose beginning is missing.
         let log_start = self.committer.log_floor_without(|other, _| other.id == keyspace.id);
         let mut append = || {
             self.env.check_not_stopped()?;

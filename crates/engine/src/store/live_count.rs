@@ -206,7 +206,7 @@ fn starts_of(parts: &[Part<'_>], entries: u64) -> Result<Vec<Vec<u8>>> {
     let (mut before, mut at) = (0, 0);
     for part in parts {
         let own = u128::from(part.entries);
-        // The middle of a stretch, counted in halves.
+        // The middle of a stretch, counted in half entries.
         let middle = |at: u64| (2 * u128::from(at) + 1) * u128::from(entries);
         while at < STRETCHES && middle(at) < (before + own) * 2 * u128::from(STRETCHES) {
             let inside = middle(at) - before * 2 * u128::from(STRETCHES);

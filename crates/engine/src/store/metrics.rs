@@ -12,7 +12,7 @@ use crate::store::engine::Engine;
 use crate::tree::manifest::Manifest;
 
 impl Engine {
-    /// Zeros in a fork, where locks may be held for ever.
+    /// The values of all metrics; zeros in a fork, where locks may be held for ever.
     pub(crate) fn metrics_snapshot(&self) -> MetricsSnapshot {
         if self.env.check_process().is_err() {
             return MetricsSnapshot::default();
@@ -69,7 +69,7 @@ impl Engine {
         }
     }
 
-    /// The keys that are read most, of the keyspaces with the most reads. None in a fork.
+    /// The keys that are read most, of the keyspaces with the most reads. Empty in a fork.
     pub(crate) fn heat(&self, now: Instant) -> Vec<KeyspaceHeat> {
         if self.env.check_process().is_err() {
             return Vec::new();

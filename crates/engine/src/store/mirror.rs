@@ -28,12 +28,13 @@ use crate::tree::manifest::read_current;
 
 /// The keyspace in which a mirror records its position.
 pub const MIRROR_KEYSPACE: &str = "runstone.mirror";
-/// The position.
+/// The key of the position.
 const POSITION: &[u8] = b"position";
-/// The id of the other store, and its keyspaces: their names, and their ids in that store.
+/// The key of the other store's id and of its keyspaces: their names, and their ids in that store.
 const SOURCE: &[u8] = b"source";
-/// Followed by an id: the name of a keyspace that was made since, or nothing if the keyspace was
-/// dropped. There may be 100,000 keyspaces, so the list is not written again for each change.
+/// The prefix of keys that end with the id of a keyspace. The value is the name of a keyspace that
+/// was made since, or nothing if the keyspace was dropped. There may be 100,000 keyspaces, so the
+/// list is not written again for each change.
 const SINCE: &[u8] = b"source/";
 /// The smallest key after all keys with this prefix.
 const SINCE_END: &[u8] = b"source0";
@@ -101,8 +102,8 @@ impl Mirror {
         options: Options,
     ) -> Result<Mirror> {
         if is_empty(&*target)? {
-            // Done before the lock is taken: a source that cannot be read leaves nothing in the
-            // directory.
+            // This is done before the lock is taken: a source that cannot be read leaves nothing in
+            // the directory.
             let changes = Changes::begin(Arc::clone(&source), leases, ChangesFrom::Now)?;
             let cut = Cut::take(Arc::clone(&source), leases)?;
             let copy = Unfinished::begin(&target)?;
@@ -148,8 +149,8 @@ impl Mirror {
             let hint = "choose a new directory, or the mirror of this store";
             Error::invalid(format!("{place} {what}"), hint)
         };
-        // An interrupted copy has no CURRENT yet, or is marked as unfinished: that is no damage. No
-        // lock file is made in a directory with foreign files.
+        // An interrupted copy has no CURRENT yet, or is marked as unfinished: this is not damage.
+        // No lock file is made in a directory with foreign files.
         let is_ours = target.list()?.iter().all(|file| is_own_file(&file.name));
         let is_part = || check_finished(&*target).is_err();
         if is_ours && (is_part() || read_current(&*target)?.is_none()) {

@@ -437,7 +437,7 @@ impl Store {
 }
 
 impl Opening {
-    /// For a view that a follower made: nothing has to be closed.
+    /// The opening of a view that a follower made. Nothing has to be closed.
     fn of_view(inner: Arc<Engine>, parts: &Arc<Parts>) -> Opening {
         let parts = Mutex::new(Some(Arc::clone(parts)));
         Opening { inner, parts, closed: Mutex::new(Some(Ok(()))) }

@@ -11,7 +11,7 @@
 //! 6. Remove the files that the manifest does not name (P10).
 //!
 //! If the disk is too full for that, the log stays as it is and its writes stay in memory, as in a
-//! store that is opened for reading; steps 5 and 6 take their space from the reserve. The store
+//! store that is opened for reading. Steps 5 and 6 take their space from the reserve. The store
 //! then opens in the state of a full disk (P9), so that somebody can delete entries or drop
 //! keyspaces to free space.
 
@@ -165,7 +165,7 @@ fn open_full(
 ) -> Result<Arc<Engine>> {
     let lock = full.lock.lock().take().ok_or(Error::Closed)?;
     let (storage, options) = (Arc::clone(&full.env.storage), full.env.options.clone());
-    // Dropped first: otherwise the contents of the log would be in memory twice.
+    // `full` is dropped first: otherwise the contents of the log would be in memory twice.
     drop(full);
     spend_reserves(&*storage, read.0.log_floor)?;
     let inner = Arc::new(assemble(storage, options, lock, read, random.clone(), parts)?);
@@ -176,8 +176,8 @@ fn open_full(
 
 /// Removes the reserve, and the log segments that were prepared but are still empty.
 fn spend_reserves(storage: &dyn Storage, log_floor: u64) -> Result<()> {
-    // Every segment before a segment that was begun was begun too, even if its header is damaged.
-    // The replay reports such damage.
+    // If a segment was begun, so was every earlier segment, even if its header is damaged. The
+    // replay reports such damage.
     let needed = |number: &u64| *number >= log_floor;
     let mut kept = 0;
     for number in segments(storage, 0)?.into_iter().filter(|number| !needed(number)) {

@@ -33,8 +33,8 @@ use crate::pace::io_rate::IoRate;
 
 /// How often an open is tried.
 const TRIES: usize = 8;
-/// When too many files are open, this fraction of them is closed at once: the search for files that
-/// were not used for a long time reads the whole list.
+/// When too many files are open, one in this many of them is closed at once: the search for files
+/// that were not used for a long time reads the whole list.
 const CLOSED_FRACTION: usize = 8;
 /// In place of a size: the file is open, or a slot was punched since the file was closed.
 const UNKNOWN_BYTES: u64 = u64::MAX;
@@ -300,7 +300,7 @@ struct PooledFile {
 }
 
 impl PooledFile {
-    /// Lets `with` use the open file. The file stays open meanwhile.
+    /// Calls `with` with the open file. The file stays open meanwhile.
     fn with<T>(&self, with: impl FnOnce(&dyn StorageFile) -> Result<T>) -> Result<T> {
         let turn = self.files.list.turn.load(Relaxed);
         // The turn is stored only when it changes, because readers share the cache line.
@@ -346,9 +346,9 @@ impl PooledFile {
         Some(handle)
     }
 
-    /// Notes the size of a file on disk. It remains valid because nobody writes to a closed file. A
-    /// punch that is still running clears the note. If another process may write to the file,
-    /// nothing is noted.
+    /// Notes the size of a file on disk. The note remains valid because nobody writes to a closed
+    /// file. A punch that is still running clears the note. If another process may write to the
+    /// file, nothing is noted.
     fn note_disk_bytes(&self, handle: &Handle) {
         if self.category == Category::Value && self.files.owner.is_known() {
             self.closed_disk_bytes.store(ASKED_BYTES, SeqCst);

@@ -164,9 +164,9 @@ pub(super) fn recover(inner: &Arc<Engine>, random: Random) -> Result<()> {
 }
 
 /// Begins another history if the store was not closed: unsynced writes that others have read may be
-/// lost, or the files are a copy of an open store, which has written more since. Also begins one if
-/// there is a log, or if the manifest is a copy: then another store uses the same numbers, or this
-/// store did before the copy replaced its files.
+/// lost, or the files are a copy of an open store, which has written more since. It also begins
+/// another history if there is a log, or if the manifest is a copy: then another store uses the
+/// same numbers, or this store did before the copy replaced its files.
 fn begin_history(inner: &Engine, last_seq: SeqNo, mut random: Random) -> Result<()> {
     let mut manifest = inner.catalog.manifest.lock();
     let (storage, found) = (&*inner.env.storage, manifest.found);

@@ -185,7 +185,7 @@ impl ResourcesBuilder {
     /// # Errors
     /// If a number is not allowed, or no more threads can be started.
     pub fn build(self) -> Result<Resources> {
-        // The field of a store's options has a different name than the method.
+        // The field of a store's options has a different name from the method.
         if let Background::Threads(count) = self.options.background {
             check_threads("threads", count)?;
         }

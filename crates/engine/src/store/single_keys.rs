@@ -19,7 +19,7 @@ const MOST_TAKEN_BYTES: usize = 64 << 20;
 /// About how many bytes an entry needs besides its key and value.
 const TAKEN_BYTES: usize = 64;
 
-/// A change that was refused, with the value that the key has.
+/// The current value of a key whose change was refused.
 type Refused = Option<Value>;
 
 impl Keyspace {
@@ -135,9 +135,9 @@ impl Keyspace {
     }
 
     /// Removes the first entries of a range, up to `most` of them, and returns them in order.
-    /// Either all of them are removed or none. There may be fewer if others removed some meanwhile,
-    /// and the call stops once it has 64 MiB. It returns none only if the range has none,
-    /// or `most` is 0.
+    /// Either all of them are removed or none. The call returns fewer if others remove some
+    /// meanwhile, or once it has 64 MiB. It returns none only if the range has none, or `most` is
+    /// 0.
     ///
     /// ```
     /// # fn main() -> runstone::Result<()> {
@@ -158,7 +158,7 @@ impl Keyspace {
         self.take(ReadOptions::default().with_range(range), most, |scan| scan.next())
     }
 
-    /// Removes `most` entries that `next` returns, and returns them.
+    /// Removes up to `most` entries that `next` returns, and returns them.
     fn take(
         &self,
         options: ReadOptions,
@@ -192,9 +192,9 @@ impl Keyspace {
         }
     }
 
-    /// Changes a key as `decide` returns for its value. Returns the value, and whether it was
-    /// changed. Each repetition means that another write of the key succeeded, or that the key's
-    /// lock is free again.
+    /// Changes a key as `decide` says for its value. Returns the value, and whether it was changed.
+    /// Each repetition means that another write of the key succeeded, or that the key's lock is
+    /// free again.
     fn change(
         &self,
         key: &[u8],

@@ -49,7 +49,7 @@ use crate::wal::batch::check_sizes;
 pub struct SortedWriter {
     storage: Arc<dyn Storage>,
     name: String,
-    /// `None` once it is finished.
+    /// `None` once the file is finished.
     table: Option<TableBuilder>,
     last_key: Vec<u8>,
     entries: u64,

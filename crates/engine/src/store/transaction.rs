@@ -27,12 +27,12 @@ use crate::values::Value;
 use crate::visibility::snapshot::Snapshot;
 use crate::wal::batch::check_sizes;
 
-/// Reads and writes in any keyspaces of a store that happen together or not at all, protected
-/// from the writes of others meanwhile. See [`Store::begin`].
+/// Reads and writes in any of a store's keyspaces, which take effect together or not at all. They
+/// are isolated from concurrent writes. See [`Store::begin`].
 ///
-/// Nobody else sees its writes before the commit, and it does not see writes of others after its
-/// beginning, except in [`Transaction::get_for_update`]. Dropping it rolls it back. While it is
-/// open, the store keeps what its snapshot sees.
+/// Nobody else sees the writes of a transaction before its commit, and it does not see writes of
+/// others after its beginning, except in [`Transaction::get_for_update`]. Dropping it rolls it
+/// back. While it is open, the store keeps what its snapshot sees.
 #[derive(Debug)]
 pub struct Transaction {
     store: Arc<Engine>,
@@ -151,7 +151,7 @@ impl Transaction {
             TransactionMode::Pessimistic => {
                 let mut locks = Locks::new(&store.locks, options.max_locks, options.lock_timeout);
                 locks.begin_use();
-                // After this call, every commit that did not see that locks are in use is visible.
+                // After this call, every commit that began before locks were in use is now visible.
                 store.committer.wait_for_writers();
                 Some(locks)
             }
@@ -442,7 +442,8 @@ impl Transaction {
     pub fn rollback(self) {}
 
     /// Makes all writes visible at once, durable as the options say. A transaction without writes
-    /// has nothing to check, since its snapshot is one moment. It syncs nothing.
+    /// has nothing to check, because all its reads come from one snapshot. Its commit does not
+    /// sync.
     ///
     /// A transaction cannot be used after a commit or a rollback: the compiler ensures that.
     ///

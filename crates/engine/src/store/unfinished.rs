@@ -51,7 +51,7 @@ pub(crate) fn check_empty(target: &dyn Storage) -> Result<()> {
     }
 }
 
-/// A file of a directory besides the lock: the mark, if there is one.
+/// A file of a directory other than the lock. It is the mark, if the mark exists.
 fn other_file(target: &dyn Storage) -> Result<Option<String>> {
     let names = target.list()?.into_iter().map(|file| file.name);
     Ok(names.filter(|name| name != LOCK_NAME).min_by_key(|name| name != RESTORING))
@@ -103,7 +103,7 @@ impl Unfinished {
             target.sync_dir()?;
             Ok(written)
         });
-        // Half a store is of no use. What cannot be removed stays marked.
+        // Half a store is of no use. If a file cannot be removed, the directory stays marked.
         if ended.is_err()
             && let Some(_lock) = self.lock.or_else(|| lock(target).ok())
         {

@@ -64,7 +64,7 @@ enum Place {
 }
 
 impl<'t> TransactionCursor<'t> {
-    /// A cursor that is on no entry. `options` reads at the transaction's snapshot.
+    /// A cursor that is on no entry. `options` name the transaction's snapshot.
     pub(crate) fn open(source: Source<'t>, options: ReadOptions) -> Result<TransactionCursor<'t>> {
         let (start, end) = options.bounds();
         let (start, end) = (start.map(<[u8]>::to_vec), end.map(<[u8]>::to_vec));
@@ -423,7 +423,7 @@ impl Tracker<'_> {
         self.note(self.low.as_deref(), self.high.as_deref());
     }
 
-    /// Notes this as the stretch of the current walk.
+    /// Notes the keys from `low` to `high` as the stretch of the current walk.
     fn note(&self, low: Option<&[u8]>, high: Option<&[u8]>) {
         if let Some(number) = self.number {
             // A walk that begins after all keys and passes none has an empty stretch.
@@ -477,13 +477,13 @@ impl<'t> TransactionScan<'t> {
         TransactionScan { source, options, ends: Ends::default() }
     }
 
-    /// Only the keys. Separated values are not read.
+    /// Iterates over the keys only. Separated values are not read.
     pub fn keys(mut self) -> impl DoubleEndedIterator<Item = Result<Vec<u8>>> {
         self.options = self.options.keys_only();
         self.map(|item| Ok(item?.0))
     }
 
-    /// Only the values.
+    /// Iterates over the values only.
     pub fn values(self) -> impl DoubleEndedIterator<Item = Result<Value>> {
         self.map(|item| Ok(item?.1))
     }

@@ -60,7 +60,7 @@ type Name = Vec<u8>;
 
 #[derive(Debug, Default)]
 struct Lock {
-    /// `None` until one of the waiters, or another one, takes it.
+    /// `None` until one of the waiters, or another transaction, takes the lock.
     holder: Option<u64>,
     /// In the order in which they began to wait.
     waiters: VecDeque<Arc<Waiter>>,
@@ -171,7 +171,8 @@ fn describe(waiter: u64, what: &str, holder: u64) -> String {
 }
 
 impl Locks {
-    /// Holds no locks yet, and does not count as a user of locks yet.
+    /// The locks of a transaction that has none yet, and that does not count as a user of locks
+    /// yet.
     pub(crate) fn new(table: &Arc<LockTable>, most: usize, timeout: Duration) -> Locks {
         let id = table.last_id.fetch_add(1, Relaxed) + 1;
         let names = BTreeSet::new();
@@ -320,7 +321,7 @@ impl Locks {
         self.table.note(self.id, holder, what)?;
         let waiter = Arc::new(Waiter { id: self.id, is_free: Condvar::new() });
         lock.waiters.push_back(Arc::clone(&waiter));
-        // `None` if it is beyond the range of the clock.
+        // `None` if the deadline is beyond the range of the clock.
         let deadline = Instant::now().checked_add(self.timeout);
         loop {
             let is_late = match deadline {

@@ -3,9 +3,9 @@
 //! ```text
 //! operation := kind u8 | keyspace varint | key bytes | value bytes (not for deletes of one key)
 //!              | place bytes, if the value is a pointer that no collection wrote
-//! kind      := of the entry ([`Kind`]); 129 for a put that stores what a get has folded
+//! kind      := the entry's kind ([`Kind`]); 129 for a put that stores what a get has folded
 //! value     := ... | expiry u64, in milliseconds since 1970, if the kind says that it expires
-//! place     := where the record of the value lies in its file (`values/early.rs`)
+//! place     := where the record of the value is in its file (`values/early.rs`)
 //! ```
 
 use std::collections::BTreeMap;
@@ -214,12 +214,12 @@ impl Batch {
         self.count
     }
 
-    /// How many of them are deletes.
+    /// How many of the writes are deletes.
     pub(crate) fn deletes(&self) -> u64 {
         self.deletes
     }
 
-    /// Whether it deletes a range.
+    /// Whether the batch deletes a range.
     #[inline]
     pub(crate) fn has_range_deletes(&self) -> bool {
         self.range_deletes > 0
@@ -246,7 +246,7 @@ impl Batch {
         self.count == 0
     }
 
-    /// Whether it only deletes, and so frees space on a full disk.
+    /// Whether the batch only deletes, and so frees space on a full disk.
     pub(crate) fn only_deletes(&self) -> bool {
         self.deletes == self.count
     }

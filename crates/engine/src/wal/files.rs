@@ -83,7 +83,7 @@ pub(super) struct SegmentFile {
 }
 
 impl WalFiles {
-    /// No spares yet.
+    /// The files of a log that has no spares yet.
     pub fn new(
         storage: Arc<dyn Storage>,
         mode: WalMode,
@@ -178,7 +178,7 @@ impl WalFiles {
     }
 
     /// Adds a prepared segment, unless one with a larger number was taken meanwhile. Recovery would
-    /// read it before that one although it was written later.
+    /// read the prepared segment before the taken one, although it would be written later.
     fn offer(&self, number: u64, file: SegmentFile) {
         let mut spares = self.spares.lock();
         if number < spares.last_number {
@@ -209,7 +209,7 @@ impl WalFiles {
         })
     }
 
-    /// Removes a file that nothing uses. On a full disk it would keep its space.
+    /// Removes a file that nothing uses. Otherwise the file would use space, even on a full disk.
     pub(super) fn leave(&self, name: &str) {
         let _ = self.storage.remove(name);
     }

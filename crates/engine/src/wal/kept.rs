@@ -3,8 +3,8 @@
 //!
 //! The age of a segment is the time since an open last needed it. No file records this moment, so a
 //! later open counts from the last write to the segment, which is earlier. That age depends on the
-//! clock of the machine. If the clock went back, or the storage reports no time, it counts from the
-//! open.
+//! clock of the machine. If the clock went back, or the storage reports no time, the age counts
+//! from the open.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -54,7 +54,7 @@ struct Kept {
 }
 
 impl KeptSegments {
-    /// None yet.
+    /// A list without segments.
     pub fn new(retention: LogRetention) -> KeptSegments {
         KeptSegments { retention, kept: Mutex::default() }
     }
@@ -74,7 +74,7 @@ impl KeptSegments {
         kept.bytes += bytes;
     }
 
-    /// Removes segments from the list that exceed the size or age allowed, or removes all. Returns
+    /// Removes from the list the segments beyond the allowed size or age, or all segments. Returns
     /// them with their bytes.
     pub fn take(&self, everything: bool) -> Vec<((u64, bool), u64)> {
         let LogRetention { bytes, time } = self.retention;

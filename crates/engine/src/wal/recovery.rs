@@ -9,8 +9,8 @@
 //!    the missing part was durable when that record was written. In all other cases an unsynced
 //!    suffix was lost: in a power loss, or because these files are a copy of a disk that a running
 //!    machine was writing to. The records after the gap are dropped (P2), because nobody was
-//!    promised that they survive. That the machine has not booted since proves nothing: a copy of
-//!    its disk has no later boot.
+//!    promised that they survive. It proves nothing that the machine has not rebooted since: a copy
+//!    of its disk shows no reboot either.
 
 use std::sync::Arc;
 
@@ -42,8 +42,8 @@ pub struct Recovered {
     pub lost_records: u64,
     /// The segments that contain those records.
     pub lost_segments: Vec<u64>,
-    /// The records whose values are not in their files, each of which ends its segment: segments
-    /// and offsets.
+    /// The segment and offset of each record whose values are missing from their files. Such a
+    /// record ends its segment.
     pub without_values: Vec<(u64, u64)>,
     /// The newest manifest that a record names, and how many of its bytes were durable.
     pub manifest: Current,
@@ -85,8 +85,8 @@ pub fn replay(
     mut apply: impl FnMut(u64, SeqNo, Operation<'_>) -> Result<()>,
 ) -> Result<Recovered> {
     let mut recovered = Recovered { last_seq: start.seq - 1, ..Recovered::default() };
-    // The first end after the last record, in case something is missing there. Segments without a
-    // record may follow it.
+    // Where the first segment after the last record ended, in case something is missing there.
+    // Segments without a record may follow it.
     let mut end = None;
     for number in segments(storage, start.segment)? {
         let Some(mut reader) = open_segment(storage, number)? else { continue };
@@ -173,7 +173,8 @@ fn judge(storage: &dyn Storage, recovered: &mut Recovered) -> Result<()> {
             let mut reader = Reader::new(bytes);
             let Some(head) = take_head(&mut reader) else { return };
             if head.count == 0 {
-                // The statement of the record is true wherever the record is.
+                // What the record says about the manifest holds even if the record itself is not
+                // used.
                 let edits = take_edits(reader).unwrap_or_default();
                 recovered.manifest = recovered.manifest.max(edits.manifest);
             }

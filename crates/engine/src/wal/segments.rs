@@ -47,7 +47,7 @@ pub fn lost_name(number: u64) -> String {
     format!("lost-{}", segment_name(number))
 }
 
-/// The file number in such a name.
+/// The file number in the name of a lost segment.
 pub fn lost_number(name: &str) -> Option<u64> {
     number_in(name.strip_prefix("lost-")?, "wal")
 }
@@ -247,9 +247,9 @@ impl Wal {
         if self.writer.is_some() { self.put_opening(next_seq) } else { Ok(()) }
     }
 
-    /// Puts a record without writes, for which there was no room, before all later ones. These
-    /// begin a new segment. Otherwise a small write could still fit into the old segment, and
-    /// precede the record.
+    /// Puts a record without writes, for which there was no room, before all later ones. The later
+    /// records begin a new segment. Otherwise a small write could still fit into the old segment,
+    /// and precede the record.
     pub fn owe(&mut self, edits: Vec<u8>) {
         self.opening.push(edits);
         (self.owes, self.room_to) = (true, 0);
@@ -260,7 +260,7 @@ impl Wal {
         self.owes
     }
 
-    /// Begins a segment with the opening records, if none has them yet.
+    /// Begins a segment with the opening records, if no segment has them yet.
     pub fn tell_opening(&mut self, next_seq: SeqNo) -> Result<()> {
         match self.opening.is_empty() {
             true => Ok(()),
@@ -449,9 +449,9 @@ impl Wal {
         self.put_opening(first_seq).or_else(|error| self.go_without_opening(error))
     }
 
-    /// Usually no writer fails because readers of the history are not told of an opening. But if
-    /// there was no room for a note about a keyspace, readers need this record to know the
-    /// keyspace.
+    /// Usually no writer fails if the record of an opening, which only readers of the history need,
+    /// cannot be written. But if there was no room for a note about a keyspace, readers need this
+    /// record to know the keyspace.
     fn go_without_opening(&mut self, error: Error) -> Result<()> {
         if self.owes {
             self.room_to = 0;

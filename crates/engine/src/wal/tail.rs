@@ -212,7 +212,7 @@ impl LogTail {
         self.start.seq
     }
 
-    /// Where the log was read up to: segment and offset. `None` if there is no log.
+    /// The place up to which the log was read: segment and offset. `None` if there is no log.
     pub fn place(&self) -> Option<(u64, u64)> {
         self.segment.as_ref().map(|(number, reader)| (*number, reader.position()))
     }

@@ -109,7 +109,7 @@ impl Committer {
     /// published.
     #[inline]
     pub(super) fn check_whole(&self, last_seq: SeqNo) -> Result<()> {
-        // Relaxed is enough: it was set before the sequence number of the gap was published.
+        // Relaxed is enough: `gap_seq` was set before the sequence number of the gap was published.
         if self.gap_seq.load(Relaxed) <= last_seq {
             return self.env.check_not_stopped();
         }

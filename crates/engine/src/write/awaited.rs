@@ -4,8 +4,8 @@
 //! A commit enters the queue when it is first polled, at the place of its last sequence number. A
 //! sync makes everything up to some sequence number durable, so the commits that it served are the
 //! front of the queue. They are taken out together: each commit is put in once and taken out once,
-//! however many wait. Rejected: a list that each sync searches, so that each sync looks at all
-//! waiting commits.
+//! however many wait. Rejected: a list that each sync searches, which would look at all waiting
+//! commits each time.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};

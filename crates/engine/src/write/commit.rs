@@ -477,8 +477,8 @@ impl Committer {
         Ok((first_seq, views))
     }
 
-    /// Announces a batch that was logged in `segment` to its memtables. `entries` were looked at
-    /// for the batch, and `bytes` were copied.
+    /// Announces a batch that was logged in `segment` to its memtables. `entries` is how many
+    /// entries were looked at for the batch, and `bytes` how many bytes were copied.
     #[inline(always)]
     pub(super) fn announce(
         &self,

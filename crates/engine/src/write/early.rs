@@ -24,7 +24,7 @@ use crate::write::conditional::Condition;
 /// A batch whose large values are in their files.
 pub(super) struct EarlyBatch {
     pub(super) batch: Batch,
-    /// In the order of the batch's keyspaces.
+    /// The early writes of each keyspace, in the order of the batch's keyspaces.
     writes: Vec<Option<EarlyWrites>>,
     /// The memtables that were active before the values were written.
     actives: Vec<Arc<Memtable>>,

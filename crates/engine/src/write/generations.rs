@@ -146,7 +146,7 @@ impl Committer {
 
 impl CommitState {
     /// Makes a moment known to writers: a batch first replaces the active memtables of its
-    /// keyspaces that have writes from before it.
+    /// keyspaces that have writes from before the moment.
     pub(super) fn begin_moment(&mut self, moment: SeqNo) {
         self.extra.moment = Some(moment);
         self.has_extra = true;

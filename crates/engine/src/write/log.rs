@@ -165,8 +165,8 @@ impl Committer {
         }
     }
 
-    /// On a full disk, segments that nobody needs are removed first. A consumer that was away
-    /// cannot continue from them any more, so the listener is told.
+    /// Removes the segments that are kept only for readers, because the disk is full. A consumer
+    /// that was away cannot continue from them any more, so the loss is reported to the listener.
     fn give_up_kept_log(&self) {
         let taken = self.kept.take(true);
         let (segments, bytes) = (taken.len() as u64, taken.iter().map(|(_, bytes)| bytes).sum());
@@ -468,7 +468,8 @@ fn edits(current: Current, ended_load: SeqNo, note: Option<&Note>) -> Vec<u8> {
     bytes
 }
 
-/// No caller fails because there was no room for such a record.
+/// Notes that a record without writes was not logged. No caller fails because there was no room for
+/// such a record.
 fn note_unlogged(outcome: Result<()>) {
     if let Err(error) = outcome {
         tracing::debug!(%error, "a record without writes was not logged");

@@ -293,8 +293,8 @@ impl BackPressure {
         Ok(())
     }
 
-    /// Measures again what snapshots keep if any snapshot was dropped, because no view changes
-    /// then. Each write that snapshots hold up calls this, and a measurement takes O(snapshots).
+    /// Measures again what snapshots keep if any snapshot was dropped, because that changes no
+    /// view. Each write that snapshots hold up calls this, and a measurement takes O(snapshots).
     fn refresh_if_released(&self) {
         let released = self.visibility.released();
         if self.released.swap(released, Relaxed) != released {
@@ -325,10 +325,10 @@ impl BackPressure {
     /// Returns the memtables to flush early, after memtables have grown.
     ///
     /// If none waits, the flush of the largest one begins once it uses half of the limit for all.
-    /// Then the other half lasts until the flush is done; a later start would end in a stop. Once
-    /// all memtables together reach the limit, the largest are flushed until the waiting ones use a
-    /// quarter of the limit. There may be thousands of small ones, and one flush at a time would
-    /// never catch up.
+    /// Then the other half lasts until the flush is done; a flush that begins later would make
+    /// writers stop. Once all memtables together reach the limit, the largest are flushed until the
+    /// waiting ones use a quarter of the limit. There may be thousands of small ones, and one flush
+    /// at a time would never catch up.
     pub(crate) fn memtables_to_flush(&self) -> Vec<Candidate> {
         let (soft, _) = buffer_limits(&self.env);
         // With many memtables, most growth is small and changes nothing.

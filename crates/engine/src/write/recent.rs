@@ -4,7 +4,8 @@
 //!
 //! Without them, a commit would have to wait under the commit lock until other writers have
 //! inserted, and search the memtables there for each key that it had read. A large commit would
-//! hold everybody up. Here it finds exactly what was written, whether that is inserted or not.
+//! hold everybody up. With them, it finds exactly what was written, whether or not that is
+//! inserted.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

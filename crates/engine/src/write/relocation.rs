@@ -1,6 +1,5 @@
 //! Writes the new pointers of values that a collection moved, each only if no user has written its
-//! key since. Collections of a log and of groups that write back need this; nothing else in the
-//! commit pipeline knows of it.
+//! key since. Only collections of a log and of groups that write back use this module.
 //!
 //! A few pointers at a time become a batch, whose condition is checked like that of a transaction
 //! (`conditional`). But a key that was written meanwhile refuses only its own pointer.
@@ -151,7 +150,8 @@ impl Committer {
         let mut state = loop {
             self.env.check_not_stopped()?;
             match self.lock_when(&mut check, true) {
-                // No user waits for the pointers, so this tries again until writers let it through.
+                // No user waits for the pointers, so this tries again until other writers leave it
+                // enough time.
                 Err(Error::Conflict { .. }) => rest(),
                 outcome => break outcome?,
             }

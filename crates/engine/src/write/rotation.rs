@@ -68,17 +68,17 @@ impl Committer {
         self.schedule.wake();
     }
 
-    /// Replaces the active memtable of each keyspace if it is not empty and `wanted` agrees.
-    /// Returns a sequence number that was the last one assigned at some moment of the call. Writes
-    /// up to it are in memtables that were replaced, if these are wanted.
+    /// Replaces the active memtable of each keyspace if it is not empty and `wanted` returns
+    /// `true`. Returns a sequence number that was the last one assigned at some moment of the call.
+    /// Writes up to it are in memtables that were replaced, if these are wanted.
     ///
     /// A memtable is replaced under the commit lock, so that every sequence number in an older
     /// memtable is below those in a newer one. The lock is released after every few keyspaces,
     /// however many there are. Others write in between, so the memtables end at different moments,
     /// and those that end later may contain half of a batch. The same is true of memtables that
     /// were full, and a flush first syncs the log up to the writes of other memtables that it
-    /// relies on. Slow work, such as allocating the new memtables, is done before. Without a log
-    /// all memtables are replaced (`generations`).
+    /// relies on. Slow work, such as allocating the new memtables, is done before the lock is
+    /// taken. Without a log all memtables are replaced (`generations`).
     pub(crate) fn rotate(
         &self,
         keyspaces: &[Arc<KeyspaceCore>],

@@ -73,7 +73,7 @@ impl Syncing {
         Ok(())
     }
 
-    /// Lets the thread sync a store.
+    /// Makes the thread sync a store.
     pub(super) fn note(&self, committer: &Arc<Committer>) {
         self.state.lock().noted.push_back(Arc::clone(committer));
         self.change.notify_all();

@@ -44,7 +44,8 @@ const IDLE_GARBAGE_FRACTION: u64 = 4;
 pub(crate) struct ClosedGroup {
     pub(crate) group: u32,
     pub(crate) segments: Arc<Vec<Segment>>,
-    /// The list that the segments were in, so that their slots are not reused meanwhile.
+    /// The list that contained the segments. It is held so that their slots are not reused
+    /// meanwhile.
     in_use: Option<Arc<SegmentList>>,
     pub(crate) dead: BTreeMap<u64, u32>,
     /// The stream offsets of records that readers still need, whatever the group says about them.
@@ -56,12 +57,13 @@ pub(crate) struct ClosedGroup {
 /// How the space that a value file uses compares with the space that its options allow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Crowding {
-    /// It uses no more, and only a job of its keyspace or a change of options changes that.
+    /// The file uses no more than that, and only a job of its keyspace or a change of options
+    /// changes that.
     None,
-    /// It uses no more, but the end of a reader or of a write may change how much it uses or how
-    /// much is allowed.
+    /// The file uses no more than that, but the end of a reader or of a write may change how much
+    /// it uses or how much is allowed.
     Passing,
-    /// It uses more, so a collection is worth it if it can free anything.
+    /// The file uses more, so a collection is worth it if it can free anything.
     Full,
 }
 

@@ -74,8 +74,8 @@ impl Collector {
         self.end_collection(store, group, outcome)
     }
 
-    /// Lets the next collection begin, and quarantines a damaged group. A group that was in
-    /// quarantine before gains nothing by another try, so its error is returned.
+    /// Allows the next collection to begin, and quarantines a damaged group. A group that was in
+    /// quarantine before gains nothing from another try, so its error is returned.
     pub(crate) fn end_collection(
         &self,
         store: &ValueFile,

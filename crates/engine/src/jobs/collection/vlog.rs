@@ -5,9 +5,9 @@
 //! 2. Wait until the tree has the edit that may have added some of these segments. Look up each
 //!    record's key in the tree. A record is live if the newest version points to it.
 //! 3. Relocate the live records (`relocate`): append them at the head, and write their new pointers
-//!    into the tree, each unless its key was written since the look-up. That is checked under the
-//!    commit lock, against the memtables. No flush may remove a newer version from the memtables in
-//!    between, so flushes wait (`flushing`).
+//!    into the tree, each unless its key was written since the look-up. This condition is checked
+//!    under the commit lock, against the memtables. No flush may remove a newer version from the
+//!    memtables in between, so flushes wait (`flushing`).
 
 use std::sync::Arc;
 

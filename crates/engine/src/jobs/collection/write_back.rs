@@ -1,6 +1,6 @@
 //! Garbage collection of a hash group that writes pointers back, as HashKV does (§3.3). The group
-//! alone decides whether a record is live, but the tree learns where the record went. It exists to
-//! be compared with stable pointers.
+//! alone decides whether a record is live, but the tree learns where the record went. This mode
+//! exists for comparison with stable pointers.
 //!
 //! 1. Remove the segments that an earlier collection emptied. While a snapshot holds them, nothing
 //!    is collected.
@@ -38,8 +38,8 @@
 //! record of the stream gets its tag in the edit that brings the record, and a newer version or a
 //! range delete removes the tag.
 //!
-//! A tag is trusted without the tree, so none may exist before the groups know everything. There is
-//! none: until then nothing cools, and afterwards older tables never return.
+//! A tag is trusted without the tree, so no tag may exist before the groups know everything. None
+//! does: until then nothing cools, and afterwards older tables never return.
 //!
 //! All this fails while the tree has tables that are older than the value file. A compaction moves
 //! their values into the groups one level at a time, so an old version may arrive before the

@@ -42,9 +42,10 @@ use crate::write::pressure::fullness_permille;
 
 /// Where the outputs of a compaction are cut.
 pub(super) enum Cells {
-    /// Found during the walk; there is only one slice.
+    /// The cuts are found during the walk, so there is only one slice.
     Unknown,
-    /// Before these keys. The tables of the cells have consecutive ids from `first_id`.
+    /// Outputs are cut before these keys. The tables of the cells have consecutive ids from
+    /// `first_id`.
     Known { cuts: Arc<[CutKey]>, first_id: u64 },
 }
 
@@ -121,7 +122,7 @@ impl Execution<'_> {
         }
     }
 
-    /// Whether it was planned by cells, so that several threads may run it.
+    /// Whether the compaction was planned by cells, so that several threads may run it.
     pub(super) fn is_sliced(&self) -> bool {
         matches!(self.cells, Cells::Known { .. })
     }

@@ -282,8 +282,8 @@ impl Compactor {
     }
 
     /// How many threads run a compaction: the cores that no other job and no writer uses, up to the
-    /// limit and to the number that its size is worth. Only one if jobs are stepped by hand, so
-    /// that their I/O has a fixed order.
+    /// limit and to the number that its size is worth. It is one if jobs are run by hand, so that
+    /// their I/O has a fixed order.
     fn thread_count(&self, bytes: u64, table_bytes: u64) -> usize {
         if let Some(fixed) = self.env.options.compaction_slices {
             return fixed;

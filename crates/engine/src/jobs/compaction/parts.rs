@@ -59,8 +59,8 @@ struct Installed<'a> {
 }
 
 impl Compactor {
-    /// Executes a plan for which [`Compactor::wants_parts`] holds. After an error, the installed
-    /// parts stay.
+    /// Executes a plan for which [`Compactor::wants_parts`] returns `true`. After an error, the
+    /// installed parts stay.
     pub(super) fn run_in_parts(
         &self,
         keyspace: &Arc<KeyspaceCore>,

@@ -3,8 +3,8 @@
 //!
 //! 1. An archive begins with a backup. From there on the changes of the store are appended
 //!    (`archived`), and are durable when [`Archiver::advance`] returns.
-//! 2. It continues where it ended, as long as the log of the store reaches back that far. A lease
-//!    keeps the log while the archiver runs, and `keep_log_bytes` while it does not.
+//! 2. The archive continues where it ended, as long as the log of the store reaches back that far.
+//!    A lease keeps the log while the archiver runs, and `keep_log_bytes` while it does not.
 //! 3. If the log does not reach back that far, the archive begins again with a backup, and reports
 //!    which sequence numbers are missing.
 
@@ -72,11 +72,12 @@ pub struct Archiver {
     begun_history: u64,
     /// Whether a round failed: changes that the reader returned since `whole` must be read again.
     is_cut_short: bool,
-    /// Whether changes followed the last time that was noted.
+    /// Whether changes have been appended since the last note of the time.
     lacks_time: bool,
-    /// A backup with which the archive began, if it was not reported yet.
+    /// A backup with which the archive began, if it has not been reported yet.
     based: Option<Based>,
-    /// The time of this backup, until it is durable in the archive.
+    /// The time of the backup with which the archive began, until that time is durable in the
+    /// archive.
     begun_ms: Option<u64>,
     /// The process that made the archiver: the file belongs to the process that holds the lock.
     process: Process,
@@ -89,8 +90,8 @@ pub struct Archiver {
 pub struct Based {
     /// The backup.
     pub backup: BackupInfo,
-    /// The archive has nothing between these sequence numbers: its last one, and that of the
-    /// backup. `None` if it has just begun.
+    /// The archive has no changes between these two sequence numbers: its own last one, and that of
+    /// the backup. `None` if it has just begun.
     pub lacks: Option<(SeqNo, SeqNo)>,
 }
 
@@ -104,7 +105,7 @@ pub struct Archiving {
     pub bytes: u64,
     /// Whether the round reached the end of the changes.
     pub is_drained: bool,
-    /// The backup with which the archive began in this round, if it began.
+    /// The backup with which the archive began, if it began in this round.
     pub based: Option<Based>,
 }
 
@@ -187,8 +188,8 @@ impl Archiver {
         Ok(archiver)
     }
 
-    /// Begins the archive after a backup. If the disk has no room for that, a later round does it,
-    /// or the next archiver begins with another backup.
+    /// Begins the archive after a backup. If the disk has no room for its first file, a later round
+    /// writes the file, or the next archiver begins with another backup.
     fn begin_at(&mut self, based: Based) -> Result<()> {
         self.position = self.changes.position();
         (self.whole, self.whole_file, self.is_cut_short) = (self.position, None, false);
@@ -222,7 +223,7 @@ impl Archiver {
         let mut outcome = self.append_changes(most);
         if outcome.as_ref().is_err_and(ends_history) {
             self.cut_short();
-            // A revoked lease says nothing about the log: the log may still reach back that far.
+            // A revoked lease says nothing about the log, which may still have the next change.
             outcome = match self.append_changes(Duration::ZERO) {
                 Err(error) if ends_history(&error) => self.begin_again(),
                 outcome => outcome,

@@ -3,7 +3,7 @@
 //! ```text
 //! NNNNNN.archive  records (`log/`), of which the first is a begin
 //! begin     := 0 u8 | history (id u64 | count varint | (earlier id u64 | last common varint)*)
-//!              | seq varint: the archive goes on after it
+//!              | seq varint: the file continues after it
 //! change    := 1 u8 | place | operations as the log has them
 //! note      := 2 u8 | place | a note as the log has it
 //! load      := 3 u8 | place | keyspace varint, then entries, then its end
@@ -169,7 +169,7 @@ pub(super) struct ChainFile {
     pub(super) number: u64,
     /// The file continues after this sequence number.
     from: SeqNo,
-    /// The number of the chain's times before the file.
+    /// How many of the chain's times are before the file.
     pub(super) times_before: usize,
 }
 
@@ -242,7 +242,7 @@ impl Chain {
         self.history = id;
     }
 
-    /// Adds what a history says about earlier ones.
+    /// Adds what a history records about earlier histories.
     fn know(&mut self, history: &History) {
         for (earlier, _) in &history.forks {
             let common = history.last_common(*earlier).unwrap_or(0);
@@ -326,7 +326,7 @@ fn each_of(
         let record = Archived::decode(&bytes).map_err(|_| {
             Error::corruption(archive_name(number), offset, "a record does not decode")
         })?;
-        // Freed early, because a batch may have 256 MiB.
+        // Freed early, because a batch may be 256 MiB large.
         drop(bytes);
         if !see(record)? {
             break;

@@ -50,7 +50,7 @@ impl Backups {
     ) -> Result<BackupInfo> {
         let _lock = self.lock()?;
         let cut = Cut::take(store, leases)?;
-        // The copy may take hours, but shows this moment.
+        // The copy may take hours, but the backup is of this moment.
         let time_ms = now_ms();
         let files = self.storage.list()?;
         self.mark(cut.state.uid)?;
@@ -98,9 +98,9 @@ impl Backups {
 
     /// The files of earlier backups that this one may need. If the store has one history, these are
     /// the files of the newest backup: a file that the store has removed does not return. If
-    /// histories have forked, they are the files of the backups back to one from before the forks.
-    /// Older backups are read only for tables that are in the directory and that none of these
-    /// backups names.
+    /// histories have forked, they are the files of all backups back to one that was made before
+    /// the forks. Older backups are read only for tables that are in the directory and that none of
+    /// these backups names.
     fn earlier(&self, cut: &Cut, files: &[FileInfo]) -> Result<Earlier> {
         let there: BTreeSet<u64> = numbers(files, "table").into_iter().collect();
         let mut unknown: BTreeSet<u64> =
@@ -227,7 +227,7 @@ impl Backups {
         }
     }
 
-    /// Refuses a store other than that of the backups.
+    /// Refuses a store to which the backups do not belong.
     pub(super) fn check_own(&self, uid: u64) -> Result<()> {
         match self.uid()? {
             Some(known) if known == uid => Ok(()),
@@ -284,9 +284,9 @@ impl Backups {
         Ok(hash.digest())
     }
 
-    /// Copies a table. If an interrupted backup left a table of this name, that table is whole, and
-    /// is only read. But it may be another table: a restored store reuses file numbers that no
-    /// backup has.
+    /// Copies a table. An interrupted backup may have left a whole table of this name, which is
+    /// then only read. But the file may also be another table: a restored store reuses file numbers
+    /// that no backup has.
     fn add_table(&self, cut: &Cut, id: u64, bytes: u64, added: &mut Added) -> Result<TableFile> {
         let name = table_name(id);
         let from = cut.storage.open(&name, Category::Table)?;
@@ -388,11 +388,12 @@ fn add_segments(
     Ok(all)
 }
 
-/// Whether everything in a backup belongs to the history of the cut. Then segments with the same
+/// Whether everything in a backup belongs to the history of the cut. If so, segments with the same
 /// name are the same segment if they end with the same bytes. Otherwise two stores may have
-/// continued from the same state, and may have made segments that differ only in the middle: those
-/// are read as a whole. A backup that ends with the last number in common may be of either store,
-/// because flushes and collections make segments without using a sequence number.
+/// continued from the same state, and may have made segments that differ only in the middle: such
+/// segments are read as a whole. A backup that ends with the last sequence number that both stores
+/// share may be of either store, because flushes and collections make segments without using a
+/// sequence number.
 fn shares_history(cut: &Cut, earlier: &Description) -> bool {
     let common = cut.state.history.last_common(earlier.state.history.id);
     common.is_some_and(|common| earlier.last_seq < common)

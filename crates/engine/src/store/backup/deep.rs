@@ -80,10 +80,10 @@ impl Backups {
         Ok(deep)
     }
 
-    /// Does what [`Backups::verify_archives`] does, then replays the archive to its end over the
-    /// newest backup that it follows, as [`Backups::restore_to`] would, without writing it, and
-    /// reads every entry. It needs memory for all changes of the archive and for the compactions
-    /// that follow. `None` if there is no archive.
+    /// Does what [`Backups::verify_archives`] does, and then replays the archive to its end. It
+    /// begins with the newest backup from which the archive continues, writes no store, and reads
+    /// every entry. Otherwise it does what [`Backups::restore_to`] does. It needs memory for all
+    /// changes of the archive and for the compactions that follow. `None` if there is no archive.
     ///
     /// # Errors
     /// A storage error. Damage is in the report.
@@ -107,7 +107,7 @@ impl Backups {
         Ok(Some(deep))
     }
 
-    /// The store of a backup.
+    /// Presents a backup as the storage of a store.
     fn overlay(&self, backup: Description) -> Result<Arc<dyn Storage>> {
         let overlay = Overlay::default();
         for table in &backup.tables {

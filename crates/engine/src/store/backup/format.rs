@@ -71,7 +71,8 @@ impl SegmentName {
         }
     }
 
-    /// A record to which only the log points. It has no description, and is always copied.
+    /// Names a record to which only the log points. Such a record has no description, and is always
+    /// copied.
     pub(super) fn of_early(piece: &Piece) -> SegmentName {
         SegmentName { file: piece.file, offset: piece.offset, ..SegmentName::default() }
     }

@@ -23,11 +23,11 @@
 //! however many backups there are. If that search finds a damaged description, `BACKUPS.part`
 //! stays: nobody knows which files that backup needs.
 //!
-//! A table is that of an earlier backup if its number and its footer are equal, because the footer
-//! has a hash of the whole table. If they differ, or on request, the copy is read. If the copy is
-//! damaged, the table is copied again. Segments of values grow, and slots are reused: a segment is
-//! the same as an earlier one if its description and its last bytes are equal. Segments of a backup
-//! of another history are compared as a whole.
+//! A table is the same as that of an earlier backup if their numbers and footers are equal, because
+//! the footer has a hash of the whole table. If they differ, or on request, the copy is read. If
+//! the copy is damaged, the table is copied again. Segments of values grow, and slots are reused: a
+//! segment is the same as an earlier one if its description and its last bytes are equal. Segments
+//! of a backup of another history are compared as a whole.
 
 pub(crate) mod archive;
 mod archived;
@@ -53,7 +53,7 @@ use crate::store::changes::Position;
 use crate::store::verify::Damage;
 use format::Description;
 
-/// Says to which store the backups in a directory belong.
+/// The file that says to which store the backups in a directory belong.
 const MARKER: &str = "BACKUPS";
 
 fn backup_name(number: u64) -> String {
@@ -105,9 +105,9 @@ pub struct BackupInfo {
     pub time_ms: u64,
     /// The sequence number of the last write in it.
     pub last_seq: SeqNo,
-    /// Tables.
+    /// The number of its tables.
     pub tables: u64,
-    /// Segments of values.
+    /// The number of its segments of values.
     pub value_segments: u64,
     /// Bytes that a restore writes.
     pub bytes: u64,
@@ -223,7 +223,7 @@ impl Backups {
     }
 
     /// The backups that cannot be restored because their description is damaged, and what is wrong
-    /// with it. While there is one, no file is removed as unneeded.
+    /// with it. While there is such a backup, no file is removed as unneeded.
     ///
     /// # Errors
     /// A storage error.

@@ -38,7 +38,8 @@ pub(super) struct Part {
 #[derive(Debug, Default)]
 pub(super) struct Overlay {
     files: Mutex<rank::OverlayFiles, BTreeMap<String, Arc<dyn StorageFile>>>,
-    /// Makes files. They are named by number, because a renamed file keeps its first name here.
+    /// Creates the files that the store makes. Their names are numbers, because a file keeps its
+    /// first name here when it is renamed.
     memory: MemoryStorage,
     made: AtomicU64,
 }
@@ -150,7 +151,7 @@ impl StorageLock for NoLock {}
 #[derive(Debug)]
 struct OverlayFile {
     name: String,
-    /// In the order of their places.
+    /// Ordered by their places.
     parts: Vec<Part>,
     bytes: AtomicU64,
     /// Pages that were written to, by number.

@@ -114,11 +114,11 @@ impl Backups {
     }
 }
 
-/// How many of the oldest backups are removed. Their times are given, the oldest first. With an
-/// age, all backups before the first one that is young enough are removed: after a clock went back,
-/// a later backup may seem old although it is not. A time in the future is wrong, because the clock
-/// was ahead. A backup with such a time is at least as old as the next one, and stays if there is
-/// no next one: otherwise nothing would be removed until that time.
+/// How many of the oldest backups are removed. `times` are those of all backups, the oldest first.
+/// With an age, all backups before the first one that is young enough are removed: after a clock
+/// went back, a later backup may seem old although it is not. A time in the future is wrong,
+/// because the clock was ahead. A backup with such a time is at least as old as the next one, and
+/// stays if there is no next one: otherwise nothing would be removed until that time.
 fn gone(times: &[u64], keep: usize, age: Option<(Duration, u64)>, is_archived: bool) -> usize {
     let beyond = times.len().saturating_sub(keep);
     let Some((age, now_ms)) = age else { return beyond };
@@ -147,7 +147,8 @@ mod tests {
         assert_eq!(gone(&times, 1, older(0), false), 39, "the newest stays at any age");
         assert_eq!(gone(&times, 1, older(400), true), 0);
         assert_eq!(gone(&[], 1, older(0), true), 0);
-        // The clock went back by a hundred days after the second, and forward again.
+        // The clock went back by a hundred days after the second backup, and forward again after
+        // the third.
         assert_eq!(
             gone(
                 &[day(100), day(139), day(1), day(140)],

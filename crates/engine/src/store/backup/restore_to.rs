@@ -23,7 +23,7 @@ use crate::store::unfinished::{Unfinished, check_empty};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Moment {
-    /// After the last batch whose number is at most this.
+    /// After the last batch whose sequence number is at most this.
     Number(SeqNo),
     /// The same, in the history of this position. After a power loss or a restore a store uses
     /// numbers again, so a number alone may mean a write of either history.
@@ -51,7 +51,7 @@ pub struct Restored {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct End {
     seq: SeqNo,
-    /// The number of the chain's times before the end.
+    /// How many of the chain's times are before the end.
     times: usize,
 }
 
@@ -276,7 +276,7 @@ fn told(chains: &[Chain], chain: &Chain, seq: SeqNo) -> String {
     if is_only { seq.to_string() } else { Position::new(history, seq).to_string() }
 }
 
-/// 1. The end is where the clock passes the time, in any part. The clock may have been far ahead
+/// 1. The end is where the recorded times pass `ms`, in any part. The clock may have been far ahead
 ///    when a part began, so each part is searched, whatever its first time is.
 /// 2. The last time of a part is an end only in the last part: elsewhere it is not known when the
 ///    next change was made.

@@ -14,7 +14,8 @@ use crate::wal::batch::{Batch, Operation};
 #[derive(Debug)]
 pub(crate) struct Applier {
     store: Store,
-    /// By their ids in the other store. `None` stands for a keyspace that is left out.
+    /// The keyspaces by their ids in the other store. `None` stands for a keyspace that is left
+    /// out.
     keyspaces: BTreeMap<KeyspaceId, Option<Keyspace>>,
     /// Keyspaces that this store has dropped already, by their ids in the other store: their drop
     /// was durable before the changes that precede it, which are now repeated. The value is the
@@ -91,7 +92,8 @@ impl Applier {
     }
 
     /// Applies a change. `mark` may add to the last batch of the change. It is also called once for
-    /// a change without a batch. A batch may have 256 MiB, so it is freed once it is translated.
+    /// a change without a batch. A batch may be 256 MiB large, so it is freed once it is
+    /// translated.
     pub(crate) fn apply(
         &mut self,
         change: Change,
@@ -171,8 +173,8 @@ impl Applier {
                 Err(error) => return Err(error),
             }
         }
-        // Forgotten only now: a drop that failed is tried again, and may have been done all the
-        // same.
+        // The keyspace is forgotten only now: a drop that failed is tried again, although the
+        // keyspace may be gone already.
         let (here, dropped) = (self.keyspaces.remove(&id), self.dropped.remove(&id));
         if here.is_some() || dropped.is_some() {
             self.changed.insert(id);

@@ -119,15 +119,15 @@ pub enum Change {
     /// operand would then apply to the value that the consumer still has. If [`Gap::after`] is 0,
     /// the state is that of all keys: a consumer that first discards its data misses nothing.
     Gap(Gap),
-    /// The values of keys as of the end of the gap: a put or a delete for each key, after range
-    /// deletes.
+    /// The values of keys as of the end of the gap. Range deletes come first, and then a put or a
+    /// delete for each key.
     State(Batch),
     /// The gap has ended.
     GapEnd,
 }
 
 impl Change {
-    /// About how many bytes there are to apply.
+    /// The approximate size of the change in bytes; 0 if it has neither writes nor a load.
     pub(crate) fn bytes(&self) -> u64 {
         match self {
             Change::Writes(batch) | Change::State(batch) => batch.encoded().len() as u64,
@@ -190,7 +190,7 @@ impl Bridge {
     /// Continues after a position with the state, and then with the log.
     fn begin(self, before: Position) -> Result<Changes> {
         let (storage, leases) = (Arc::clone(&self.storage), &self.leases);
-        // Begun before the view is taken, so that the log after the view stays.
+        // The changes begin before the view is taken, so that the log after the view is kept.
         let mut changes = Changes::begin(storage, leases, ChangesFrom::Now)?;
         let options = Options::clone(&self.options);
         let follower = Follower::begin(Arc::clone(&self.storage), leases, options)?;
@@ -360,7 +360,7 @@ impl Changes {
     /// [`crate::Error::LeaseRevoked`], [`crate::Error::HistoryForked`],
     /// [`crate::Error::HistoryGone`], [`crate::Error::Corruption`], or a storage error. Changes
     /// that were returned stay valid.
-    // Not an iterator: an iterator would end, where this method only has nothing for now.
+    // This is not an iterator: an iterator would end, while this method only has nothing for now.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Result<Option<Changed>> {
         let next = match self.next_state()? {

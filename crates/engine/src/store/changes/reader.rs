@@ -1,4 +1,4 @@
-//! Reads log and manifest as one history.
+//! Reads the log and the manifest as one history.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -30,14 +30,14 @@ use crate::wal::tail::{Flow, LogRecord, LogTail, Says};
 
 /// About how many bytes of changes are read ahead.
 const AHEAD_BYTES: usize = 1 << 20;
-/// How many times one call may read the manifest, without reading more of the log, until the two
+/// How many times one call may read the manifest, without reading more of the log, before the two
 /// agree.
 const MOST_ROUNDS: usize = 16;
 
 /// Reads the committed changes, in order.
 #[derive(Debug)]
 pub(super) struct HistoryReader {
-    /// For reading.
+    /// The storage for reads.
     storage: Arc<dyn Storage>,
     /// The same storage, for leases and syncs.
     own: Arc<dyn Storage>,
@@ -68,7 +68,8 @@ struct Ahead {
     /// Changes with their sequence numbers.
     changes: VecDeque<(SeqNo, Change)>,
     bytes: usize,
-    /// The last write that the writer made, not one that an open logged again.
+    /// The sequence number of the last original write. Writes that an open logged again do not
+    /// count.
     own_seq: SeqNo,
     /// Whether the next record repeats earlier ones.
     repeats: bool,
@@ -205,8 +206,8 @@ impl HistoryReader {
         Ok(())
     }
 
-    /// Reports which keyspaces exist, for a log that begins after the position: its notes about
-    /// keyspaces between the last write before the position and the next write are gone.
+    /// Reports which keyspaces exist, for a log that begins after the position: the notes about
+    /// keyspaces that were logged just after the position are gone.
     fn tell_keyspaces(&mut self, seq: SeqNo) -> Result<()> {
         let Some(mut ahead) = self.log.look_ahead()? else { return Err(self.gone(Gone::Log)) };
         let known = &self.manifest.state.keyspaces;
@@ -289,7 +290,7 @@ impl HistoryReader {
     fn explain(&self, error: Error) -> Error {
         let error = self.lease.iter().fold(error, |error, lease| lease.explain(error));
         match &error {
-            // A lease keeps everything that later edits freed.
+            // The lease keeps everything that later edits freed, so the file was freed earlier.
             Error::Storage(storage) if storage.is_not_found() => self.gone(Gone::Log),
             _ => error,
         }
@@ -450,7 +451,7 @@ impl HistoryReader {
         Ok(())
     }
 
-    /// Lets the writer free everything that was read and synced.
+    /// Allows the writer to free everything that was read and synced.
     fn free_read(&mut self) -> Result<()> {
         let state = &self.manifest.state;
         // Unread records may point to values that a later edit freed.
@@ -497,7 +498,8 @@ impl HistoryReader {
     }
 }
 
-/// The error for a position at which no change ends. The log up to it ends at `end`.
+/// The error for a position at which no change ends. `end` is the end of the batch that contains
+/// the position, or of the log.
 fn no_position(position: Position, end: SeqNo) -> Error {
     if position.seq() < end {
         let what = format!("position {position} lies inside a batch that ends at number {end}");

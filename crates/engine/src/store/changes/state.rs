@@ -37,7 +37,7 @@ const BATCH_BYTES: usize = 1 << 20;
 #[non_exhaustive]
 pub struct Gap {
     /// The state of each key that was written after this number follows. 0 if the history of the
-    /// position is not known any more, and at the beginning of [`super::ChangesFrom::Everything`]:
+    /// position is no longer known, and at the beginning of [`super::ChangesFrom::Everything`]:
     /// then it is the state of all keys.
     pub after: SeqNo,
     /// The state is as of this sequence number, and the log continues after it.

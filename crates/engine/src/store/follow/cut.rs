@@ -38,7 +38,7 @@ pub(crate) struct Cut {
     pub(crate) state: StoreState,
     /// The last write.
     pub(crate) last_seq: SeqNo,
-    /// The segments of the log, and how many bytes of each.
+    /// The segments of the log, each with the number of bytes to copy.
     pub(crate) log: Vec<(u64, u64)>,
     /// Records to which only the log points, in order of files and places.
     early: Vec<Piece>,
@@ -86,12 +86,12 @@ fn open_both(path: &Path) -> Result<[PosixStorage; 2]> {
 }
 
 impl Cut {
-    /// The present moment of a store. O(bytes of the log).
+    /// Takes a cut of a store as of now. O(bytes of the log).
     pub(crate) fn take(storage: Arc<dyn Storage>, leases: &Arc<dyn Storage>) -> Result<Cut> {
         Cut::take_with(storage, Some(leases))
     }
 
-    /// The same for a caller who keeps the files.
+    /// Does the same for a caller who keeps the files.
     pub(crate) fn take_held(storage: Arc<dyn Storage>) -> Result<Cut> {
         Cut::take_with(storage, None)
     }
@@ -104,8 +104,8 @@ impl Cut {
         following.into_cut(storage)
     }
 
-    /// Returns the outcome of a copy from the files. It counts only if the files stayed until the
-    /// copy ended.
+    /// Returns the outcome of a copy from the files, or an error if the files did not stay until
+    /// the copy ended.
     pub(crate) fn judge<T>(&self, copied: Result<T>) -> Result<T> {
         match &self.lease {
             Some(lease) => lease.judge(copied),
@@ -253,7 +253,7 @@ impl Cut {
 }
 
 /// Copies or links a table, given by number and bytes. Its content is not read, so links take no
-/// longer for more data. A table of another length than the manifest says is refused.
+/// longer for more data. A table whose length differs from that in the manifest is refused.
 pub(crate) fn copy_table(
     storage: &dyn Storage,
     (id, bytes): (u64, u64),

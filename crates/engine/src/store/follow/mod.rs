@@ -247,15 +247,14 @@ impl Follower {
         Ok(Arc::clone(&self.lock()?.storages.0))
     }
 
-    /// Whether the writer keeps the files of the view. A lease needs a directory that can be
-    /// written. Without a lease, a read fails once its files are removed. A fork of the process has
-    /// none.
+    /// Whether the writer keeps the files of the view. A lease needs a writable directory. Without
+    /// a lease, a read fails once its files are removed. A fork of the process has no lease.
     pub fn has_lease(&self) -> bool {
         self.lock().is_ok_and(|following| following.lease.is_some())
     }
 
-    /// In a fork, a thread that does not exist there may hold the lock for ever, and a refresh
-    /// would change the lease of its parent.
+    /// Locks the state, but not in a fork: a thread that does not exist there may hold the lock for
+    /// ever, and a refresh would change the lease of its parent.
     fn lock(&self) -> Result<MutexGuard<'_, Following>> {
         self.view.load().inner.env.check_process()?;
         Ok(self.following.lock())

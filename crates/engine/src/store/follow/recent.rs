@@ -52,7 +52,7 @@ struct EarlyWrite {
 }
 
 impl EarlyWrite {
-    /// Tells the value file of the value. Returns whether the file contains it.
+    /// Registers the value with its value file. Returns whether the file contains it.
     fn show(&mut self, files: &ValueFiles) -> Result<bool> {
         let EarlyWrite { seq, key, pointer, place, is_checked } = self;
         let Some(file) = files.file(pointer.store) else { return Ok(false) };
@@ -104,8 +104,8 @@ impl Recent {
         Ok(())
     }
 
-    /// Tells the value files which of their values only the log points to, except those that they
-    /// already know of.
+    /// Registers with the value files the values to which only the log points, unless they are
+    /// registered already.
     pub(super) fn show_early(&mut self, id: KeyspaceId, files: &ValueFiles) -> Result<()> {
         let Some(early) = self.early.get_mut(&id) else { return Ok(()) };
         let mut failed = None;
@@ -120,8 +120,8 @@ impl Recent {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Notes that the value files of a keyspace were opened again. The files then know of no such
-    /// values.
+    /// Notes that the value files of a keyspace were opened again. The values to which only the log
+    /// points must then be registered again.
     pub(super) fn hide_early(&mut self, id: KeyspaceId) {
         if let Some(EarlyWrites { shown, hidden }) = self.early.get_mut(&id) {
             shown.append(hidden);
@@ -129,15 +129,15 @@ impl Recent {
         }
     }
 
-    /// Notes that such values may no longer be where they were read.
+    /// Notes that values to which only the log points may have moved.
     pub(super) fn doubt_early(&mut self) {
         let all =
             self.early.values_mut().flat_map(|one| one.shown.iter_mut().chain(&mut one.hidden));
         all.for_each(|one| one.is_checked = false);
     }
 
-    /// The places of the records of such values: value file, slot, offset in the segment, and
-    /// bytes.
+    /// The places of the records to which only the log points: value file, slot, offset in the
+    /// segment, and bytes.
     pub(super) fn early_records(&self) -> impl Iterator<Item = (u64, u32, u64, u64)> {
         let all = self.early.values().flat_map(|one| one.shown.iter().chain(&one.hidden));
         all.map(|one| {

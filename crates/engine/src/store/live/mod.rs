@@ -1,4 +1,4 @@
-//! What an open store reports to other processes beyond its other files: its counters, sizes and
+//! What an open store reports to other processes besides its other files: its counters, sizes and
 //! back-pressure. Also the changes that these processes request.
 //!
 //! While a reader holds a lease, the writer writes the file `metrics` once a second: it makes
@@ -33,7 +33,7 @@ use crate::metrics::{KeyspaceHeat, MetricsSnapshot};
 pub(crate) const METRICS: &str = "metrics";
 /// The name of this file before it is whole.
 const METRICS_NEW: &str = "metrics.new";
-/// When the store was last scrubbed.
+/// The file that records when the store was last scrubbed.
 pub(crate) const SCRUBBED: &str = "scrubbed";
 pub(crate) const SCRUBBED_NEW: &str = "scrubbed.new";
 /// How often the writer reports.
@@ -60,7 +60,7 @@ pub struct LiveState {
     pub number: u64,
     /// When it was written, in milliseconds since 1970.
     pub written_ms: u64,
-    /// How long ago that was. Zero if the clock was turned back since.
+    /// How long ago it was written. Zero if the clock was turned back since.
     pub age: Duration,
     /// How often the writer reports: once a second, or less often if it has very many keyspaces.
     pub every: Duration,

@@ -1,9 +1,9 @@
 //! The writer's side: writes the measurements of the store while somebody reads them.
 //!
-//! 1. A thread of the store calls this twice a second. Once a second it looks for leases: in a
-//!    store that nobody watches, this costs one failed open.
+//! 1. A thread of the store runs this twice a second. Once a second it looks for leases: in a store
+//!    that nobody watches, this costs one failed open.
 //! 2. If there is a lease, it writes the file. If that fails, the store does not fail: on a full
-//!    disk the reader sees an old file, whose age says so.
+//!    disk the reader sees an old file, whose age shows the failure.
 //! 3. A snapshot takes O(keyspaces). The next one waits a hundred times as long as the last took,
 //!    so that snapshots never use more than a hundredth of a core.
 
@@ -23,7 +23,7 @@ use crate::sync::{Mutex, rank};
 
 /// How often latencies are read.
 const LOOK: Duration = Duration::from_millis(450);
-/// Snapshots may take one part in this many of the time.
+/// Snapshots may use one part in this many of a thread's time.
 const PART_OF_TIME: u32 = 100;
 
 /// The state of the reports. The lock is held while a report is written.

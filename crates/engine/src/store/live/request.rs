@@ -107,7 +107,7 @@ impl LiveRequest {
         self
     }
 
-    /// Adds options of a keyspace, as TOML. Options that the text does not name stay.
+    /// Adds options of a keyspace, as TOML. Options that the text does not name stay as they are.
     pub fn options(mut self, keyspace: impl Into<String>, toml: impl Into<String>) -> LiveRequest {
         self.options.push((keyspace.into(), toml.into()));
         self
@@ -151,7 +151,7 @@ impl LiveRequest {
             thread::sleep(LOOK);
         };
         self.number = Random::from_entropy().draw().max(UNREADABLE + 1);
-        // Left by a sender that died.
+        // A sender that died may have left an answer.
         forget(storage, ANSWER);
         put(storage, (REQUEST_NEW, REQUEST), &self)?;
         while !is_over() {
@@ -300,7 +300,7 @@ fn answer(engine: &Arc<Engine>, parts: &Parts, closed: &mut IsClosed) -> Result<
 
 impl Open<'_> {
     /// Carries out the whole request, or refuses it and changes nothing. Only an error of the
-    /// storage, or another thread that changes the same keyspaces, can end it in the middle.
+    /// storage, or another thread that changes the same keyspaces, can interrupt it.
     fn fulfil(&self, asked: &LiveRequest) -> Result<Vec<LiveChange>> {
         for (name, value) in &asked.settings {
             self.check(name, value)?;

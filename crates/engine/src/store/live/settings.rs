@@ -26,7 +26,7 @@ struct Setting {
     name: &'static str,
     doc: &'static str,
     get: fn(&Open<'_>) -> String,
-    /// Refuses a wrong value. Otherwise the value is set, unless the third argument is false.
+    /// Refuses a wrong value. A right value is set, unless the third argument is false.
     set: fn(&Open<'_>, &str, bool) -> Result<()>,
 }
 
@@ -121,7 +121,7 @@ const SETTINGS: &[Setting] = &[
     },
 ];
 
-/// Shorter than a get from memory.
+/// The least target. Only operations that stay in memory are as fast.
 const LEAST_TARGET_US: u64 = 10;
 const MOST_TARGET_US: u64 = 60_000_000;
 const UNLIMITED: &str = "unlimited";
@@ -189,7 +189,7 @@ impl Open<'_> {
         Ok(LiveChange { name: name.to_string(), old, new: (setting.get)(self) })
     }
 
-    /// Refuses what [`Open::change`] would refuse.
+    /// Refuses a name or a value that [`Open::change`] would refuse.
     pub(super) fn check(&self, name: &str, value: &str) -> Result<()> {
         (find(name)?.set)(self, value.trim(), false)
     }

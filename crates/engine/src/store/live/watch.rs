@@ -44,7 +44,7 @@ use crate::tree::tail::ManifestTail;
 /// ```
 #[derive(Debug)]
 pub struct Watch {
-    /// For reading, and for leases.
+    /// The storage of the store: for reading, and for leases.
     storages: (Arc<dyn Storage>, Arc<dyn Storage>),
     /// The process that took the lease.
     process: Process,

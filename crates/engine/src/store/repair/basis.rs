@@ -33,7 +33,7 @@ pub(super) struct KnownKeyspace {
 #[derive(Clone, Debug)]
 pub(super) struct KnownTable {
     pub(super) keyspace: KeyspaceId,
-    /// As the tree shows it: a trimmed table begins at its `min_key`.
+    /// The table as the tree shows it: a trimmed table begins at its `min_key`.
     pub(super) meta: Arc<Table>,
 }
 

@@ -14,7 +14,7 @@ use crate::store::verify::verify_entries;
 use crate::table::handle::file_uid;
 use crate::table::reader::TableReader;
 
-/// Memory for partitions: the partitions of a table stay until the table was read.
+/// Memory for partitions: the partitions of a table stay until the whole table has been read.
 const CACHE_BYTES: u64 = 32 << 20;
 
 /// The tables of a tree that are missing or do not verify. Their entries are not used. Tables in

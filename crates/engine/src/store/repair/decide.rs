@@ -1,4 +1,4 @@
-//! Decides for each keyspace how its tables get into the new store. Pure: no file, no clock.
+//! Decides for each keyspace how its tables get into the new store. It uses no file and no clock.
 //!
 //! Carried over: each whole table is linked or copied to its place in the tree, the readable
 //! entries of a damaged table are written to a table at the same place, and the entries of the log

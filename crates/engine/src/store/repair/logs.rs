@@ -144,7 +144,7 @@ impl<'a> LogScan<'a> {
         }
     }
 
-    /// `None` if the segment has no records: it was prepared for future records.
+    /// Opens a segment. `None` if the segment has no records: it was prepared for future records.
     fn open(&self, name: &str, number: u64) -> Result<Option<LogReader>> {
         let file = self.storage.open(name, Category::Wal)?;
         let bytes = file.read_vec(0, file.len()?.min(HEADER_BYTES) as usize)?;

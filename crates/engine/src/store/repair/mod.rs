@@ -217,7 +217,7 @@ pub(super) fn repair_on(
     Ok(report)
 }
 
-/// What a verification of the store says, if it opens.
+/// The result of opening and verifying the store.
 enum Verified {
     Whole,
     /// The store is not whole, but these tables are, and they stay whole, because no store changes
@@ -473,7 +473,7 @@ impl Repairing {
         Ok(ways)
     }
 
-    /// Merges all that a keyspace has into new tables.
+    /// Merges all sources of a keyspace into new tables.
     fn write_merged(
         &mut self,
         basis: &Basis,
@@ -548,8 +548,8 @@ fn covered(mut numbers: Vec<(SeqNo, SeqNo)>) -> Vec<(SeqNo, SeqNo)> {
     covered
 }
 
-/// Whether tables have writes around all of these numbers: then flushes have moved the beginning of
-/// the log since the manifest's last readable edit.
+/// Whether tables have writes around all of these numbers: if so, flushes have moved the beginning
+/// of the log since the manifest's last readable edit.
 fn is_covered((first, last): (SeqNo, SeqNo), covered: &[(SeqNo, SeqNo)]) -> bool {
     let at = covered.partition_point(|(from, _)| *from <= first);
     at > 0 && last <= covered[at - 1].1

@@ -42,7 +42,7 @@ pub enum DoubtReason {
     FromLostLog,
 }
 
-/// Keys that the repaired store may have wrong.
+/// Keys that may be wrong in the repaired store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Doubt {

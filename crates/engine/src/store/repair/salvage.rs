@@ -34,7 +34,8 @@ pub(super) struct Salvage {
     table: Arc<TableReader>,
     /// Keys below this one are not shown.
     floor: Box<[u8]>,
-    /// The number of the next partition. Then the current partition, and its next block.
+    /// The number of the next partition. The two fields after it are the current partition and the
+    /// next block of that partition.
     next_part: usize,
     partition: Option<Arc<Partition>>,
     next_block: usize,

@@ -81,7 +81,8 @@ impl Slots {
         is_inside.then(|| self.file.read_vec(at, len as usize).ok())?
     }
 
-    /// The value of a version. `is_moved`: its record may be of an older version.
+    /// The value of a version. `is_moved` says whether its record may have the number of an older
+    /// version.
     pub(super) fn find(
         &mut self,
         key: &[u8],

@@ -5,7 +5,7 @@
 //! | in force, by a manifest | always |
 //! | named by a manifest, and gone from the tree | never: its deletes may be gone too |
 //! | not named by a manifest that is whole | never: an orphan |
-//! | not named by a partial manifest, or there is none | yes: its properties say where it belongs |
+//! | not named, and the manifest is partial or missing | yes: its properties say where it belongs |
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

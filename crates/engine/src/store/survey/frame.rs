@@ -72,7 +72,7 @@ impl Frame {
         is_allowed
     }
 
-    /// Passes entries of blocks that were chosen evenly, and of large ones, to `see`.
+    /// Passes entries of blocks that were chosen evenly, and of large blocks, to `see`.
     pub(super) fn look(&mut self, random: &mut Random, see: &mut See<'_>) -> Result<()> {
         match self.all_blocks()? {
             Some(all) => {

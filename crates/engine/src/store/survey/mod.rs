@@ -35,19 +35,19 @@ use crate::memtable::{Memtable, MemtableIter};
 use crate::store::keyspace::Keyspace;
 use crate::table::reader::ProbeStats;
 
-/// Places among the tables.
+/// The number of places among the tables.
 const PLACES: u64 = 48;
 /// The most reads of tables and value files together.
 const MOST_READS: u64 = 400;
 /// A table that nobody has opened needs this many reads: footer, properties, root.
 const READS_TO_OPEN: u64 = 3;
-/// Partitions that are loaded only for the lengths of their blocks.
+/// The number of partitions that are loaded only for the lengths of their blocks.
 const MORE_PARTITIONS: u64 = 48;
 /// The most blocks that are read because they are large.
 const LARGE_BLOCKS: usize = 32;
 /// The most segments of single values that are read.
 const LARGE_SEGMENTS: usize = 32;
-/// Places in a memtable.
+/// The number of places in a memtable.
 const MEMTABLE_PLACES: u64 = 256;
 /// The most large entries of a memtable that are noted in addition.
 const LARGE_RECORDS: usize = 64;
@@ -56,7 +56,7 @@ const LARGE_RECORDS: usize = 64;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct KeySurvey {
-    /// Reads of tables and value files, at most.
+    /// An upper bound on the number of reads of tables and value files.
     pub reads: u64,
     /// Entries that were looked at.
     pub looked_at: u64,
@@ -69,8 +69,8 @@ pub struct KeySurvey {
     pub sample: Vec<SurveyedKey>,
     /// The largest entries that were found, the largest first. The survey may miss others.
     pub largest: Vec<SurveyedKey>,
-    /// Prefixes, the largest first. No entry counts for two of them. Keys are not divided further
-    /// if no part of them stands out.
+    /// Prefixes, the largest first. No entry counts for two of them. A prefix is not split further
+    /// if no longer prefix has much more of the space than the others.
     pub prefixes: Vec<PrefixBytes>,
 }
 
@@ -148,7 +148,7 @@ impl Keyspace {
         })
     }
 
-    /// Step 5.
+    /// Runs step 5.
     fn see_large_values(&self, view: &View, frame: &mut Frame, into: &mut Survey) -> Result<()> {
         let files = self.inner.values.load_full();
         let segments = files.all().flat_map(|file| {
@@ -165,8 +165,8 @@ impl Keyspace {
             if view.in_memtables(&key, MAX_SEQ).is_some() {
                 continue;
             }
-            // A table that the filter excludes costs the read of its partition; other tables cost
-            // one block more.
+            // A table that the filter excludes costs the read of one partition; any other table
+            // costs one block more.
             let covering = view.version.handles().filter(|table| table.meta().overlaps(&key, &key));
             if !frame.may_read(covering.count() as u64 * (READS_TO_OPEN + 2)) {
                 return Ok(());
@@ -214,7 +214,8 @@ impl Survey {
         self.large.push(entry);
     }
 
-    /// Adds an entry of a table. `part` is its fraction of the block's bytes.
+    /// Adds an entry of a table. In a block that was chosen for its place, the entry represents
+    /// bytes in proportion to its own size.
     fn see(&mut self, look: Look<'_>) {
         let entry = surveyed(look.key, look.trailer, look.value);
         let separated = separated_bytes(look.trailer, look.value);
@@ -321,7 +322,7 @@ fn surveyed(key: &[u8], trailer: u64, value: &[u8]) -> SurveyedKey {
     }
 }
 
-/// The weighted entries at places spread evenly over all weights.
+/// The indexes of the weighted entries at places spread evenly over the sum of all weights.
 fn drawn(weighted: &[(&[u8], u64)], count: u64, random: &mut Random) -> Vec<usize> {
     let sum: u128 = weighted.iter().map(|(_, weight)| u128::from(*weight)).sum();
     if sum == 0 || count == 0 {
