@@ -15,8 +15,9 @@ use crate::values::separation::Separation;
 const GRAINS_PER_TABLE: u64 = 64;
 
 /// Cuts a memtable as the partitioner cuts the outputs of a compaction. It does not cut by prefix,
-/// because a compaction chooses the rule for prefixes. A value that goes to a value file counts as
-/// its pointer. O(entries), and the memory of 64 keys for each table, if cells are planned.
+/// because a compaction chooses the rule for prefixes. A value that is written to a value file
+/// counts as its pointer. O(entries), and the memory of 64 keys for each table, if cells are
+/// planned.
 pub(super) fn cutter(
     memtable: &Arc<Memtable>,
     cut: Cut,

@@ -569,9 +569,9 @@ fn record_of(key: &[u8], entry: &[u8]) -> Result<(Pointer, u32)> {
     Ok((pointer, u32::try_from(bytes).unwrap_or(u32::MAX)))
 }
 
-/// Whether the newer version has its record in the same file after the record that is dropped. Then
-/// the group itself shows that the dropped record is dead. In all other cases nothing shows it: the
-/// newer version has no record, or one in another file, or one before it, whose segment may be
+/// Whether the newer version has its record in the same file after the record that is dropped. If
+/// so, the group itself shows that the dropped record is dead. In all other cases nothing shows it:
+/// the newer version has no record, or one in another file, or one before it, whose segment may be
 /// rewritten without the segment of the dropped record. The dropped version is never the newest of
 /// its key.
 ///

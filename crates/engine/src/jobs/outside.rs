@@ -19,7 +19,7 @@ pub(crate) struct Outside {
 }
 
 impl Outside {
-    /// The tables around the compaction of `inputs`; `None` in a release.
+    /// The tables around the compaction of `inputs`; `None` in a release build.
     pub(crate) fn of(shape: &Shape, inputs: &BTreeSet<TableId>) -> Option<Outside> {
         let make = || Outside { shape: shape.clone(), inputs: inputs.clone(), compared: 0 };
         cfg!(debug_assertions).then(make)

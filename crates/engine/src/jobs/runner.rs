@@ -110,7 +110,7 @@ impl Runner {
         Some((self.schedule.claim(&mut claims, job.claim()), job))
     }
 
-    /// Does the same in a store that has been idle, where more jobs are worth it.
+    /// Does the same in a store that has been idle, where more jobs are worthwhile.
     pub(super) fn claim_idle(&self) -> Option<ClaimedJob> {
         let mut claims = self.schedule.lock();
         let search = self.search();

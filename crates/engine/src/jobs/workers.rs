@@ -20,9 +20,9 @@ use crate::sync::threads;
 
 /// The niceness of compacting threads above that of the process: with fewer cores than threads, a
 /// writer would otherwise lose time slices to a compaction. The value is small, because threads
-/// that want all cores can starve a nice one. With niceness 15 compactions got a fiftieth of a
-/// core, and writers waited 14 seconds for them. Threads that only flush are not niced, because
-/// writers wait for flushes first.
+/// that want all cores can starve a thread with a larger niceness. With niceness 15 compactions got
+/// a fiftieth of a core, and writers waited 14 seconds for them. Threads that only flush are not
+/// niced, because writers wait for flushes first.
 const COMPACTION_NICENESS: i32 = 2;
 
 /// The number of stores that one tick checks although nobody noted them. If there are more, the

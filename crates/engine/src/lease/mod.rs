@@ -16,7 +16,8 @@
 //! 3. The lock of a reader that died is free, and its lease no longer counts.
 //! 4. A writer that cannot wait any longer revokes leases, from the one with the oldest place on,
 //!    until what is kept for the others is within the limits: it replaces the lease with another
-//!    file. A reader that then misses a file, or finds other bytes, reads its lease and learns why.
+//!    file. A reader that then does not find a file, or finds other bytes, reads its lease and
+//!    learns why.
 //!
 //! Lease files are numbered from 0 on and never removed, so the writer stops at the first missing
 //! one: a store without followers pays one failed open per edit.

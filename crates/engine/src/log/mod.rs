@@ -71,7 +71,7 @@ pub struct LogHeader {
     pub id: u64,
     /// For a WAL segment, the number of a manifest that was in force when the segment began.
     /// `CURRENT` must name this manifest or a later one; otherwise an older copy of the store was
-    /// laid over the directory. 0 for other files.
+    /// copied over the directory. 0 for other files.
     pub manifest: u64,
 }
 

@@ -1,7 +1,7 @@
-//! The pace of compactions beside synced writes. On a machine with few cores, or with a disk that
-//! both use, a synced write takes longer while a compaction works. So a compaction pauses now and
-//! then while there are synced writes. The pauses also show how long these writes take undisturbed.
-//! Flushes never pause, because writers wait for them.
+//! The pace of compactions while there are synced writes. On a machine with few cores, or with a
+//! disk that both use, a synced write takes longer while a compaction works. So a compaction pauses
+//! now and then while there are synced writes. The pauses also show how long these writes take
+//! undisturbed. Flushes never pause, because writers wait for them.
 //!
 //! 1. A synced write is calm if no compaction worked from its beginning to its end, and disturbed
 //!    otherwise. The mean of each kind is kept, and recent writes weigh most.
@@ -140,7 +140,7 @@ struct State {
 #[derive(Debug)]
 pub(crate) struct SyncedWrite {
     began: Instant,
-    /// The count of beginnings of work at its start, if no compaction worked then.
+    /// The value of `beginnings` when the write began, if no compaction worked then.
     calm_at: Option<u64>,
 }
 
@@ -257,7 +257,7 @@ mod tests {
     #[test]
     fn the_share_of_work_follows_what_work_costs_writers() {
         let rows = [
-            // Work costs nothing, or the writes beside it are even faster.
+            // Work costs nothing, or the writes during it are even faster.
             (160, 160, 960),
             (160, 100, 960),
             // Work costs an eighth, a third, a half, nearly all of the rate.
@@ -306,9 +306,9 @@ mod tests {
         assert_eq!(most, 6 * MOST_TURN, "no pause is longer");
     }
 
-    /// For this many milliseconds, runs a compaction that calls `pause` every millisecond. Beside
-    /// it, writes of 160 or 320 microseconds follow one another. Returns how long the compaction
-    /// paused.
+    /// For this many milliseconds, runs a compaction that calls `pause` every millisecond.
+    /// Meanwhile, writes of 160 or 320 microseconds follow one another. Returns how long the
+    /// compaction paused.
     fn run(pace: &Pace, start: Instant, milliseconds: u32, writes: bool) -> Duration {
         let (mut now, mut paused, end) = (start, Duration::ZERO, start + MILLI * milliseconds);
         let worker = pace.work(now);

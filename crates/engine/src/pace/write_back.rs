@@ -1,10 +1,10 @@
-//! Decides which ranges of a file are written back while a job still writes it. A sync that wrote a
-//! whole table of 64 MiB delayed a synced write beside it by 25 to 35 ms. The owner of the file
-//! calls the storage.
+//! Decides which ranges of a file are written back while a job still writes it. A sync of a whole
+//! table of 64 MiB delayed a concurrent synced write by 25 to 35 ms. The owner of the file calls
+//! the storage.
 //!
 //! 1. Writes are gathered as long as each continues the previous one.
-//! 2. Write-back of the gathered piece begins once it has [`PIECE_BYTES`], or when a write goes
-//!    elsewhere.
+//! 2. Write-back of the gathered piece begins once it has [`PIECE_BYTES`], or when a write does not
+//!    continue it.
 //! 3. Before a piece begins, the piece [`UNDER_WAY`] pieces before it must be done. So the bytes
 //!    being written back, and the bytes left for the sync, are bounded by the size of writes and
 //!    not by the size of the file.

@@ -40,8 +40,8 @@ pub(crate) enum Claim {
     Flush(Vec<KeyspaceId>),
     Compaction(KeyspaceId, Plan),
     Collect(KeyspaceId),
-    /// A bulk load into the keyspace, by a thread of the caller. Other loads and jobs may run
-    /// beside it.
+    /// A bulk load into the keyspace, by a thread of the caller. Other loads and jobs may run at
+    /// the same time.
     Load(KeyspaceId, ThreadId),
     /// A job that runs one at a time, by name.
     Single(&'static str),

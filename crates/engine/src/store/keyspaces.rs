@@ -119,7 +119,7 @@ impl Engine {
             let log_start = manifest.log_start;
             let appended = self.catalog.append_edit(&mut manifest, changes, log_start);
             appended.inspect_err(|_| {
-                // New values go to the same file as before.
+                // New values are written to the same file as before.
                 before.iter().for_each(|store| store.retire(0, 0));
             })?;
             self.committer.log_note(&manifest, &Note::Keyspace(noted));

@@ -35,10 +35,10 @@ const COUNTED: u64 = STRETCHES * STRETCH_ENTRIES;
 impl Keyspace {
     /// Estimates how many entries of a range readers see: those that were not deleted or replaced
     /// and have not expired. Up to a few thousand entries are counted exactly. If there are more,
-    /// but nothing was deleted and nothing has expired, the error is at most the blocks at the ends
-    /// of the range, and replaced versions count too. Otherwise a few thousand entries in up to 64
-    /// places are sampled, and the estimate is usually within a factor of two. O(tables), and 64
-    /// seeks.
+    /// but nothing was deleted and nothing has expired, the error is at most the content of the
+    /// blocks at the ends of the range, and replaced versions count too. Otherwise a few thousand
+    /// entries in up to 64 places are sampled, and the estimate is usually within a factor of two.
+    /// O(tables), and 64 seeks.
     ///
     /// # Errors
     /// If the range ends before it starts.
@@ -220,7 +220,7 @@ fn starts_of(parts: &[Part<'_>], entries: u64) -> Result<Vec<Vec<u8>>> {
     Ok(keys)
 }
 
-/// What the metadata say about a range.
+/// The facts about a range that the metadata contain.
 #[derive(Default)]
 struct Known {
     entries: u64,

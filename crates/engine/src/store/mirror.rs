@@ -71,8 +71,8 @@ impl Mirror {
     /// the mirror: it needs the merge operators and filters of the other store.
     ///
     /// # Errors
-    /// If the directory holds a store that is not a mirror of this one; those of [`Changes::open`]:
-    /// a mirror that cannot continue needs a new directory.
+    /// If the directory contains a store that is not a mirror of this one; those of
+    /// [`Changes::open`]: a mirror that cannot continue needs a new directory.
     pub fn open(
         source: impl AsRef<Path>,
         target: impl AsRef<Path>,
@@ -109,7 +109,7 @@ impl Mirror {
             let copy = Unfinished::begin(&target)?;
             copy.end(cut.write_store(&target, cut::Tables::Linked))?;
             let made = Mirror::of_copy((source, leases), (changes, cut), &target, options);
-            // A later attempt could not begin beside the files of this copy.
+            // A later attempt could not begin in a directory with the files of this copy.
             return made.inspect_err(|_| remove_copy(&*target));
         }
         Mirror::resume(source, leases, target, options)

@@ -443,7 +443,7 @@ impl Opening {
         Opening { inner, parts, closed: Mutex::new(Some(Ok(()))) }
     }
 
-    /// Lets background threads work on a store that is open.
+    /// Hands an open store to the background threads.
     fn begin(inner: Arc<Engine>, parts: Arc<Parts>) -> Opening {
         let (env, opening) = (&inner.env, inner.env.opening);
         parts.count(true);
@@ -459,7 +459,8 @@ impl Opening {
         Opening { inner, parts: Mutex::new(Some(parts)), closed: Mutex::default() }
     }
 
-    /// A callback of the store must not close it: closing would wait for the job that called it.
+    /// Closes the store, unless the caller is a callback of the store: closing would wait for the
+    /// job that called it.
     fn close_outside(&self) -> Result<()> {
         match self.inner.env.check_caller() {
             Ok(()) => self.inner.schedule.check_not_loading(None)?,

@@ -207,8 +207,8 @@ fn find_store(storage: &dyn Storage, options: &Options) -> Result<Option<Current
     }
     check_finished(storage)?;
     let files = storage.list()?;
-    // Files like `metrics` are made only beside a store, so in a directory without a store they
-    // belong to somebody else.
+    // Files like `metrics` are made only in the directory of a store, so in a directory without a
+    // store they belong to somebody else.
     let is_foreign = |name: &str| !is_own_file(name) || is_live(name);
     if let Some(foreign) = files.iter().find(|file| is_foreign(&file.name)) {
         let example = foreign.name.clone();

@@ -72,10 +72,10 @@ impl Keyspace {
 
     /// About how many entries and bytes a range has. Tables that are inside the range count as a
     /// whole. Tables at its ends count by the place of the bound among their blocks, so the error
-    /// is at most the blocks at the ends of the range. Replaced and deleted entries count too.
-    /// Memtables are sampled. Separated values count as if all entries of the tables had an equal
-    /// share of them. The call reads at most two index partitions of a table. O(tables), and O(log
-    /// n) per memtable.
+    /// is at most the content of the blocks at the ends of the range. Replaced and deleted entries
+    /// count too. Memtables are sampled. Separated values count as if all entries of the tables had
+    /// an equal share of them. The call reads at most two index partitions of a table. O(tables),
+    /// and O(log n) per memtable.
     ///
     /// # Errors
     /// If the range ends before it starts.

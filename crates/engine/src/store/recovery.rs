@@ -74,7 +74,7 @@ enum Target<'a> {
     Reading,
 }
 
-/// What a replay found.
+/// The result of a replay.
 struct Replay {
     last_seq: SeqNo,
     /// The writes that are in no table, if they are few.

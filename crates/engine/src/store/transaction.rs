@@ -151,7 +151,7 @@ impl Transaction {
             TransactionMode::Pessimistic => {
                 let mut locks = Locks::new(&store.locks, options.max_locks, options.lock_timeout);
                 locks.begin_use();
-                // After this call, every commit that began before locks were in use is now visible.
+                // After this call, every commit that began before locks were in use is visible.
                 store.committer.wait_for_writers();
                 Some(locks)
             }

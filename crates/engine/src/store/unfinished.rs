@@ -69,7 +69,7 @@ pub(crate) struct Unfinished {
 }
 
 impl Unfinished {
-    /// Steps 1 and 2.
+    /// Runs steps 1 and 2.
     ///
     /// # Errors
     /// [`Error::InUse`] if another process writes there; [`Error::ForeignFiles`]; or a storage
@@ -95,7 +95,7 @@ impl Unfinished {
         self.lock.take()
     }
 
-    /// Step 4. Returns the outcome of step 3, or the error of this step.
+    /// Runs step 4. Returns the outcome of step 3, or the error of this step.
     pub(crate) fn end<T>(self, written: Result<T>) -> Result<T> {
         let target = &*self.target;
         let ended = written.and_then(|written| {

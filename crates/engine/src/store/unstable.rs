@@ -133,7 +133,7 @@ pub fn visible_seq(store: &Store) -> SeqNo {
     store.inner.visibility.now()
 }
 
-/// A memtable without a store, so that it can be measured beside other ordered maps.
+/// A memtable without a store, so that it can be compared with other ordered maps.
 #[derive(Debug)]
 pub struct Memtable(memtable::Memtable);
 

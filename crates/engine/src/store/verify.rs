@@ -72,7 +72,7 @@ impl VerifyReport {
 
 impl Engine {
     /// Checks the manifest, every table and every value file, and counts the entries in memtables.
-    /// Damage goes into the report; any other error ends the verification.
+    /// Damage is added to the report; any other error ends the verification.
     pub(crate) fn verify(self: &Arc<Self>) -> Result<VerifyReport> {
         self.env.check_caller()?;
         let lost_records = self.env.metrics.counters().log_records_lost;

@@ -5,8 +5,8 @@
 //!    and tables. Memtables and tables whose largest sequence number was checked before are
 //!    skipped.
 //! 2. *In the writes that were noted since:* each write is looked up among the keys and stretches.
-//!    `write/conditional.rs` decides when and how often each of the two is done. A commit looks at
-//!    few writes under the commit lock, however large the transaction is.
+//!    `write/conditional.rs` decides when and how often each of the two checks is made. A commit
+//!    looks at few writes under the commit lock, however large the transaction is.
 //! 3. Before the commit lock is taken for the last time, the locks of the keys are taken, if
 //!    anybody uses locks.
 //!

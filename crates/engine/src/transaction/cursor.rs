@@ -1,8 +1,9 @@
 //! Walks the store as a transaction sees it: as of its snapshot, with its own writes on top.
 //!
 //! 1. The walk combines a cursor over the store and a position in the ordered write set. Going up,
-//!    each is on its first key that was not passed; going down, on its last. The nearer of the two
-//!    is shown, and the transaction's own write if keys are equal. Nothing of the store is copied.
+//!    each is on its first key that was not passed; going down, on its last such key. The nearer of
+//!    the two is shown, and the transaction's own write if keys are equal. Nothing of the store is
+//!    copied.
 //! 2. Keys that the transaction deleted are not shown, neither from its own writes nor from the
 //!    store. If it deleted a range, the cursor over the store seeks to the other end of the range.
 //! 3. When the walk turns around, it seeks, because both positions are behind it.
@@ -26,7 +27,7 @@ use crate::transaction::read_set::{ReadSet, Span};
 use crate::transaction::write_set::KeyspaceWrites;
 use crate::values::Value;
 
-/// What a cursor of a transaction walks over.
+/// The data over which a cursor of a transaction walks.
 #[derive(Clone)]
 pub(crate) struct Source<'t> {
     pub(crate) reader: &'t Arc<Reader>,

@@ -76,7 +76,7 @@ struct Waiter {
 struct Note {
     /// The holder of the lock that is waited for; `None` while the lock is free.
     holder: Option<u64>,
-    /// What is waited for, as a text for people.
+    /// A description for people of the lock that is waited for.
     what: String,
 }
 

@@ -22,7 +22,7 @@ pub enum Isolation {
     Serializable,
 }
 
-/// When a transaction learns that another one is in its way.
+/// When a transaction finds out that it conflicts with another one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TransactionMode {
     /// At its commit, which then fails. Nobody waits. This is best if conflicts are rare.
@@ -51,7 +51,7 @@ with_setters! {
         /// What the transaction is protected from. A pessimistic transaction reads for update what
         /// it must protect, so its only level is `Snapshot`.
         pub isolation: Isolation = Isolation::Snapshot,
-        /// When the transaction learns of others.
+        /// When the transaction finds out about conflicts.
         pub mode: TransactionMode = TransactionMode::Optimistic,
         /// Approximate memory for what a serializable transaction has read; a read beyond it fails.
         /// A scan uses the memory of two keys, however far it goes.

@@ -238,8 +238,8 @@ impl WalFiles {
                 return Ok(prepared);
             }
             // Prepared segments have smaller numbers than the one made here. They are removed in
-            // the same step in which its number is drawn. Otherwise a segment that is offered in
-            // between would be used after it.
+            // the same step in which the new number is drawn. Otherwise a segment that is offered
+            // in between would be used after the new one.
             spares.last_number = self.next_file.fetch_add(1, Relaxed);
             let parked = if fits { spares.parked.pop() } else { None };
             (spares.last_number, std::mem::take(&mut spares.prepared), parked)

@@ -15,9 +15,10 @@ use crate::sync::{Mutex, rank};
 /// Limits on the part of the log that is kept although no open needs it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LogRetention {
-    /// Bytes at most; 0 keeps nothing, or what `time` alone allows.
+    /// The most bytes. If it is 0, nothing is kept, unless `time` is set: then only `time` limits
+    /// what is kept.
     pub bytes: u64,
-    /// Time at most; `None` for no limit.
+    /// The longest time; `None` for no limit.
     pub time: Option<Duration>,
 }
 
@@ -129,8 +130,8 @@ mod tests {
         assert!(kept.holds(6) && kept.holds(7) && !kept.holds(5));
     }
 
-    /// Guards against two bugs: a limit of time alone kept nothing, and each open began to count
-    /// anew.
+    /// Guards against two bugs: a limit of time alone kept nothing, and each open restarted the
+    /// count.
     #[test]
     fn old_ones_go_too_however_many_bytes_stay() {
         let (second, hour) = (Duration::from_secs(1), Duration::from_secs(3600));

@@ -123,7 +123,7 @@ pub(crate) struct Shared {
     pub(crate) syncing: Option<Arc<Syncing>>,
 }
 
-/// The views whose active memtables a batch goes to, one per keyspace. They are guards and not
+/// The views whose active memtables receive a batch, one per keyspace. They are guards and not
 /// counted references: two writers would contend for the reference count twice per write.
 pub(super) enum Views {
     One(Guard<Arc<View>>),
@@ -409,7 +409,7 @@ impl Committer {
         if self.state.lock().closed { Err(Error::Closed) } else { Ok(()) }
     }
 
-    /// Marks a keyspace as dropped, so that no later batch goes to it. Returns `false` if it was
+    /// Marks a keyspace as dropped, so that no later batch writes to it. Returns `false` if it was
     /// marked before.
     pub(crate) fn mark_dropped(&self, keyspace: &KeyspaceCore) -> bool {
         let _commit = self.state.lock();

@@ -2,8 +2,8 @@
 //! The log and the memtables then contain the places of these values.
 //!
 //! A synced write keeps its values in the log: one sync costs less than two, and the flush writes
-//! them to their file as before. So does a write on a full disk, which may have room for only one
-//! of the two.
+//! them to their file as before. So does a write on a full disk: there may be room in the log or in
+//! the file, but not in both.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
@@ -67,7 +67,7 @@ impl Committer {
         Ok(last_seq)
     }
 
-    /// Writes the values of a batch that go to their files first. `None` if there are none.
+    /// Writes the early values of a batch to their files. `None` if there are none.
     fn append_early(
         &self,
         batch: &Batch,
@@ -152,7 +152,7 @@ impl Committer {
     }
 }
 
-/// Whether the value of an operation goes to its file first.
+/// Whether the value of an operation is written to its file first.
 fn is_early(keyspace: &KeyspaceCore, operation: &Operation<'_>) -> bool {
     operation.kind == Kind::Put
         && operation.value.len() as u64 >= keyspace.early_at.load(Relaxed)

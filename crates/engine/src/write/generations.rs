@@ -125,7 +125,7 @@ impl Committer {
         were_any
     }
 
-    /// Whether a bulk load has a sequence number that is not published: then no collection may
+    /// Whether a bulk load has a sequence number that is not published: if so, no collection may
     /// begin that writes after it.
     pub(crate) fn is_loading(&self) -> bool {
         self.loading.is_locked()

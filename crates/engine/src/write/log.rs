@@ -80,7 +80,7 @@ impl Committer {
 
     /// The first log segment that is still needed once the `settled` memtables are flushed or
     /// dropped, and the sequence number with which this segment starts. Called when no other edit
-    /// of the manifest can come between.
+    /// of the manifest can be made in between.
     ///
     /// The memtables are looked at without the commit lock, because there may be many. Writes made
     /// after the beginning of this call are in segments from `begin` on, and earlier writes are in
@@ -285,7 +285,7 @@ impl Committer {
         self.wal_files.remove_spares();
     }
 
-    /// For recovery: logs the writes that it found again, as one durable record in a segment of its
+    /// For recovery: logs again the writes that it found, as one durable record in a segment of its
     /// own, and returns the number of that segment. Nobody knows what part of the old log, from
     /// `start_seq` on, is durable, and the record says so: a power loss may still remove a part
     /// from the end of that log.
@@ -335,7 +335,7 @@ impl Committer {
     }
 
     /// Does the same at the end of a load, which may have failed. A process that reads the log
-    /// beside this store then knows that the manifest shows how the load ended.
+    /// while this store is open then knows that the manifest shows how the load ended.
     pub(crate) fn log_load_end(&self, load: SeqNo) {
         let current = self.catalog.manifest.lock().current();
         let Some(current) = current.filter(|_| !seeded!(EditsNotLogged)) else { return };

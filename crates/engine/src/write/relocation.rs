@@ -2,7 +2,7 @@
 //! key since. Only collections of a log and of groups that write back use this module.
 //!
 //! A few pointers at a time become a batch, whose condition is checked like that of a transaction
-//! (`conditional`). But a key that was written meanwhile refuses only its own pointer.
+//! (`conditional`). But if a key was written meanwhile, only its own pointer is refused.
 
 use std::sync::Arc;
 

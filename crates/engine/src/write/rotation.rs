@@ -1,4 +1,4 @@
-//! Replaces memtables: one that is full, those that keep the log too long, or all of them for a
+//! Replaces memtables: one that is full, those that make the log too long, or all of them for a
 //! flush.
 
 use std::collections::HashSet;
@@ -99,7 +99,7 @@ impl Committer {
     /// last sequence number before it.
     ///
     /// 1. Under the commit lock, the moment becomes known to writers. From now on, a batch first
-    ///    replaces the active memtables of its keyspaces that have writes from before
+    ///    replaces the active memtables of its keyspaces that have writes from before the moment
     ///    ([`Committer::replace_older`]).
     /// 2. The other memtables are replaced a few at a time. Every keyspace that has writes from
     ///    before the moment was listed by then, or when its first write was announced. So none is

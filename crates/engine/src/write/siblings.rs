@@ -38,8 +38,8 @@ pub(crate) struct Candidate {
 }
 
 /// Open stores under one budget, by the number of their opening. A store with a budget of its own
-/// is in no such list. A store is added when it is open, and removed when it closes. This list
-/// keeps it alive until then.
+/// is in no list. A store is added when it is open, and removed when it closes. This list keeps it
+/// alive until then.
 #[derive(Debug, Default)]
 pub(crate) struct Siblings(RwLock<rank::SiblingStores, BTreeMap<u64, Arc<dyn Sibling>>>);
 

@@ -1,8 +1,8 @@
 //! Garbage collection of a hash group. It reads only the group, never the tree (HashKV §3.3).
 //!
-//! 1. Choose the group that can free most; less than a slot is not worth it, unless nothing in the
-//!    group is live.
-//! 2. Close it: later appends go to new segments after it.
+//! 1. Choose the group that can free most; less than a slot is not worth a collection, unless
+//!    nothing in the group is live.
+//! 2. Close it: later appends are written to new segments after it.
 //! 3. Only then take the sequence numbers at which readers read. A version that is written later is
 //!    after the closed segments.
 //! 4. Scan the closed segments. Keep the newest version of each key and, for each snapshot, the
@@ -63,7 +63,7 @@ pub(crate) enum Crowding {
     /// The file uses no more than that, but the end of a reader or of a write may change how much
     /// it uses or how much is allowed.
     Passing,
-    /// The file uses more, so a collection is worth it if it can free anything.
+    /// The file uses more, so a collection is worthwhile if it can free anything.
     Full,
 }
 
@@ -90,9 +90,9 @@ impl ValueFile {
         self.choose(&state, readers).is_some()
     }
 
-    /// The garbage of hash groups, if a collection is worth it in a store to which nobody writes.
-    /// A collection is worth it if a quarter of the file's content is garbage and a group can free
-    /// a slot.
+    /// The garbage of hash groups, if a collection is worthwhile in a store to which nobody writes.
+    /// A collection is worthwhile if a quarter of the file's content is garbage and a group can
+    /// free a slot.
     pub(crate) fn idle_garbage<'a>(&self, readers: impl FnOnce() -> &'a Readers) -> Option<u64> {
         if self.retired_at() != 0 || self.placement == ValuePlacement::Vlog || self.writes_back {
             return None;
@@ -240,7 +240,7 @@ impl ValueFile {
 
 impl ValueFile {
     /// The edit that a collection makes: its group changes, and so does the cold stream if records
-    /// went there or tags were dropped. Releases the segments.
+    /// were moved there or tags were dropped. Releases the segments.
     fn edit_of(&self, closed: ClosedGroup, kept: Survivors, copied: &Copied) -> ValueEdit {
         let Copied { leaving, outputs, .. } = copied;
         // Segments at the end may stay, with the dead records in them. These records are known

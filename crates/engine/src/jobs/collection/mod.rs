@@ -2,7 +2,7 @@
 //!
 //! - [`groups`]: a hash group, without look-ups in the tree.
 //! - [`vlog`]: the tail of a log, with look-ups in the tree.
-//! - [`write_back`]: a group whose new pointers go into the tree.
+//! - [`write_back`]: a group whose new pointers are written into the tree.
 //! - [`relocate`]: the steps that the last two share.
 //! - [`room`]: collections that a flush waits for.
 
@@ -46,7 +46,7 @@ pub(crate) struct Collector {
 pub(crate) enum Collected {
     /// Slots were freed, or become free when readers release them.
     Freed,
-    /// Another collection or a flush is at work.
+    /// Another collection or a flush is running.
     Busy,
     /// No group can free a slot.
     Nothing,

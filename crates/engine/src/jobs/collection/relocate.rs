@@ -65,7 +65,7 @@ struct Moved<'a> {
     _charge: Reservation,
     /// Bytes appended.
     written: u64,
-    /// The part of these bytes that went to the cold stream.
+    /// How many of these bytes were written to the cold stream.
     cooled: u64,
 }
 

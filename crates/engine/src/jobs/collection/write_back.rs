@@ -1,5 +1,5 @@
 //! Garbage collection of a hash group that writes pointers back, as HashKV does (§3.3). The group
-//! alone decides whether a record is live, but the tree learns where the record went. This mode
+//! alone decides whether a record is live, but the tree gets the record's new place. This mode
 //! exists for comparison with stable pointers.
 //!
 //! 1. Remove the segments that an earlier collection emptied. While a snapshot holds them, nothing
@@ -10,9 +10,9 @@
 //!    keys would come back (`Appender::mark`). A record that a range delete hides is not live. The
 //!    tree knows that as long as it has the range delete or the pointer.
 //! 4. Relocate the live records (`relocate`). A pointer is not written if a user wrote its key
-//!    meanwhile: then the key is in a memtable or among those noted. Flushes need not wait, because
-//!    a flush notes its keys before its memtable leaves the view, and this step loads the view
-//!    first.
+//!    meanwhile: then the key is in a memtable or among the noted keys. Flushes need not wait,
+//!    because a flush notes its keys before its memtable leaves the view, and this step loads the
+//!    view first.
 //!
 //! The newest record of a group is the newest flushed version of its key for two reasons. Every
 //! version that a flush writes has a record or a marker in its group, with its sequence number. And
@@ -131,7 +131,7 @@ impl Collector {
         is_settled: bool,
     ) -> Result<()> {
         let scanned = store.scan(&closed.segments, &|| self.installer.check_wanted(keyspace))?;
-        // In a tree that is not settled, only the tags of the result are used, and there are none.
+        // If the tree is not settled, only the tags in `kept` are used, and there are none yet.
         let cools = store.cold.is_some() && keyspace.options.load().values.cold_stream;
         let mut kept = newest(&scanned, &closed.dead, cools);
         if scanned.is_too_large {

@@ -61,7 +61,7 @@ struct Outcome {
     written: Written,
     /// Inputs that move to the output level unchanged.
     moved: Vec<Arc<Table>>,
-    /// The slices that it was cut into.
+    /// The number of slices into which it was cut.
     parts: usize,
 }
 

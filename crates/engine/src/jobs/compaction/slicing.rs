@@ -4,9 +4,9 @@
 //!
 //! 1. The histogram lists every data block of the inputs, from their index partitions. If there are
 //!    very many, it lists stretches of neighbouring blocks.
-//! 2. Cells and slices follow from it. The cells do not depend on the number of slices, and the
-//!    tables of the cells have consecutive ids. So the files are the same, byte by byte, for every
-//!    number of slices.
+//! 2. Cells and slices follow from the histogram. The cells do not depend on the number of slices,
+//!    and the tables of the cells have consecutive ids. So the files are the same, byte by byte,
+//!    for every number of slices.
 
 use runstone_policy::partition::slices::{
     self, Block, SliceInput, SubCompactions, TABLES_PER_SLICE,

@@ -243,8 +243,8 @@ impl Archiver {
 
     /// Begins again with a backup.
     fn begin_again(&mut self) -> Result<Archiving> {
-        // A backup that was not reported yet, or after which the archive has not continued yet, is
-        // skipped: the archive still lacks what it lacked then.
+        // A backup that has not been reported yet, or after which the archive has not continued
+        // yet, is skipped: the archive still lacks what it lacked then.
         let earlier = self.based.as_ref().and_then(|based| based.lacks).map(|(from, _)| from);
         let lacked = earlier.or(self.begun_ms.is_none().then(|| self.whole.seq()));
         let (changes, based) = base(&self.backups, &self.store, &self.leases, lacked)?;

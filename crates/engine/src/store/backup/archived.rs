@@ -366,7 +366,7 @@ pub(super) fn first_needed(
     Ok(needed)
 }
 
-/// What is damaged in the archive. O(its bytes).
+/// Finds the damage in the archive. O(its bytes).
 pub(super) fn verify(storage: &dyn Storage) -> Result<Vec<Damage>> {
     let mut damage = Vec::new();
     let numbers = archives(storage)?;
@@ -406,8 +406,9 @@ fn verify_file(storage: &dyn Storage, number: u64, is_last: bool) -> Result<Opti
 
 /// Completes the archive that another archiver left. The last file is removed if a crash or a full
 /// disk left it without its begin record, because it would look damaged once another file follows.
-/// It is also removed if it has only its begin record: an empty part would hide what the archive
-/// lacks before it. Bytes written to it are made durable before anything continues after it.
+/// The file is also removed if it has only its begin record: an empty part would hide what the
+/// archive lacks before it. Bytes written to the file are made durable before anything continues
+/// after it.
 pub(super) fn make_whole(storage: &dyn Storage) -> Result<()> {
     let Some(last) = archives(storage)?.pop() else { return Ok(()) };
     let begun = open(storage, last, true)?.map(|opened| has_records(opened.reader)).transpose()?;

@@ -323,7 +323,7 @@ struct Added {
     again: u64,
 }
 
-/// What earlier backups have.
+/// The files that earlier backups contain.
 #[derive(Debug, Default)]
 struct Earlier {
     tables: BTreeMap<u64, TableFile>,

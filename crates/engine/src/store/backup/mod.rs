@@ -14,7 +14,7 @@
 //!    that ends in `.table` always belongs to a whole and durable file.
 //! 3. It writes a pack: the log, and the segments of values that no earlier pack has.
 //! 4. The file that describes it is written last, and renamed: a backup exists if and only if that
-//!    file does. A crash leaves earlier backups as they were, and the next backup uses the files
+//!    file exists. A crash leaves earlier backups as they were, and the next backup uses the files
 //!    that the crash left.
 //!
 //! A change of the directory first makes the file `BACKUPS.part`, and removes it at the end. If the

@@ -3,7 +3,7 @@
 //!
 //! 1. A file of the backup is a list of pieces, each a part of a table or of a pack. Between them
 //!    are zeros.
-//! 2. A write goes to pages in memory, which hide the bytes below them. So a store can replay an
+//! 2. A write changes pages in memory, which hide the bytes below them. So a store can replay an
 //!    archive over a backup without changing either.
 //! 3. Files that the store makes exist only in memory.
 

@@ -323,7 +323,7 @@ mod tests {
     use super::*;
     use crate::tree::history::History;
 
-    /// Parts of an archive with these times. Each time is at ten times its place.
+    /// Parts of an archive with these times. The sequence number of the n-th time is 10 n.
     fn chains(parts: &[&[u64]]) -> Vec<Chain> {
         let mut seq = 0;
         let mut of_part = |times: &&[u64]| {

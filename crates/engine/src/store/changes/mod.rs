@@ -4,15 +4,15 @@
 //!    keeps its segments, and the values to which it points (`lease`).
 //! 2. A position is a sequence number with its history ([`crate::tree::history`]). After a power
 //!    loss the same number may belong to another write.
-//! 3. A change that is returned is durable, unless the caller requests unsynced ones too: the
+//! 3. A change that is returned is durable, unless the caller requests unsynced changes too: the
 //!    reader itself syncs the segments that it has read. So no crash undoes a change that others
 //!    have applied already.
 //! 4. Values that a collection moved are left out, and so are writes that an open logged again.
 //! 5. A load has no writes in the log. Its entries are read from the tables that it made, which the
 //!    lease keeps too.
-//! 6. If the log does not reach back that far, a caller can get the state instead (`state`). A new
-//!    consumer begins with the whole state, because the log of a store does not reach back to its
-//!    first write.
+//! 6. If the log does not reach back to a caller's position, the caller can get the state instead
+//!    (`state`). A new consumer begins with the whole state, because the log of a store does not
+//!    reach back to its first write.
 
 pub(crate) mod apply;
 mod load;
@@ -273,8 +273,8 @@ impl Changes {
     }
 
     /// Continues after a position, or begins elsewhere. `on_gap` says what to do if the log does
-    /// not reach back that far, now or later. [`ChangesFrom::Everything`] uses the options of
-    /// [`OnGap::State`] for the state with which it begins.
+    /// not reach back to the position, now or later. [`ChangesFrom::Everything`] uses the options
+    /// of [`OnGap::State`] for the state with which it begins.
     ///
     /// # Errors
     /// Those of [`Changes::open`] and of [`Store::follow`]. A position after a fork is refused in

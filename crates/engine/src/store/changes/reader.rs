@@ -43,7 +43,7 @@ pub(super) struct HistoryReader {
     own: Arc<dyn Storage>,
     process: Process,
     lease: Option<Arc<Lease>>,
-    /// The place of the lease: it keeps everything that was freed by edits after this place.
+    /// This reader's part of the lease. It keeps everything that was freed by edits after `kept`.
     part: Option<LeasePart>,
     kept: EditPlace,
     /// A load whose end is sought, and how far the log was read for it.

@@ -34,7 +34,7 @@ const BUDGET_BYTES: u64 = 16 << 20;
 #[derive(Debug)]
 pub(crate) struct Cut {
     pub(crate) storage: Arc<dyn Storage>,
-    /// What the manifest says.
+    /// The state that the manifest describes.
     pub(crate) state: StoreState,
     /// The last write.
     pub(crate) last_seq: SeqNo,

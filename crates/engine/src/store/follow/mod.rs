@@ -56,7 +56,7 @@ use recent::Recent;
 /// How many times a refresh reads manifest and log until they agree.
 const MOST_ROUNDS: usize = 16;
 
-/// Reads a store beside the process that writes to it, or without such a process.
+/// Reads a store while another process writes to it, or without such a process.
 ///
 /// ```
 /// # fn main() -> runstone::Result<()> {
@@ -107,7 +107,7 @@ struct Following {
     recent: Recent,
     /// The keyspaces of the last view.
     keyspaces: Keyspaces,
-    /// How far they are flushed.
+    /// How far the keyspaces are flushed.
     flushed: Flushed,
     /// The keyspaces whose trees changed since the last view.
     changed: BTreeSet<KeyspaceId>,
@@ -164,7 +164,7 @@ impl Resources {
 }
 
 impl Follower {
-    /// `leases` is the same storage, used only for the lease.
+    /// Begins to follow a store. `leases` is the same storage, used only for the lease.
     pub(super) fn begin(
         storage: Arc<dyn Storage>,
         leases: &Arc<dyn Storage>,
@@ -275,7 +275,7 @@ enum Round {
 }
 
 impl Following {
-    /// Without `leases`, the caller keeps the files.
+    /// Begins to follow a store. Without `leases`, the caller keeps the files.
     fn begin(
         (storage, leases): (Arc<dyn Storage>, Option<&Arc<dyn Storage>>),
         options: Options,
@@ -432,7 +432,7 @@ impl Following {
         }
         // The last records that were read from the log may belong to the end of the previous
         // history. Or the next writer may have logged them before the manifest was read. No number
-        // shows which.
+        // shows which is the case.
         let is_other = self.is_other_history(history);
         if is_other || self.manifest.state.log_start_seq > self.log.last_seq() + 1 {
             self.begin_log();

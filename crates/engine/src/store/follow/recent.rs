@@ -1,9 +1,9 @@
 //! The writes of the log that no table has yet, as a follower keeps them.
 //!
-//! The memtables of the writer end where it replaced them. A follower learns of that place only
-//! when the flush is in the manifest, so its own memtables are small. Those below the flush are
-//! dropped. The memtable in which the flush ends is built again, without the entries that are in
-//! tables.
+//! Each memtable of the writer ends where the writer replaced it. A follower learns of that place
+//! only when the flush is in the manifest, so its own memtables are small. Memtables below the
+//! flush are dropped. The memtable in which the flush ends is built again, without the entries that
+//! are in tables.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

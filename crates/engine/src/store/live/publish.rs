@@ -122,7 +122,7 @@ impl Engine {
         }
     }
 
-    /// How long it took to make the text of the file, and the text.
+    /// Makes the text of the file. Returns the time that this took, and the text.
     fn told(&self, number: u64) -> (Duration, String) {
         let began = Instant::now();
         // These are only numbers and texts, so this cannot fail.

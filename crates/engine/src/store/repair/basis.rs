@@ -97,7 +97,7 @@ impl Basis {
                 lost.push((manifest_name(number), what));
             }
             let is_whole = is_whole && !is_short && tries == 0;
-            // The end of the manifest may be missing all the same: then it does not know the newest
+            // The end of the manifest may be missing nevertheless: then it does not know the newest
             // tables, and the tables that these replaced are gone. If there is a `CURRENT`, unknown
             // tables alone are no evidence of that: a crash leaves such tables too.
             let (knows_all, has_all) = basis.compare(storage)?;

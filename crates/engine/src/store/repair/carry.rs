@@ -98,7 +98,7 @@ impl Repairing {
             return Ok(Err(decide(&facts).err().unwrap_or(Why::TreeNotKnown)));
         };
         // A table that could not be opened is reported as lost, and it is not known what the table
-        // hides. So it is not carried over, even if it can be read by now.
+        // hides. So it is not carried over, even if it can be read now.
         let opened: BTreeSet<_> = tables.inputs.iter().filter_map(|input| input.table).collect();
         let of_tree = state.shape.tables().map(|(_, table)| table.id);
         let mut unlike: BTreeSet<_> = of_tree.filter(|id| !opened.contains(id)).collect();

@@ -271,7 +271,7 @@ fn is_of_store(name: &str) -> bool {
     name == CURRENT || numbered.iter().any(|extension| number_in(name, extension).is_some())
 }
 
-/// Steps 3 to 7.
+/// Runs steps 3 to 7.
 fn rebuild(
     source: &Arc<dyn Storage>,
     target: &Arc<dyn Storage>,

@@ -40,7 +40,7 @@ impl<'a> Output<'a> {
         Output { context, next_file, layout, most_bytes, range_deletes, builder, last_key, tables }
     }
 
-    /// Never cuts, so there is at most one table.
+    /// The same output, except that it never cuts: there is at most one table.
     pub(super) fn in_one_table(self) -> Output<'a> {
         Output { most_bytes: u64::MAX, ..self }
     }

@@ -46,11 +46,11 @@ pub enum DoubtReason {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Doubt {
-    /// The name of the keyspace. `None`: all of them.
+    /// The name of the keyspace. `None` for all keyspaces.
     pub keyspace: Option<String>,
     /// The first key.
     pub from: Vec<u8>,
-    /// The last key, inclusive. `None`: there is none.
+    /// The last key, inclusive. `None` if the keys have no end.
     pub to: Option<Vec<u8>>,
     /// The sequence numbers of the writes that may be missing or back, if they are known.
     pub numbers: Option<(SeqNo, SeqNo)>,

@@ -6,13 +6,13 @@
 //!
 //! 1. Each slot is read once, when a value is first requested. The generations are tried on its
 //!    first record, beginning with those near the generation of the previous slot.
-//! 2. Each record is noted by key and number. Both are in the record, so it is known to be the
-//!    value of that version, whatever happened to its slot: a slot that was freed keeps its old
-//!    records until it is reused.
+//! 2. Each record is noted by key and number. Both are in the record, so the record is known to
+//!    have the value of that version, whatever happened to its slot: a slot that was freed keeps
+//!    its old records until it is reused.
 //! 3. A record that was appended before its version had a number, or that a collection moved, does
 //!    not have the number of its version. Such a record is found by the stream offset of its
 //!    pointer, because slots begin at multiples of their size in the stream. It counts only if it
-//!    is the only one there.
+//!    is the only record there.
 
 use std::collections::HashMap;
 use std::sync::Arc;

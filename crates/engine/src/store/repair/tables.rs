@@ -64,7 +64,7 @@ fn ask(storage: &dyn Storage, cache: &Arc<Cache>, id: u64) -> Result<Said> {
     Ok(Said { uid, properties: reader.properties().clone(), range_deletes })
 }
 
-/// Finds all tables, by keyspace. Damage goes into the report.
+/// Finds all tables, by keyspace. Damage is added to the report.
 pub(super) fn find(
     repairing: &mut Repairing,
     storage: &Arc<dyn Storage>,

@@ -69,8 +69,8 @@ pub struct KeySurvey {
     pub sample: Vec<SurveyedKey>,
     /// The largest entries that were found, the largest first. The survey may miss others.
     pub largest: Vec<SurveyedKey>,
-    /// Prefixes, the largest first. No entry counts for two of them. A prefix is not split further
-    /// if no longer prefix has much more of the space than the others.
+    /// Prefixes, the largest first. No entry counts for two of them. A prefix is split further only
+    /// if one of its longer prefixes has much more of the space than the others.
     pub prefixes: Vec<PrefixBytes>,
 }
 
