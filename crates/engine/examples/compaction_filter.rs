@@ -1,4 +1,4 @@
-//! A compaction filter forgets a user: compactions pass every entry sooner or later. So the filter
+//! A compaction filter forgets a user. Compactions visit every entry sooner or later, so the filter
 //! removes the entries of users who left, and strips a field from the others, without a scan of its
 //! own.
 
@@ -43,7 +43,7 @@ pub(crate) fn main() -> Result<()> {
         }
     }
 
-    // Reads see an entry until a compaction passes it. A snapshot keeps the entries that it sees.
+    // Reads see an entry until a compaction visits it. A snapshot keeps the entries that it sees.
     left.0.lock().expect("no panic").insert(b"bob".to_vec());
     assert!(store.get("bob/007")?.is_some());
     store.compact()?;

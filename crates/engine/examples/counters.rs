@@ -7,7 +7,7 @@ use std::thread;
 use runstone::storage::MemoryStorage;
 use runstone::{Batch, Keyspace, KeyspaceOptions, Result, Store, WriteOptions};
 
-/// The operator `add-u64` takes numbers of eight bytes, little-endian.
+/// The operator `add-u64` adds numbers of eight bytes, little-endian.
 fn count(views: &Keyspace, page: &str) -> Result<u64> {
     let value = views.get(page)?;
     Ok(value.map_or(0, |value| u64::from_le_bytes(value[..].try_into().expect("eight bytes"))))

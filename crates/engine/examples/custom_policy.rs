@@ -21,7 +21,7 @@ impl CompactionPolicy for AllAtOnce {
         "everything becomes one run when level 0 is full"
     }
 
-    /// What each level may hold. Back-pressure and metrics are based on this.
+    /// The limits of each level, on which back-pressure and metrics are based.
     fn targets(&self, _shape: &Shape, options: &PolicyOptions) -> Vec<LevelTarget> {
         let level_0 = LevelTarget { max_runs: options.l0_trigger - 1, ..LevelTarget::UNBOUNDED };
         vec![level_0, LevelTarget { max_runs: 1, ..LevelTarget::UNBOUNDED }, LevelTarget::UNBOUNDED]

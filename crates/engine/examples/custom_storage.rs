@@ -17,7 +17,7 @@ struct Counting<S> {
     written_bytes: Arc<AtomicU64>,
 }
 
-/// Methods that call the same methods of the inner object.
+/// Defines methods that call the same methods of the inner object.
 macro_rules! forward {
     ($($name:ident($($arg:ident: $of:ty),*) -> $to:ty;)*) => {$(
         fn $name(&self, $($arg: $of),*) -> $to {

@@ -20,7 +20,7 @@ pub(crate) fn main() -> Result<()> {
     let plants = store.default_keyspace();
     plants.put_with("root/radish", "white", WriteOptions::sync())?;
 
-    // Keys are bytes, and are sorted as bytes. A scan goes both ways.
+    // Keys are bytes, and are sorted as bytes. A scan can run in both directions.
     for item in plants.range("fruit/b".."root/d")? {
         let (key, value) = item?;
         println!("{}: {}", key.escape_ascii(), value.escape_ascii());

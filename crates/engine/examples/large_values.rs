@@ -34,7 +34,7 @@ fn run(placement: ValuePlacement) -> Result<(f64, u64)> {
     let store = Store::builder_on(Arc::new(MemoryStorage::new())).keyspace(options).open()?;
     for round in 0..ROUNDS {
         for document in 0..DOCUMENTS {
-            // The order of the keys jumps about.
+            // The documents are written in a scattered order.
             let key = (document * 7919 % DOCUMENTS).to_be_bytes();
             store.put(key, [round as u8; VALUE_BYTES])?;
         }

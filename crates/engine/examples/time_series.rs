@@ -29,7 +29,8 @@ fn mean(series: &Keyspace, sensor: u16, day: u64) -> Result<Option<f32>> {
 }
 
 pub(crate) fn main() -> Result<()> {
-    // Measurements arrive in order and are rarely rewritten: a policy that writes little.
+    // Measurements arrive in order and are rarely rewritten, which suits a policy that writes
+    // little.
     let options = KeyspaceOptions::default().policy(Policy::tiering().ratio(4));
     let store = Store::builder_on(Arc::new(MemoryStorage::new())).keyspace(options).open()?;
     let series = store.default_keyspace();

@@ -1,7 +1,7 @@
 //! The error type of the store: what happened, where, and what to do about it.
 use runstone_storage::{Full, Operation};
 
-/// The start of the place in the error for a full reserve of values.
+/// How the path in a `NoSpace` error begins if the reserve of a value file is full.
 pub(crate) const VALUES_OF: &str = "the value file of keyspace";
 
 /// Result of a store operation.
@@ -32,13 +32,13 @@ pub enum Error {
         /// What to do instead.
         hint: String,
     },
-    /// The path holds no store.
+    /// There is no store at the path.
     #[error("{path} is not a store")]
     NotAStore {
         /// The path as given.
         path: String,
     },
-    /// The directory holds other files; no store is created among them.
+    /// The directory contains other files; no store is created among them.
     #[error("{path} holds files that are not expected there, such as {example}")]
     ForeignFiles {
         /// The path as given.
@@ -46,7 +46,7 @@ pub enum Error {
         /// One of the files.
         example: String,
     },
-    /// The directory holds a database of LevelDB or RocksDB.
+    /// The directory contains a database of LevelDB or RocksDB.
     #[error("{path} is a database of LevelDB or RocksDB")]
     OtherDatabase {
         /// The path as given.
@@ -135,7 +135,8 @@ pub enum Error {
     /// Transactions wait for each other's locks, in a cycle that this one would have closed.
     #[error("transactions wait for each other: {cycle}")]
     Deadlock {
-        /// Which transaction waits for which key of which other one.
+        /// Which transaction waits for which key, and which other transaction holds the lock of
+        /// that key.
         cycle: String,
     },
     /// A listener, merge operator, compaction filter or source of a load made a call that could
@@ -143,9 +144,9 @@ pub enum Error {
     /// that it has to compute itself.
     #[error("a callback called into the store that called it")]
     InsideCallback,
-    /// The writer of the store revoked the lease of this follower, because the files that it kept
-    /// for followers reached its limits. What the follower was about to read may be gone. Or
-    /// somebody put another copy of the store in its place.
+    /// The writer of the store revoked the lease of this follower, because the files kept for
+    /// followers reached the limits of the store. What the follower was about to read may be gone.
+    /// Or somebody put another copy of the store in its place.
     #[error("the writer of {path} keeps no files for this follower any more")]
     LeaseRevoked {
         /// The store.
@@ -202,9 +203,9 @@ pub enum ErrorKind {
     Corruption,
     /// An argument or option is out of range: another may work.
     Invalid,
-    /// The path holds no store.
+    /// There is no store at the path.
     NotAStore,
-    /// The directory holds files that are not of a store, perhaps of LevelDB or RocksDB.
+    /// The directory contains files that do not belong to a store, perhaps of LevelDB or RocksDB.
     ForeignFiles,
     /// A newer release wrote the store.
     NewerFormat,
@@ -477,8 +478,8 @@ fn space_hint(full: Full, path: &str) -> &'static str {
 }
 
 /// What helps against damage in a file. A checkpoint on the same disk shares tables and value
-/// files, so it has the same damage. The manifest and the log fit only their own moment of the
-/// store.
+/// files, so it has the same damage. A copy of the manifest or of the log fits only the other files
+/// of the same copy.
 fn damage_hint(file: &str) -> &'static str {
     match extension(file) {
         Some("manifest" | "wal") => WHOLE_COPY,
@@ -505,7 +506,7 @@ fn is_of_store(file: &str) -> bool {
     matches!(extension(file), Some("table" | "values" | "manifest" | "wal"))
 }
 
-/// Why the storage of a closed store refuses operations that come late.
+/// Why the storage of a closed store refuses late operations.
 #[derive(Debug, thiserror::Error)]
 #[error("closed")]
 pub(crate) struct StoreClosed;

@@ -60,7 +60,7 @@
 //! describes every byte on disk (`docs/formats.md`) and the inner workings of the store
 //! (`ARCHITECTURE.md`).
 //!
-//! It runs on Linux; `docs/porting.md` says what other systems lack.
+//! Runstone runs on Linux; `docs/porting.md` says what other systems lack.
 
 #![deny(unsafe_code)]
 

@@ -1,6 +1,6 @@
 //! Bugs that tests switch on, to show that the tests would find them; and places where a test can
 //! run code, so that it does not depend on luck to cause a race. They are compiled only with the
-//! feature `seeded-bugs`, which no user turns on. Both affect only the thread that asked for them.
+//! feature `seeded-bugs`, which no user turns on. Both affect only the thread that requested them.
 
 use std::cell::{Cell, RefCell};
 
@@ -9,15 +9,15 @@ use crate::sync::threads;
 /// A known mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bug {
-    /// A get in a level whose tables overlap stops at the first table that holds the key, instead
-    /// of continuing while a newer version is possible (rule I3).
+    /// A get in a level whose tables overlap stops at the first table that contains the key,
+    /// instead of continuing while a newer version is possible (rule I3).
     FirstHitInOverlappingLevel,
     /// A compaction drops tombstones whenever its output is the deepest level, although tables
     /// outside the compaction may overlap there (rule I4).
     TombstonesDroppedByDepth,
     /// A reader sees range deletes that are newer than its snapshot.
     RangeDeletesForAllSnapshots,
-    /// A compaction drops a range tombstone whatever other tables hold in its range.
+    /// A compaction drops a range tombstone whatever other tables contain in its range.
     RangeTombstonesDroppedEarly,
     /// A newer put of the first key of a range replaces the range tombstone, as if the tombstone
     /// were an old version of the key.

@@ -23,7 +23,7 @@ impl Wake for Unpark {
     }
 }
 
-/// Awaits in this thread.
+/// Runs a future to its end in this thread.
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     let mut future = pin!(future);

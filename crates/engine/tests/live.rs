@@ -284,7 +284,7 @@ fn who_waits_for_a_compaction_does_not_wait_for_the_rate() {
     assert!(paused < Duration::from_secs(10), "{paused:?}, though it owed more than a minute");
 }
 
-/// The cache gives memory back, and writers stay within the rest.
+/// The cache gives memory back, and writers stay within the smaller budget.
 #[test]
 fn a_smaller_budget_holds_for_what_comes() {
     let storage = SimStorage::new(22);
@@ -341,7 +341,7 @@ fn a_request_of_another_process_is_answered() {
     let store = open(&storage);
     let toml = "write_buffer_bytes = 1048576\n[shape]\nl0_trigger = 7\n";
     let asked = request().options("default", toml).setting("background_threads", "3");
-    // A patience that ends beyond the range of the clock means no end.
+    // A wait that would end beyond the range of the clock has no end.
     let changes = asked.send_on(&storage, Duration::MAX).expect("it is answered");
     let names: Vec<&str> = changes.iter().map(|change| change.name.as_str()).collect();
     assert_eq!(names, ["shape.l0_trigger", "write_buffer_bytes", "background_threads"]);

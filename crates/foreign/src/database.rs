@@ -179,7 +179,7 @@ impl Placed {
     }
 
     /// The range deletes of the table, cut at its bounds. Beyond the bounds, entries of deeper
-    /// levels may be newer, and may have lost the sequence numbers that would prove that.
+    /// levels may be newer, and may have lost the sequence numbers that would prove this.
     fn tombstones(&self, dialect: Dialect) -> Result<Vec<Tombstone>> {
         let table = self.unopened.open(dialect)?;
         if let Some(name) = table.comparator()

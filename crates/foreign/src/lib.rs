@@ -1,5 +1,6 @@
 //! Reads databases of other stores, LevelDB and RocksDB, from their public formats: every key with
-//! its newest value, in order. Never writes into them and repairs nothing. Independent of Runstone.
+//! its newest value, in order. The crate never writes into them, and repairs nothing. It is
+//! independent of Runstone.
 //!
 //! 1. `CURRENT` names the manifest. Its edits list the tables of each level and the logs in use
 //!    ([`Database::open`]).

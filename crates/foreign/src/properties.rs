@@ -25,8 +25,8 @@ pub struct Properties {
     /// Whether each handle in the index is stored as a difference from the previous one.
     pub has_deltas: bool,
     pub comparator: Option<String>,
-    /// For files that were made outside the database, whose entries have no sequence numbers of
-    /// their own.
+    /// The sequence number of all entries, if the file was made outside the database and its
+    /// entries have none of their own.
     pub ingested: Option<u64>,
     /// Whether the entries are found through an index that the program supplied.
     pub has_other_index: bool,

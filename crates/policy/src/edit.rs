@@ -9,8 +9,8 @@ use crate::shape::{Edit, Placement, Shape, Table, TableId};
 
 /// The edit of `plan`: all inputs are removed and all outputs are added at once (I6).
 ///
-/// `outputs` holds one list per compaction of the plan, in the plan's order; a list is empty if the
-/// compaction dropped everything. `apply` refuses a moved table that is no longer in the shape.
+/// `outputs` contains one list per compaction of the plan, in the plan's order; a list is empty if
+/// the compaction dropped everything. `apply` refuses a moved table that is no longer in the shape.
 /// O(tables of the levels moved from).
 ///
 /// # Panics

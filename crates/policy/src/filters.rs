@@ -1,6 +1,6 @@
 //! Decides how large the filter of a new table is: either all tables get the same bits per key, or
-//! the bits go where they save most reads. Not a policy, and not a filter: this module divides a
-//! budget among levels, in bits per key.
+//! the bits go where they save most reads. This module is neither a policy nor a filter: it divides
+//! a budget among levels, in bits per key.
 //!
 //! A get of an absent key reads a block in vain if a filter errs, which has probability p = e^(-b
 //! ln^2 2) at b bits per key. Where keys are few, a small p costs little memory, so the optimum

@@ -1,5 +1,5 @@
-//! The numbers that compaction policies share, and why a number is refused. Not the store's
-//! options: those name a policy and carry these.
+//! The numbers that compaction policies share, and why a number is refused. They are not the
+//! options of a store, which name a policy and contain these numbers.
 
 use serde::{Deserialize, Serialize};
 

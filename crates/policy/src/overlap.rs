@@ -42,7 +42,7 @@ impl<'a> Row<'a> {
         tables.map(move |table| Row::new(self.level, self.run, table))
     }
 
-    /// A plan in which each table moves.
+    /// A move for each table.
     pub fn moves(self, output: Output) -> impl Iterator<Item = Move> {
         self.tables.iter().map(move |table| Move {
             table: table.id,

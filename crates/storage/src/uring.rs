@@ -13,7 +13,8 @@
 //!   open.
 //! * O2 each buffer stays where it is, and nobody else touches it, until its read has completed.
 //!   Buffers are vectors that are borrowed for the whole call, and the call ends when no read is
-//!   pending. If the ring itself fails, this is unknown, and the buffers are leaked.
+//!   pending. If the ring itself fails, nobody knows whether reads are pending, and the buffers are
+//!   leaked.
 //! * O3 the requested length is at most that of the buffer.
 
 use std::fmt;

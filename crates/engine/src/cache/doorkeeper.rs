@@ -4,8 +4,8 @@
 //! many entries, so they enter at once.
 //!
 //! The marks are direct-mapped, one word for each place. Large values use only some of the places,
-//! because few large values fit the cache. If two readers use the same place, at worst one mark is
-//! lost.
+//! because few large values fit in the cache. If two readers use the same place, at worst one mark
+//! is lost.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 

@@ -466,7 +466,7 @@ impl Budget {
         }
     }
 
-    /// Sets the map's capacity to the memory that the others leave.
+    /// Sets the map's capacity to the memory that memtables and partitions leave.
     fn adjust(&self) {
         let others = self.memtable_bytes.load(Relaxed)
             + self.pinned_bytes.load(Relaxed)
@@ -596,8 +596,8 @@ mod tests {
         assert!((300..600).contains(&heard), "{heard} times, of 200,000 uses");
     }
 
-    /// Guards against a bug: memtables briefly freed room, blocks filled it, and the blocks were
-    /// evicted when the memtables grew.
+    /// Guards against a bug: when memtables briefly freed room, blocks filled it, and the blocks
+    /// were evicted when the memtables grew.
     #[test]
     fn what_was_just_written_leaves_the_room_that_memtables_take_again() {
         let Cached::Block(block) = block(4000) else { unreachable!("a block") };

@@ -1,4 +1,4 @@
-//! Compaction filters: user code that looks at entries while compactions pass them, and removes or
+//! Compaction filters: user code that looks at entries that compactions visit, and removes or
 //! changes unwanted entries.
 
 use std::fmt::Debug;
@@ -21,14 +21,14 @@ pub enum FilterDecision {
     Change(Vec<u8>),
 }
 
-/// Looks at entries that compactions pass, from several threads. The filter gets the puts that
-/// current readers see, unless a [`Snapshot`](crate::Snapshot) saw them when the compaction began.
-/// A snapshot that is taken while the compaction runs may see what the filter did. So may cursors
-/// and scans: some are always open, so a filter that spared them would never run. The filter gets
-/// no operands, and no values below operands, wherever the operands are when the compaction begins.
-/// An operand that is written while the compaction runs applies to the old value until the
-/// compaction is done, and then to the filter's result. Reads see an entry until a compaction
-/// passes it; [`crate::Keyspace::compact`] passes all entries.
+/// Looks at entries that compactions visit, and is called from several threads. The filter gets the
+/// puts that current readers see, unless a [`Snapshot`](crate::Snapshot) saw them when the
+/// compaction began. A snapshot that is taken while the compaction runs may see what the filter
+/// did. So may cursors and scans: some are always open, so a filter that spared them would never
+/// run. The filter gets no operands, and no values below operands, wherever the operands are when
+/// the compaction begins. An operand that is written while the compaction runs applies to the old
+/// value until the compaction is done, and then to the filter's result. Reads see an entry until a
+/// compaction visits it; [`crate::Keyspace::compact`] visits all entries.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -107,7 +107,7 @@ impl Filtering {
         self.filter.is_some()
     }
 
-    /// The decision on an entry; an error that names the filter if it panicked.
+    /// The decision on an entry, or an error if the filter panicked or its new value is too long.
     pub(crate) fn decide(
         &self,
         level: u32,

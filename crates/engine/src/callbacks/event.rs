@@ -136,7 +136,7 @@ pub enum Event {
     BudgetAboveLimit {
         /// [`crate::Options::memory_budget_bytes`].
         budget_bytes: u64,
-        /// What the group, or a group above it, allows.
+        /// The memory that the group, or a group above it, allows.
         limit_bytes: u64,
     },
     /// The disk is full, so the part of the log that was kept only for readers of its history was

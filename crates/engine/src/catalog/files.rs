@@ -1,5 +1,5 @@
 //! Removes and forgets files outside the manifest: tables that were written but not installed, and
-//! files that an edit made obsolete. The next open removes all that are left as orphans.
+//! files that an edit made obsolete. The next open removes, as orphans, any files that are left.
 
 use std::sync::Arc;
 

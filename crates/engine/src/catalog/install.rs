@@ -1,5 +1,5 @@
-//! Appends edits to the manifest, and makes the versions that they lead to. The manifest is the
-//! sole commit point: a change that is not in it has not happened.
+//! Appends edits to the manifest, and makes the versions that result. The manifest is the sole
+//! commit point: a change that is not in it has not happened.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
@@ -60,8 +60,8 @@ impl Catalog {
     }
 
     /// The last sequence number that is surely durable in the log. Every edit records it, because a
-    /// reader applies an edit that frees values only once it knows the writes that made them
-    /// garbage.
+    /// reader applies an edit that frees values only once it knows the writes that made those
+    /// values garbage.
     pub(crate) fn log_change(&self, manifest: &ManifestState) -> Change {
         let synced_seq = self.told_synced_seq();
         Change::Log { synced_seq, next_keyspace: manifest.next_keyspace }

@@ -80,8 +80,8 @@ impl View {
         self.memtables_hide(key, entry, seq) || self.version.hides(key, entry, seq)
     }
 
-    /// The same for an entry of a memtable: the tables hold no newer range delete. If this were a
-    /// call, it would cost 20 of the 1,540 instructions of a get that hits a memtable.
+    /// The same for an entry of a memtable: the tables contain no newer range delete. Inlined,
+    /// because a call would cost 20 of the 1,540 instructions of a get that hits a memtable.
     #[inline(always)]
     pub(crate) fn memtables_hide(&self, key: &[u8], entry: SeqNo, seq: SeqNo) -> bool {
         self.active.hides(key, entry, seq)
@@ -103,7 +103,7 @@ pub(crate) struct KeyspaceCore {
     pub(crate) closed: AtomicBool,
     /// The process that opened the store.
     process: Process,
-    /// The last sequence number that a bulk load took. Set under the commit lock.
+    /// The last sequence number that a bulk load got. Set under the commit lock.
     pub(crate) last_load: AtomicU64,
     /// The sequence number of the last load that has ended. Set before it is published.
     ended_load: AtomicU64,
@@ -116,12 +116,12 @@ pub(crate) struct KeyspaceCore {
     pub(crate) filtering: ArcSwap<Filtering>,
     /// The time to live of writes that have none of their own, in milliseconds. 0 means for ever.
     pub(crate) ttl_ms: AtomicU64,
-    /// The files that hold its values.
+    /// The files that contain its values.
     pub(crate) values: ArcSwap<ValueFiles>,
-    /// Values of at least this size are written to their file before the write is logged. The
-    /// largest number if no values are.
+    /// Values of at least this size are written to their file before the write is logged. If there
+    /// are no such values, this is the largest number.
     pub(crate) early_at: AtomicU64,
-    /// Held for a plan that is installed part by part: the tree records at most one such plan.
+    /// Held while a plan is installed part by part: the tree records at most one such plan.
     pub(crate) parting: Mutex<rank::Parting, ()>,
     /// Counts of what flushes and compactions did to the keyspace.
     pub(crate) work: Work,
@@ -162,7 +162,8 @@ impl KeyspaceCore {
         env: &Env,
     ) -> Result<KeyspaceCore> {
         let registered = &env.options;
-        // The record's checksum holds, so this is not corruption: a newer release wrote the text.
+        // The record's checksum is right, so this is not corruption: a newer release wrote the
+        // text.
         let options = KeyspaceOptions::from_toml(&state.options).map_err(|error| {
             tracing::error!(keyspace = state.name, %error, "stored options are not understood");
             newer_format("manifest (options of a keyspace)", LOG_FORMAT + 1)
@@ -407,7 +408,7 @@ impl KeyspaceCore {
             return Vec::new();
         }
         let least = version.handles().map(|handle| handle.meta().id).min().unwrap_or(u64::MAX);
-        // Read before the memtables: a batch under way may reach one of them meanwhile.
+        // Read before the memtables: meanwhile, a batch under way may be inserted into one of them.
         let needed: Vec<SeqNo> = values.retired.iter().map(|store| store.retired_seq()).collect();
         reached!(RetiredFilesLookedAt);
         let oldest = self.unflushed_from();
@@ -425,8 +426,8 @@ impl KeyspaceCore {
 ///
 /// Only the range deletes of added tables are read. Flushes wrote the range deletes that are newer
 /// than all known ones (I1), and compactions rewrote the others. Nothing records which range
-/// deletes compactions dropped. Those hide nothing any more, so they stay known until there are too
-/// many of them.
+/// deletes compactions dropped. The dropped ones hide nothing any more, so a version keeps them
+/// until there are too many of them.
 fn version_after(before: &Version, shape: &Shape, tables: &Arc<TableContext>) -> Result<Version> {
     let last_seq = before.range_deletes.as_ref().map_or(0, |known| known.last_seq());
     let came = |table: &Table| before.handle(table.id).is_none();

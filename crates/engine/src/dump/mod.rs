@@ -22,8 +22,8 @@ use crate::tree::record::{self, BadRecord};
 use crate::wal::batch::take_operation;
 use crate::wal::segments::lost_number;
 
-/// Describes a table, value file, log segment, manifest or `CURRENT` as text. With `entries`, also
-/// every entry, record or operation.
+/// Describes a table, value file, log segment, manifest or `CURRENT` as text. If `entries` is set,
+/// also describes every entry, record or operation.
 pub fn dump_file(storage: &dyn Storage, name: &str, entries: bool) -> Result<String> {
     if let Some(id) = number_in(name, "table") {
         return dump_table(storage, id, entries);
@@ -61,7 +61,7 @@ fn entry(expires: bool, bytes: &[u8]) -> String {
     format!("{} expires {at_ms} ms after 1970", text(value))
 }
 
-/// What a table contains besides puts and deletes. Most tables contain nothing else.
+/// What a table contains besides puts and deletes. Most tables contain only puts and deletes.
 fn features(properties: &Properties, ranges: usize) -> String {
     let mut out = String::new();
     let expiries = &properties.expiries;

@@ -12,7 +12,7 @@ use crate::tree::manifest::{read_current, read_manifest};
 use crate::values::file::{FIRST_SLOT, check_file, values_name};
 use crate::values::layout::{Layout, Segment};
 
-/// Describes groups and segments; with `records`, also every record.
+/// Describes groups and segments; if `records` is set, also every record.
 pub(crate) fn dump_values(storage: &dyn Storage, number: u64, records: bool) -> Result<String> {
     let name = values_name(number);
     let current =

@@ -35,7 +35,7 @@ impl Env {
         self.check_writable_slow()
     }
 
-    /// Refuses jobs in a stopped store. They may run without space, because they free space, and
+    /// Refuses jobs in a stopped store. Without space, jobs may run, because they free space, and
     /// find out when there is space again.
     pub(crate) fn check_not_stopped(&self) -> Result<()> {
         match self.check_writable() {

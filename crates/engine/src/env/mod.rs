@@ -113,7 +113,7 @@ impl Env {
         if self.process.is_current() { Ok(()) } else { Err(Error::OtherProcess) }
     }
 
-    /// Tells the listener.
+    /// Reports an event to the listener.
     pub(crate) fn emit(&self, event: impl FnOnce() -> Event) {
         if let Some(listener) = &self.options.listener {
             let _inside = Inside::of(self.opening);
@@ -125,7 +125,7 @@ impl Env {
         options.durability.unwrap_or(self.options.durability)
     }
 
-    /// The memory budget now. The options hold the budget of the open.
+    /// The present memory budget. The options contain the budget with which the store was opened.
     pub(crate) fn memory_budget_bytes(&self) -> u64 {
         self.budget_bytes.load(Relaxed)
     }

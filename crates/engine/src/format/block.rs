@@ -172,8 +172,8 @@ fn restart_key(bytes: &[u8], at: usize) -> Option<(u64, &[u8])> {
     Some((tag, bytes.get(at..at + unshared as usize)?))
 }
 
-/// A block in memory. Its footer and arrays are checked at first; entries are checked as they are
-/// read.
+/// A block in memory. Its footer and arrays are checked when it is parsed. Entries are checked as
+/// they are read.
 pub struct Block {
     bytes: Buffer,
     entries_end: usize,

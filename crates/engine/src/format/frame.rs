@@ -25,7 +25,7 @@ const CHECKSUM_BYTES: usize = 4;
 const MAX_RAW_BYTES: u64 = u32::MAX as u64;
 /// A byte of LZ4 input expands to at most this many bytes.
 const LZ4_MAX_RATIO: u64 = 255;
-/// A block of a zstd frame holds at most 128 KiB and takes at least 4 bytes, which gives this
+/// A block of a zstd frame contains at most 128 KiB and takes at least 4 bytes, which gives this
 /// ratio.
 const ZSTD_MAX_RATIO: u64 = 32 << 10;
 /// A block that compresses by less than 1/8 is stored raw: decoding would cost more than it saves.
@@ -75,8 +75,8 @@ fn hash(file_uid: u64, offset: u64, bytes: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64_with_seed(bytes, seed)
 }
 
-/// Turns a raw block into its stored form at `offset`, appended to `out`. Returns the hash
-/// of which the checksum is the low half.
+/// Turns a raw block into its stored form at `offset`, appended to `out`. Returns the hash, whose
+/// low half is the checksum.
 pub fn seal(
     raw: &[u8],
     compression: Compression,

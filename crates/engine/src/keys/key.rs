@@ -220,7 +220,7 @@ impl HeadRule {
     /// Heads are the first eight bytes.
     pub const WHOLE: HeadRule = HeadRule { skip: 0, prefix: 0 };
 
-    /// For keys from `low` to `high`.
+    /// The rule for keys from `low` to `high`.
     pub fn between(low: &[u8], high: &[u8]) -> HeadRule {
         let skip = common_prefix_len(low, high).min(size_of::<u128>());
         HeadRule { skip, prefix: first_sixteen(&low[..skip]) }

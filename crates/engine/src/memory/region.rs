@@ -5,7 +5,7 @@
 //! Obligations that keep the unsafe code here sound:
 //! 1. A region stays mapped until it is dropped. Code that hands out parts of a region drops it
 //!    only when no part is in use.
-//! 2. All of it is initialised from the start, because the system maps zeros.
+//! 2. All of a region is initialised from the start, because the system maps zeros.
 #![allow(unsafe_code)]
 
 use std::ops::{Deref, DerefMut};

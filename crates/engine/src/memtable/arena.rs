@@ -66,7 +66,7 @@ struct Chunk {
     /// How many of its bytes are still backed by memory and counted: all bytes, until only pins are
     /// left.
     resident: usize,
-    /// Whether the background has backed it with large pages.
+    /// Whether the background has backed the chunk with large pages.
     is_populated: bool,
     reservation: Option<Reservation>,
 }
@@ -111,8 +111,8 @@ impl Chunk {
         if self.region.is_some() && !part.is_empty() && !cfg!(miri) {
             assert!(part.end <= self.capacity, "a part of the chunk");
             // SAFETY: whole pages of a region that nobody but pins uses (`&mut self`), and the part
-            // has no pins. So the pages may be removed, or backed otherwise. A refusal costs speed
-            // and memory only.
+            // has no pins. So the pages may be removed, or replaced by others. A refusal costs
+            // speed and memory only.
             let _ = unsafe { madvise(self.base.add(part.start).cast(), part.len(), advice) };
         }
     }
@@ -199,8 +199,8 @@ pub struct ChunkPool {
 }
 
 impl ChunkPool {
-    /// A pool that keeps at most `limit_bytes`. All chunks are reserved from `cache`. It rings the
-    /// bell when it runs short.
+    /// A pool that keeps at most `limit_bytes`. All chunks are reserved from `cache`. The pool
+    /// rings the bell when it runs short.
     pub fn new(limit_bytes: usize, cache: Option<Arc<Cache>>, bell: Arc<Bell>) -> Arc<ChunkPool> {
         let limit = AtomicUsize::new(limit_bytes / CHUNK_BYTES);
         let (free, stale, short) = (Mutex::default(), Mutex::default(), AtomicBool::new(false));
@@ -407,7 +407,7 @@ pub struct Arena {
     /// The pages under pins, given by their first address and the address after them, and how many
     /// pins each range has.
     pins: Mutex<rank::Pins, BTreeMap<(usize, usize), usize>>,
-    /// Whether only pins are left. Written under their lock.
+    /// Whether only pins are left. Written under the lock of the pins.
     is_retired: AtomicBool,
     /// The process that made the arena. A forked process has copies of the pins, and of their lock
     /// in its state at the fork. Perhaps nobody there ever releases that lock, so a forked process
@@ -416,7 +416,7 @@ pub struct Arena {
     pool: Arc<ChunkPool>,
 }
 
-/// Keeps the pages of a piece of an arena, and no others, after its tree is gone.
+/// Keeps the pages of a piece of an arena, and no others, after the arena's tree is dropped.
 #[derive(Debug)]
 pub struct Pin {
     arena: Arc<Arena>,
@@ -715,7 +715,8 @@ impl Drop for Arena {
 mod tests {
     use super::*;
 
-    /// Once, a size that fitted no chunk made an arena with a small limit take chunks for ever.
+    /// Once, a size that did not fit in any chunk made an arena with a small limit take chunks for
+    /// ever.
     #[test]
     fn every_size_fits_under_every_limit() {
         for limit_bytes in [1, 64 << 10, 1 << 20, 64 << 20, usize::MAX] {

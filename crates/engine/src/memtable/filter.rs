@@ -1,4 +1,4 @@
-//! Shows which keys a memtable may hold. Without a filter, a get that finds its key in a table
+//! Shows which keys a memtable may contain. Without a filter, a get that finds its key in a table
 //! would have to search every memtable first. Each search is a chain of cache misses through a
 //! growing tree.
 //!

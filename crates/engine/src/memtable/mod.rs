@@ -58,7 +58,7 @@ pub struct Memtable {
     announced: CachePadded<Announced>,
 }
 
-/// The counts of entries that expire, taken when the memtable held nothing newer than `seq`.
+/// The counts of entries that expire, taken when the memtable contained nothing newer than `seq`.
 #[derive(Debug, Default)]
 struct CountedExpiries {
     seq: SeqNo,
@@ -136,8 +136,8 @@ impl Memtable {
         is_first
     }
 
-    /// Notes values that entries point to. Collections learn of their space only by a flush, so
-    /// these values count towards the size of the memtable.
+    /// Notes values that entries point to. Collections learn of the space of these values only at a
+    /// flush, so the values count towards the size of the memtable.
     pub fn note_apart(&self, bytes: u64) {
         self.announced.apart_bytes.fetch_add(bytes, Relaxed);
     }
@@ -268,8 +268,8 @@ impl Memtable {
         self.entries() >= LEAST_TOMBSTONES && self.expiries.lock().seq < self.max_seq()
     }
 
-    /// Counts the entries that expire, in a walk over the whole memtable. For a store to which
-    /// nobody writes: counting at each write would cost more than the walk.
+    /// Counts the entries that expire, in a walk over the whole memtable. It is called when nobody
+    /// writes to the store: counting at each write would cost more than the walk.
     pub fn count_expiries(memtable: &Arc<Memtable>) {
         let seq = memtable.max_seq();
         let mut counts = ExpiryCounts::default();

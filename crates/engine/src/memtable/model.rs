@@ -124,7 +124,7 @@ mod tests {
         Runner::new(scheduler, Config::new()).run(write_and_read);
     }
 
-    /// If any one of its checks is removed, the tree loses entries, or shows them twice.
+    /// If any one of the tree's checks is removed, the tree loses entries, or shows them twice.
     #[cfg(feature = "seeded-bugs")]
     #[test]
     fn each_check_that_is_left_out_is_found() {

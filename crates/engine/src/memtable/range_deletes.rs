@@ -23,8 +23,7 @@ pub(super) struct OwnRangeDeletes {
 }
 
 impl OwnRangeDeletes {
-    /// Adds range deletes; see [`RangeDeletes::add`]. Returns the bytes that are to be counted in
-    /// addition.
+    /// Adds range deletes; see [`RangeDeletes::add`]. Returns the additional bytes to be counted.
     pub(super) fn add(&self, ranges: Vec<Arc<RangeDelete>>, settled: SeqNo) -> usize {
         let mut counted = self.counted.lock();
         let mut set = RangeDeletes::clone(&self.set.load());

@@ -122,7 +122,7 @@ fn explore() {
     });
 }
 
-/// All executions of two writers. One of them reads first.
+/// Tries all executions of two writers, one of which reads first.
 #[test]
 fn no_torn_read_passes_its_check() {
     explore();

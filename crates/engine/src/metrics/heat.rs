@@ -44,8 +44,8 @@ pub struct KeyspaceHeat {
     pub over_ms: u64,
     /// Keys that were read twice or more among the samples, the hottest first; at most 64.
     pub keys: Vec<Hot>,
-    /// Prefixes, the hottest first; at most 64. No read counts for two of them, and keys with a
-    /// common prefix are not divided if no part of them stands out.
+    /// Prefixes, the hottest first; at most 64. No read counts for two of them. A prefix is not
+    /// split further if no longer prefix has many of its reads.
     pub prefixes: Vec<Hot>,
 }
 

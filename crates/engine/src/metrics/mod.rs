@@ -266,7 +266,7 @@ impl Lately {
         }
     }
 
-    /// The higher p99 of the two histograms since they were last taken, unless few calls were
+    /// The higher p99 of the two histograms since they were last taken, unless too few calls were
     /// measured.
     fn take(&self) -> Option<Duration> {
         self.is_wanted.store(true, Relaxed);

@@ -1,6 +1,6 @@
 //! Setters of options. A struct whose fields are read by name has a method of the same name for
-//! each field. The method takes the struct by value and gives it back. It has the doc comment of
-//! its field, with the default. Help and flags show the first sentence.
+//! each field. The method takes the struct by value and returns it. It has the doc comment of its
+//! field, with the default. Help and flags show the first sentence.
 
 /// One setter, for the field of `self` at the path in brackets. Its argument depends on the type:
 /// the value or `None` for an option, and a float for a decimal.

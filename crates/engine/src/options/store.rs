@@ -339,7 +339,7 @@ mod tests {
         }
     }
 
-    /// Each scrub would have been followed by the next one for ever.
+    /// Without the refusal, scrubs would follow one another for ever.
     #[test]
     fn scrubs_without_a_pause_are_refused() {
         for every in [Duration::ZERO, Duration::from_nanos(1), Duration::from_millis(999)] {

@@ -502,8 +502,8 @@ impl RangeDeletes {
 
     /// Whether newer range deletes cover all of this range delete, for a reader at `seq`. If that
     /// reader sees the whole set (`is_last`), the answer is exact, and costs O(n) at the first
-    /// call, then O(log n). If not, a single piece of the set must cover the range delete, so one
-    /// that could be dropped may stay. That costs O(log n).
+    /// call, then O(log n). If not, a single piece of the set must cover the range delete, so a
+    /// range delete that could be dropped may stay. That costs O(log n).
     pub fn hides_range(&self, range: &RangeDelete, seq: SeqNo, is_last: bool) -> bool {
         let is_hidden = |over| over > range.seq || seeded!(RangeTombstonesHideThemselves);
         if range.end.as_ref().is_some_and(|end| **end <= *range.start) {

@@ -1,5 +1,5 @@
-//! A skyline: for each key, the largest number of some range deletes over the key. It changes at
-//! some keys, and arrays hold these steps in order. It is immutable.
+//! A skyline: for each key, the largest number of some range deletes over the key. The number
+//! changes at some keys, and arrays contain these steps in order. A skyline is immutable.
 
 use std::cmp::Ordering;
 use std::ops::Range;

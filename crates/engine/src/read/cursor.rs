@@ -27,8 +27,9 @@ use crate::visibility::standing::Owner;
 ///
 /// A cursor sees the store as of the moment at which it was opened, or as of its snapshot, and
 /// compactions keep what it sees. When a memtable is flushed or tables are replaced, the cursor
-/// releases them, even if nobody moves it. It keeps the block that holds its entry, and its next
-/// step costs a seek. If it has released them and the store is closed, a step fails.
+/// releases them, even if nobody moves it. The cursor keeps the block of its entry, and its next
+/// step costs a seek. If the cursor has released its memtables or tables and the store is then
+/// closed, a step fails.
 ///
 /// ```
 /// # fn main() -> runstone::Result<()> {

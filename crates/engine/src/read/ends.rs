@@ -34,7 +34,7 @@ impl<C> Default for Ends<C> {
 }
 
 impl<C: Walking> Ends<C> {
-    /// The next entry from below or from above. `open` makes a cursor.
+    /// The next entry from the lower or the upper end. `open` makes a cursor.
     pub(crate) fn advance(
         &mut self,
         is_upward: bool,

@@ -1,5 +1,5 @@
-//! The part of its sources' memory that a parked cursor keeps. It holds the key and the value that
-//! the cursor shows, which the user may have borrowed.
+//! A parked cursor keeps only this part of the memory of its sources. It contains the key and the
+//! value that the cursor shows, which the user may have borrowed.
 
 use crate::format::block::BlockCursor;
 use crate::memtable::PinnedRecord;

@@ -1,7 +1,7 @@
 //! Merges sorted streams with a loser tree. A step costs one comparison per level of the tree, and
 //! most comparisons are decided by eight-byte key heads, which are kept beside the tree.
 //!
-//! 1. `tree[1..n]` holds the losers of a tournament over n leaves, `winner` its winner.
+//! 1. `tree[1..n]` contains the losers of a tournament over n leaves, and `winner` is its winner.
 //! 2. After the winner's stream has moved, its leaf is replayed against the losers on its way up.
 //! 3. An exhausted stream loses against every other one. In reverse, the larger key wins.
 
@@ -95,7 +95,8 @@ impl MergeIter {
     /// versions after the first one at or after the internal key, or all versions if the remaining
     /// ones are before it. The merge may stay where it is.
     pub fn skip_versions(&mut self, key: &[u8], trailer: u64) -> Result<()> {
-        // The index of a table can find the block after all versions only by the next key.
+        // The index of a table can find the block after all versions only by a search for the next
+        // key.
         let behind = (trailer == AFTER_ALL_VERSIONS && !self.reverse).then(|| [key, &[0]].concat());
         for i in 0..self.sources.len() {
             let source = &mut self.sources[i];

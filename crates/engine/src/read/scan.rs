@@ -37,13 +37,13 @@ impl Scan {
         Ok(Scan { reader, keyspace, options, ends: Ends::default() })
     }
 
-    /// Only the keys. Separated values are not read.
+    /// Iterates over the keys only. Separated values are not read.
     pub fn keys(mut self) -> impl DoubleEndedIterator<Item = Result<Vec<u8>>> {
         self.options = self.options.keys_only();
         self.map(|item| Ok(item?.0))
     }
 
-    /// Only the values.
+    /// Iterates over the values only.
     pub fn values(self) -> impl DoubleEndedIterator<Item = Result<Value>> {
         self.map(|item| Ok(item?.1))
     }

@@ -4,10 +4,12 @@
 //!
 //! 1. A file is divided into regions, and these into chunks. Before the walk reads a region, it
 //!    asks the system which chunks are in memory. The kernel reads ahead, and chunks that it has
-//!    read ahead must not seem to have been there before. So the walk asks [`AHEAD_BYTES`] ahead.
+//!    read ahead must not seem to have been there before. So the walk asks about regions up to
+//!    [`AHEAD_BYTES`] ahead.
 //! 2. Once the walk is past a region, the system is told to drop the chunks that were not in memory
 //!    before.
-//! 3. If the system does not report this, nothing is dropped, because others may read these blocks.
+//! 3. If the system does not report which chunks are in memory, nothing is dropped, because others
+//!    may read these blocks.
 //!
 //! A table counts how many of the walked chunks were in memory. If most chunks of a compaction's
 //! inputs were not, the compaction keeps its output out of the page cache too ([`Warmth`]).

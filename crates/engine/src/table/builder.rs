@@ -199,7 +199,8 @@ impl TableBuilder {
         Ok(())
     }
 
-    /// Whether an entry sorts after all that were added. Bulk loads number their entries later.
+    /// Whether an entry sorts after all entries that were added. Bulk loads number their entries
+    /// later.
     #[inline]
     fn ascends(&self, key: &[u8], trailer: u64) -> bool {
         match self.last_key() {
@@ -233,8 +234,8 @@ impl TableBuilder {
         self.block.is_empty() || self.block.size_bytes() >= self.layout.block_bytes / 4 * 3
     }
 
-    /// Adds all entries of a block unchanged. They sort after all that were added. The layout must
-    /// have no prefixer, because the prefixes of a copied block are not collected.
+    /// Adds all entries of a block unchanged. They must sort after all entries that were added. The
+    /// layout must have no prefixer, because the prefixes of a copied block are not collected.
     pub fn add_whole(&mut self, block: &WholeBlock<'_>, summary: &Summary) -> Result<()> {
         assert!(self.layout.prefixer.is_none(), "prefixes of a copied block are not collected");
         if !self.block.is_empty() {

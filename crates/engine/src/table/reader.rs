@@ -215,8 +215,7 @@ impl TableReader {
         TableReader::open_file(storage, name, &meta, uid, cache)
     }
 
-    /// The same table. If its entries are stored without a sequence number, all of them have this
-    /// one.
+    /// The same table, whose entries all have this sequence number if they are stored without one.
     pub fn numbered(mut self, seq: SeqNo) -> TableReader {
         self.number = self.number.map(|_| seq);
         self
@@ -392,7 +391,7 @@ impl TableReader {
         Ok(None)
     }
 
-    /// The same, as far as it is known in memory. Reads nothing from the file.
+    /// The same as [`TableReader::get`], if the answer is in memory. Reads nothing from the file.
     pub fn get_in_memory(&self, key: &[u8], hash: u64, seek_trailer: u64) -> Result<Seen> {
         let mut part = self.find_partition(key);
         while let Some(slot) = self.slots.get(part) {

@@ -1,4 +1,4 @@
-//! Histories tell whether a sequence number in two stores, or at two times, means the same write.
+//! Histories show whether a sequence number in two stores, or at two times, means the same write.
 //!
 //! A power loss may destroy the end of the log, and the store then uses the sequence numbers of the
 //! lost writes again. So each open that replays a log begins a new history, and the manifest

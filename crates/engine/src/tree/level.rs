@@ -184,7 +184,7 @@ impl RunTables {
         Arc::new(RunTables { head_rule, max_heads, tables: handles })
     }
 
-    /// The table whose bounds hold `key`. O(log tables).
+    /// The table whose bounds contain `key`. O(log tables).
     #[inline]
     pub fn find(&self, key: &[u8]) -> Option<&Arc<TableHandle>> {
         let table = self.tables.get(self.lower_bound(key))?;

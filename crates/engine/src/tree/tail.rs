@@ -163,7 +163,7 @@ impl ManifestTail {
     }
 
     /// Refuses a store that does not know an earlier history. Refuses a manifest that is a copy,
-    /// because the reader then has other files open than are in the directory.
+    /// because the reader's open files are then not those in the directory.
     fn check_continues(&self, history: &History) -> Result<()> {
         let (path, own) = (self.storage.location(), &self.state.history);
         if !may_be_one(own.file, self.named.1) {
@@ -178,8 +178,8 @@ impl ManifestTail {
         }
     }
 
-    /// Reads the available records. At least `least_bytes` bytes are durable. If it fails in the
-    /// middle, the next call returns the keyspaces that the earlier records changed.
+    /// Reads the available records. At least `least_bytes` bytes are durable. If the call fails in
+    /// the middle, the next call returns the keyspaces that the earlier records changed.
     fn read(&mut self, least_bytes: u64) -> Result<BTreeSet<KeyspaceId>> {
         let name = manifest_name(self.number);
         if let Some((offset, what)) = &self.refused {

@@ -47,7 +47,7 @@ pub struct Version {
     /// simulation can be repeated exactly only if it handles tables in a fixed order.
     handles: RedBlackTreeMapSync<TableId, Arc<TableHandle>>,
     /// The range deletes of all tables, if there are any. Some of them may no longer be in tables.
-    /// These hide nothing that the tables hold.
+    /// These hide nothing that the tables contain.
     pub range_deletes: Option<Arc<RangeDeletes>>,
     /// How many of the range deletes are in tables.
     range_delete_count: u64,

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-/// Such records, by the epoch up to which readers can reach them.
+/// Records that a filter dropped, by the epoch up to which readers can reach them.
 #[derive(Debug, Default)]
 pub(crate) struct HeldRecords {
     /// The records, by epoch and group.

@@ -188,7 +188,7 @@ impl Group {
         self.totals.cold_bytes
     }
 
-    /// Bytes of records that are known to be dead. Compactions have found them, or, in the cold
+    /// Bytes of records that are known to be dead. Compactions have found them dead; in the cold
     /// stream, collections have.
     pub fn dead_bytes(&self) -> u64 {
         self.totals.dead_bytes

@@ -119,8 +119,8 @@ impl ValueFile {
 
     /// For a file in memory: finds the records in two steps. Each step prefetches the cache lines
     /// that the next step needs, so that many cache misses overlap. A record that is not found at
-    /// once is left until the walk reaches it. So are the checks, because nothing holds the slots
-    /// until then.
+    /// once is left until the walk reaches it. The checks also wait until then, because nothing
+    /// holds the slots in between.
     fn look_ahead(&self, wanted: &[ValueLookup<'_>], which: &[usize], give: &mut Give<'_>) {
         let mut near: Vec<(usize, Segment, Option<Arc<Footer>>)> = Vec::with_capacity(which.len());
         for index in which {

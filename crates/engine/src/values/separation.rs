@@ -115,7 +115,7 @@ impl ValueFiles {
         retired.max(self.current.as_ref().map_or(0, |store| store.number))
     }
 
-    /// The value of a version whose entry holds `bytes`; `None` if its record is gone.
+    /// The value of a version whose entry contains `bytes`; `None` if its record is gone.
     pub(crate) fn resolve(
         &self,
         key: &[u8],

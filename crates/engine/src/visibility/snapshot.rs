@@ -69,10 +69,11 @@ pub(crate) struct Readers {
 }
 
 impl Readers {
-    /// Whether all these numbers are points. Once they were exactly the points up to the last of
-    /// them, so no other point can be among them, and it is enough to count. If the readers are
-    /// older than the numbers, the answer may be wrong either way, so a caller that acts on the
-    /// answer asks again with newer readers. O(log points), because each cursor is a point.
+    /// Whether all these numbers are points. At some earlier time, the numbers were exactly the
+    /// points up to the last of them. So no other point can be among them, and it is enough to
+    /// count. If the readers are older than the numbers, the answer may be wrong either way, so a
+    /// caller that acts on the answer must check again with newer readers. O(log points), because
+    /// each cursor is a point.
     pub(crate) fn include(&self, numbers: &[SeqNo]) -> bool {
         numbers
             .last()

@@ -46,7 +46,7 @@ fn value(number: u64, round: u64) -> Vec<u8> {
     value
 }
 
-/// Writes runs that hold stretches of `stretch` keys in turn.
+/// Writes runs that contain stretches of `stretch` keys in turn.
 fn fill(store: &Store, model: &mut Model, runs: u64, stretch: u64) {
     const KEYS: u64 = 12_000;
     for run in 0..runs {

@@ -56,7 +56,7 @@ fn tables(store: &Store) -> Vec<usize> {
     counts
 }
 
-/// Gets this many keys that the upper table does not hold. Then runs all jobs.
+/// Gets this many keys that the upper table does not contain. Then runs all jobs.
 fn get_in_vain(store: &Store, gets: u32) {
     for get in 0..gets {
         let key = 2 + get * 2 % (KEYS - 2);

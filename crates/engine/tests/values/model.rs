@@ -712,8 +712,8 @@ fn a_hidden_version_outlives_its_value_file() {
 
 /// A compaction drops a deletion, a version whose value is in an older file, and a version whose
 /// value an earlier compaction has moved to the present file. Nothing in the group of the last
-/// version shows that it is dead. Once, a collection that trusted the group brought it back (found
-/// by the soak test).
+/// version shows that it is dead. Once, a collection that trusted the group brought this version
+/// back (found by the soak test).
 #[test]
 fn a_version_behind_one_in_another_file_does_not_come_back() {
     const KEYS: u32 = 1_000;

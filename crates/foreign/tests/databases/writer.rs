@@ -36,7 +36,7 @@ fn masked(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
 }
 
-/// Records as a log. If there is a number, as a log that may be overwritten.
+/// Encodes records as a log. If there is a number, it is a log that may be overwritten.
 pub fn log(records: &[Vec<u8>], number: Option<u32>) -> Vec<u8> {
     let mut bytes: Vec<u8> = Vec::new();
     let header = if number.is_some() { 11 } else { 7 };
@@ -201,8 +201,8 @@ fn compressed(dialect: Dialect, codec: u8, version: u32, contents: &[u8]) -> Vec
     [size, stored].concat()
 }
 
-/// Entries as a block. Without lengths, values of keys that share bytes are written without a
-/// length.
+/// Encodes entries as a block. If `is_unsized` is set, the values of keys that share bytes are
+/// written without their lengths.
 fn block(
     entries: &[(Vec<u8>, Vec<u8>)],
     interval: usize,

@@ -1,4 +1,4 @@
-//! Global-Range on byte strings: halves of the space of all keys, so that the tables of every run
+//! Global-Range on byte strings: it halves the space of all keys, so that the tables of every run
 //! take their bounds from one fixed set (the paper's §IV-B). It works for any distribution of keys,
 //! but cells fill as unevenly as the keys are distributed.
 //!
@@ -16,9 +16,10 @@
 //!    cut by size.
 //!
 //! Theorem. For two cells, from any two histograms, one contains the other or they share no key:
-//! this is true of any two bit prefixes. Hence the tables of one run that a table of another
-//! overlaps are either all inside its cell, or one whose cell contains it; a component of overlap
-//! is one maximal cell, and there are no chains across cells. (The cells of rule 4 do not count.)
+//! this is true of any two bit prefixes. Hence, if a table of one run overlaps tables of another
+//! run, either all of those are inside its cell, or there is only one, whose cell contains it. So a
+//! component of overlap is one maximal cell, and there are no chains across cells. (The cells of
+//! rule 4 do not count.)
 //!
 //! A block extends from one last key to the next, and its inner keys may be in a cell without any
 //! last key. Such keys stay with the table of the cell before or after, which then extends beyond
@@ -37,7 +38,7 @@ fn cuts(input: &Input<'_>) -> Vec<CutKey> {
     halve(input.histogram, input.table_bytes)
 }
 
-/// The recursion of the rules, with any size limit.
+/// Applies the rules, with any size limit.
 pub(crate) fn halve(histogram: &Histogram, limit_bytes: u64) -> Vec<CutKey> {
     let mut halving = Halving::new(histogram, limit_bytes);
     let whole = 0..histogram.points().len();

@@ -1,4 +1,4 @@
-//! Global-Range with larger cells: halves until a cell has at most 8 theta bytes, then cuts each
+//! Global-Range with larger cells: it halves until a cell has at most 8 theta bytes, then cuts each
 //! cell evenly by size. Compactions still divide at the bounds of the large cells, and there are
 //! hardly more tables than by size (the paper's §VI: "small partitions can be grouped together").
 //! Inside a cell, bounds are not nested.

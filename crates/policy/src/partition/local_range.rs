@@ -17,8 +17,8 @@
 //! each step takes O(log points).
 //!
 //! A step costs the same for keys of any length: all keys of a domain begin with what lo and hi
-//! have in common, so only the bytes after that are kept and compared. Comparing whole keys would
-//! be quadratic: 100 seconds for 24 keys of 64 KiB.
+//! have in common, so only the bytes after this common part are kept and compared. Comparing whole
+//! keys would be quadratic: 100 seconds for 24 keys of 64 KiB.
 
 use std::borrow::Cow;
 use std::ops::Range;

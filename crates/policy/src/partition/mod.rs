@@ -209,7 +209,7 @@ impl<'a> Halving<'a> {
         row.len() <= 1 || self.histogram.bytes_of(row) <= self.limit_bytes
     }
 
-    /// Cuts here.
+    /// Adds a cut.
     pub fn cut(&mut self, cut: CutKey) {
         self.cuts.push(cut);
     }

@@ -215,7 +215,7 @@ impl Job<'_> {
     }
 
     /// A table and all tables that overlap it, if there are any and all are idle. A table that
-    /// overlaps only the latter may stay: I3 and I4 hold without it.
+    /// overlaps only those others may stay: I3 and I4 hold without it.
     fn group<'t>(
         &self,
         index: u32,

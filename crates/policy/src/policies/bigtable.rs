@@ -7,7 +7,8 @@
 //!    such i, the two newest runs do.
 //!
 //! So a run that is left alone is larger than all above it, and each compaction at least doubles
-//! the run of a byte, unless it compacts only the two newest runs. The rest is in `stack.rs`.
+//! the size of the run that a byte is in, unless it compacts only the two newest runs. The rest is
+//! in `stack.rs`.
 
 use crate::options::PolicyOptions;
 use crate::policies::stack::{Choice, Choose, Stack};

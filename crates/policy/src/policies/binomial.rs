@@ -1,4 +1,4 @@
-//! Binomial: the stack-based policy that weighs reading against writing: the stack of a small store
+//! Binomial: the stack-based policy that weighs reading against writing. The stack of a small store
 //! has few runs, and deepens with the store up to k (Mao et al.). Not adaptive: compactions depend
 //! on the number of flushes alone, not on sizes. The policy is worth using where flushes have about
 //! the same size.

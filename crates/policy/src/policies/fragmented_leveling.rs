@@ -215,7 +215,7 @@ impl Job<'_> {
 
     /// All tables of the level inside the hull of the job, if they overlap no further target table,
     /// are idle and few enough. Each overlaps the job: where the hull extends beyond the chosen
-    /// table, it is the first or last target table. All or nothing, as in LevelDB: to find a part
+    /// table, it is the first or last target table. All or nothing, as in LevelDB: finding a part
     /// of them would need a search.
     fn widened<'b>(
         &'b self,

@@ -10,7 +10,7 @@
 //! 4. Delayed last-level compaction: when level L is above its capacity, it does not sink. The plan
 //!    only stores L+1, and all capacities grow. The capacity of the old last level grows by 1/c^L,
 //!    which is room for its data.
-//! 5. Shrink: if level L is empty and L-1 holds at most C_(L-1)(L-1) / 2, store L-1. If L is not
+//! 5. Shrink: if level L is empty and L-1 contains at most C_(L-1)(L-1) / 2, store L-1. If L is not
 //!    empty and the whole tree is within that limit, L-1 and L become one run of level L-1, and L-1
 //!    is stored. All levels count, since their capacities shrink too, and the excess ends up in
 //!    level L-1. The factor 1/2 keeps L from oscillating.

@@ -26,7 +26,7 @@ pub(crate) struct Leveled {
     pub name: &'static str,
     pub doc: &'static str,
     pub targets: fn(&Shape, &PolicyOptions) -> Vec<LevelTarget>,
-    /// Comes before all levels over target.
+    /// The plan that comes before those for levels over target.
     pub first: fn(&Job) -> Option<Plan>,
     /// The plan for a level over target.
     pub sink: fn(&Job, &Over) -> Option<Plan>,
@@ -128,7 +128,7 @@ pub(crate) fn plain_tables(level: &Level) -> &[Arc<Table>] {
     level.runs().first().map_or(&[], |run| &run.tables)
 }
 
-/// Highest score first. Stable: equal scores stay shallow first.
+/// Sorts by score, highest first. Levels with equal scores stay shallow first.
 pub(crate) fn by_score(mut found: Vec<Over>) -> Vec<Over> {
     found.sort_by_key(|over| std::cmp::Reverse(over.score_permille));
     found

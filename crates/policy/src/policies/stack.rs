@@ -106,7 +106,7 @@ impl CompactionPolicy for Stack {
 }
 
 impl Stack {
-    /// For rule 2.
+    /// The choice of rule 2.
     fn choice(&self, runs: &[Run], job: &Job<'_>) -> Option<Choice> {
         let is_idle = |run: &Run| job.is_idle(&run.tables);
         match self.choose {

@@ -11,12 +11,13 @@
 //!
 //! Range deletes may have to stay, however often their table is compacted: they may cover older
 //! data beyond the bounds of the table. So at first only other deletes count as tombstones. Range
-//! deletes also count when nothing else is left to do. The caller calls this again only after a
+//! deletes also count when nothing else is left to do. The caller repeats the call only after a
 //! change of the tree.
 //!
 //! The extra writing is bounded. By rule 1 at most [`PUTS_PER_TOMBSTONE`] puts are rewritten for
-//! each tombstone that is dropped. By rule 2 it is at most three puts, or 200% of the bytes that
-//! may be freed. Without snapshots, each rule has nothing more to do after its compaction.
+//! each tombstone that is dropped. By rule 2, at most three puts are rewritten for each, or 200% of
+//! the bytes that may be freed. Without snapshots, each rule has nothing more to do after its
+//! compaction.
 
 use std::sync::Arc;
 

@@ -117,7 +117,7 @@ fn percent_of(bytes: u128, live: u128) -> u64 {
 ///    number of keys in the whole tree, by its sketch, is divided by the sum of the keys of the
 ///    layers, by their sketches. The result is the share of entries that are the newest of their
 ///    key. A division by the counts of entries would err by 6.5%, so that a single run would seem
-///    to hold garbage. With sketches on both sides the error cancels: for a large run and others
+///    to contain garbage. With sketches on both sides the error cancels: for a large run and others
 ///    that only overwrite it, the share is exact.
 /// 2. Each tombstone subtracts one key, which is the most that it deletes: some tombstones delete
 ///    nothing or were overwritten.

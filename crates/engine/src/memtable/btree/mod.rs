@@ -273,7 +273,7 @@ impl Locked<'_> {
         self.insert_key(at, separator);
     }
 
-    /// Sets the prefix to that of the fences, and rewrites the heads if it changed.
+    /// Sets the prefix to the common prefix of the fences. If it changed, rewrites the heads.
     fn refresh_prefix(&self) {
         let node = self.node;
         let (low, high) = (node.low.load(Relaxed), node.high.load(Relaxed));

@@ -606,8 +606,8 @@ impl Walker {
         self.values.file(pointer.store).map_or(Ok(false), |store| store.holds(&pointer))
     }
 
-    /// The value of a visible version that does not hold its value, because it is a pointer or an
-    /// operand.
+    /// The value of a visible version whose entry does not contain the value, because it is a
+    /// pointer or an operand.
     fn fetch(&self, key: &[u8], trailer: u64, pointer: &[u8]) -> Result<Value> {
         if self.keys_only {
             return Ok(Value::owned([]));
