@@ -50,7 +50,7 @@ pub(crate) fn main() -> Result<()> {
     assert_eq!(celsius(&latest), 16.0);
     assert_eq!(mean(series, 2, 3)?, Some(23.0));
 
-    // Three records in the log remove five days, however many entries they hold.
+    // Three records in the log remove five days, however many entries they contain.
     for sensor in 0..3 {
         series.delete_range(key(sensor, 0)..key(sensor, 5 * DAY))?;
     }

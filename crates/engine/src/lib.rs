@@ -91,7 +91,7 @@ macro_rules! invariant {
         assert!($holds, $what)
     };
 }
-/// The same, for checks that are too slow for a release: it checks only in debug builds.
+/// As `invariant`, for checks that are too slow for a release: it checks only in debug builds.
 macro_rules! debug_invariant {
     ($holds:expr, $what:literal) => {
         if cfg!(debug_assertions) {

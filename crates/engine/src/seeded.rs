@@ -224,7 +224,7 @@ pub enum Bug {
     /// ever.
     DroppedTagsForgotten,
     /// Operands are folded onto the next version that a compaction sees, although other tables may
-    /// hold versions in between.
+    /// contain versions in between.
     OperandsFoldedPastTables,
     /// A compaction filter gets values that are below operands which the compaction does not see.
     FilterIgnoresNewer,

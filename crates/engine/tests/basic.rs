@@ -309,7 +309,7 @@ fn niceness_of_background_threads() -> Vec<i32> {
 }
 
 /// A compaction skips the prefix that the keys of all tables share when it compares keys. A
-/// memtable may hold keys without that prefix.
+/// memtable may contain keys without that prefix.
 #[test]
 fn keys_that_begin_otherwise_than_all_tables_are_in_their_place() {
     let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());

@@ -525,7 +525,7 @@ fn a_scan_lets_go_of_memtables_that_were_flushed() {
     );
 }
 
-/// As above, but with separated values, which are read ahead.
+/// As in the test above, but with separated values, which are read ahead.
 #[test]
 fn a_scan_over_separated_values_lets_go_of_memtables_that_were_flushed() {
     for placement in [ValuePlacement::HashGrouped, ValuePlacement::Vlog] {
@@ -550,7 +550,7 @@ fn a_scan_over_separated_values_lets_go_of_memtables_that_were_flushed() {
 }
 
 /// Once, a scan that had begun in memtables continued in the tables that the close had written.
-/// Those belong to the next process that opens the store.
+/// These tables belong to the next process that opens the store.
 #[test]
 fn a_scan_that_outlives_its_store_stays_on_what_it_holds() {
     let storage = MemoryStorage::new();

@@ -4,8 +4,8 @@
 //! 1. Each level below the first is one source, whose tables are opened one after another. Each
 //!    table of level 0 is a source, and the contents of the logs are another.
 //! 2. A heap of sources has the smallest key on top, and of equal keys the newest version.
-//! 3. The first version of a key decides; the others are skipped. It is hidden if it is a delete,
-//!    or if a newer range delete covers the key.
+//! 3. The first version of a key decides; the others are skipped. If that version is a delete, or
+//!    if a newer range delete covers the key, the key is left out.
 
 use std::cmp::Ordering;
 use std::collections::VecDeque;

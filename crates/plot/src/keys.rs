@@ -161,7 +161,8 @@ struct Stretches {
     points: Vec<f64>,
     /// Bytes of all tables in the stretch after each bound.
     bytes: Vec<f64>,
-    /// The same, counting only the first runs that described the stretch, as if they were one run.
+    /// As `bytes`, but counting only the first runs that described the stretch, as if they were one
+    /// run.
     told: Vec<Option<f64>>,
     /// How many of the tables that described stretches begin at each bound.
     begun: Vec<u32>,

@@ -122,8 +122,7 @@ pub fn optimal(
     optimal_within(shape, targets, budget_tenths.into(), output_level, f64::INFINITY)
 }
 
-/// The same as [`optimal`], but no filter gets more than this many bits per key, whatever the
-/// budget.
+/// As [`optimal`], but no filter gets more than this many bits per key, whatever the budget.
 pub fn optimal_within(
     shape: &Shape,
     targets: &[LevelTarget],

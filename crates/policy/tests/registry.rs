@@ -397,8 +397,8 @@ impl World {
             "{plan:?} of {busy:?}"
         );
         for (from, to) in &plan.relabel {
-            // Tables that still arrive in an overlapping level are newer. They may arrive before or
-            // after.
+            // Tables that still arrive in an overlapping level are newer, so they may arrive before
+            // the relabelling or after it.
             let is_open = matches!(self.shape.level(*from), Level::Overlapping(_));
             assert!(*from > 0 && (is_open || !busy.writes_into(*from)), "{plan:?}");
             assert!(!busy.writes_into(*to), "{plan:?}");

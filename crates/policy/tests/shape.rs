@@ -42,7 +42,7 @@ fn a_run_takes_the_slot_of_the_newest_run_it_replaces() {
     let mut edit = placing(0, RunSlot::New(9), &[table(9, ("a", "z"), (2, 3), 200)]);
     edit.remove = vec![2, 3];
     assert_eq!(run_ids(&shape.apply(&edit).unwrap(), 0), [4, 9, 1]);
-    // The same under the id of the newest input, whose run the edit empties.
+    // The same edit under the id of the newest input, whose run the edit empties.
     edit.place[0].slot = RunSlot::Join(3);
     assert_eq!(run_ids(&shape.apply(&edit).unwrap(), 0), [4, 3, 1]);
 }

@@ -263,7 +263,7 @@ pub trait StorageFile: Send + Sync + Debug {
 
     /// Begins to write the range `begin` to the medium, and waits for the range `wait_for`, which
     /// was begun earlier. Either range may be empty. So the next sync has little left to write, and
-    /// few bytes are being written while other files sync. It makes nothing durable, and an
+    /// few bytes are being written while other files sync. This call makes nothing durable, and an
     /// implementation may do nothing. An error means the same as an error of [`StorageFile::sync`].
     fn write_back(&self, _begin: Range<u64>, _wait_for: Range<u64>) -> Result<()> {
         Ok(())

@@ -476,7 +476,7 @@ fn list_files(directory: &Path) -> io::Result<Vec<FileInfo>> {
     Ok(files)
 }
 
-/// The same without lengths. The system reports the type of a file with its name.
+/// As `list_files`, but without lengths. The system reports the type of a file with its name.
 fn list_names(directory: &Path, extension: &str) -> io::Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in fs::read_dir(directory)? {

@@ -3,8 +3,8 @@
 //! The cache gets the memory that the others leave. A memtable's memory is reserved when the
 //! memtable is made. Partitions of tables are pinned outside the cache while they take at most half
 //! of the budget, so that a probe costs no look-up. Further partitions compete in the cache like
-//! blocks. So do separated values, each as one record. The map of the cache is `quick_cache`
-//! (S3-FIFO, sharded, scan-resistant).
+//! blocks. Separated values compete there too, each as one record. The map of the cache is
+//! `quick_cache` (S3-FIFO, sharded, scan-resistant).
 //!
 //! Several stores of the process may share one budget. Each then has its own [`Cache`] on the same
 //! [`Budget`].

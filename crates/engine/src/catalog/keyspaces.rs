@@ -112,7 +112,7 @@ impl Unflushed {
         self.0.lock().insert(keyspace.id, Arc::clone(keyspace));
     }
 
-    /// Removes a keyspace unless it holds writes. A concurrent write is announced before the
+    /// Removes a keyspace unless it contains writes. A concurrent write is announced before the
     /// keyspace is added, so it is either seen here or adds the keyspace again.
     pub(crate) fn remove_if_flushed(&self, keyspace: &KeyspaceCore) {
         let mut unflushed = self.0.lock();

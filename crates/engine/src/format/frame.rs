@@ -142,7 +142,7 @@ pub fn open(stored: &[u8], file_uid: u64, offset: u64) -> Result<Vec<u8>, &'stat
     open_in(stored, file_uid, offset, zeroed)
 }
 
-/// The same, but into memory of the requested length that the caller allocates.
+/// As `open`, but into memory of the requested length that the caller allocates.
 pub fn open_in<B: DerefMut<Target = [u8]>>(
     stored: &[u8],
     file_uid: u64,

@@ -114,8 +114,8 @@ impl KeyArray {
         (at, false)
     }
 
-    /// The same among the keys that have the same head as the key at `from`. Many keys share a head
-    /// if they have a long prefix in common that not all keys of the array have.
+    /// As `lower_bound`, but only among the keys that have the same head as the key at `from`. Many
+    /// keys share a head if they have a long prefix in common that not all keys of the array have.
     #[cold]
     fn among_equal_heads(&self, from: usize, rest: &[u8]) -> (usize, bool) {
         let equal = self.heads[from..].partition_point(|head| *head == self.heads[from]);
@@ -130,9 +130,9 @@ impl KeyArray {
         (low, low < from + equal && self.suffix(low) == rest)
     }
 
-    /// The place of the first head >= `wanted`. It first tries the place that the head would have
-    /// if all heads were evenly spread, as the heads of hashes are. That reads two or three
-    /// neighbouring cache lines; a binary search reads one line after another.
+    /// The place of the first head >= `wanted`. The search first tries the place that the head
+    /// would have if all heads were evenly spread, as the heads of hashes are. This reads two or
+    /// three neighbouring cache lines; a binary search reads one line after another.
     #[inline]
     fn first_head_from(&self, wanted: u64) -> usize {
         let heads = &*self.heads;

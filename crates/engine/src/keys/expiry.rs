@@ -11,7 +11,7 @@ use crate::keys::expires;
 pub(crate) const EXPIRY_BYTES: usize = 8;
 
 /// The bytes of an expiring entry without its instant, and the instant. An entry that is too short
-/// to hold an instant counts as expired. No store writes such an entry.
+/// to contain an instant counts as expired. No store writes such an entry.
 #[inline]
 pub(crate) fn split(entry: &[u8]) -> (&[u8], u64) {
     match entry.split_last_chunk::<EXPIRY_BYTES>() {

@@ -8,8 +8,8 @@ pub fn limit_bytes() -> Option<u64> {
     limit_in(&read("/proc/self/cgroup")?, read)
 }
 
-/// The same for the groups in the text of `/proc/self/cgroup`. Lines of the unified hierarchy have
-/// the form `0::PATH`, and those of the older hierarchy `NUMBER:memory:PATH`.
+/// As `limit_bytes`, for the groups in the text of `/proc/self/cgroup`. Lines of the unified
+/// hierarchy have the form `0::PATH`, and those of the older hierarchy `NUMBER:memory:PATH`.
 fn limit_in(groups: &str, read: impl Fn(&str) -> Option<String>) -> Option<u64> {
     let limits = groups.lines().flat_map(|line| {
         let mut parts = line.splitn(3, ':').skip(1);

@@ -7,7 +7,7 @@
 /// Size of a cache line.
 pub const LINE_BYTES: usize = 64;
 
-/// Prefetches the line that holds `items[at]`, if there is such an item.
+/// Prefetches the line that contains `items[at]`, if there is such an item.
 #[inline(always)]
 #[allow(unsafe_code)]
 pub fn prefetch<T>(items: &[T], at: usize) {

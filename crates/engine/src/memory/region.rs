@@ -33,7 +33,7 @@ impl Region {
         Region::map_aligned(bytes, PAGE_BYTES)
     }
 
-    /// The same at an address that is a multiple of `align`, a power of two.
+    /// As `map`, at an address that is a multiple of `align`, a power of two.
     #[cfg(not(miri))]
     pub fn map_aligned(bytes: usize, align: usize) -> Option<Region> {
         use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};

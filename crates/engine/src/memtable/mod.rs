@@ -65,8 +65,8 @@ struct CountedExpiries {
     expiries: Expiries,
 }
 
-/// What is known about the entries that the memtable will hold once its writers are done. Changes
-/// only under the commit lock.
+/// What is known about the entries that the memtable will contain once its writers are done.
+/// Changes only under the commit lock.
 #[derive(Debug)]
 struct Announced {
     /// Smallest sequence number inside; `u64::MAX` when empty.
@@ -76,7 +76,7 @@ struct Announced {
     /// keyspaces counts as a whole for each of them.
     entries: AtomicU64,
     deletes: AtomicU64,
-    /// First WAL segment that holds an entry of this memtable; `u64::MAX` when empty.
+    /// First WAL segment that contains an entry of this memtable; `u64::MAX` when empty.
     first_segment: AtomicU64,
     /// Bytes of values that the entries point to and that no edit of their value file records yet.
     apart_bytes: AtomicU64,
@@ -104,7 +104,7 @@ impl Memtable {
         }
     }
 
-    /// The same with a filter, if one is ready: a get of an absent key then costs one cache miss.
+    /// As `new`, with a filter, if one is ready: a get of an absent key then costs one cache miss.
     /// The filter takes 1/64 of the limit from the start, so it is for memtables that will be
     /// filled.
     pub fn filtered(pool: &Arc<ChunkPool>, limit_bytes: usize) -> Memtable {
@@ -239,7 +239,7 @@ impl Memtable {
         self.announced.first_segment.load(Relaxed) == u64::MAX
     }
 
-    /// How many entries it holds, see [`Memtable::announce`].
+    /// How many entries it contains, see [`Memtable::announce`].
     pub fn entries(&self) -> u64 {
         self.announced.entries.load(Relaxed)
     }
@@ -306,7 +306,7 @@ impl Memtable {
         self.tree.reserved_bytes()
     }
 
-    /// First WAL segment that is needed to recover this memtable, if it holds anything.
+    /// First WAL segment that is needed to recover this memtable, if it contains anything.
     pub fn first_segment(&self) -> Option<u64> {
         Some(self.announced.first_segment.load(Relaxed)).filter(|segment| *segment != u64::MAX)
     }

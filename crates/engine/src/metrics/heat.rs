@@ -126,7 +126,7 @@ impl Heat {
     }
 }
 
-/// The same for one keyspace.
+/// The hot keys and prefixes of one keyspace.
 fn of_reads(keyspace: String, mut reads: Vec<(Vec<u8>, u64)>) -> KeyspaceHeat {
     reads.sort_unstable();
     let same = reads.chunk_by(|a, b| a.0 == b.0).filter(|same| same.len() > 1);

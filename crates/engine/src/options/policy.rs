@@ -210,7 +210,7 @@ pub fn options_of(options: &KeyspaceOptions) -> &PolicyOptions {
     &options.shape
 }
 
-/// The same, to change them.
+/// The numbers of a keyspace's policy, to be changed.
 pub fn options_mut(options: &mut KeyspaceOptions) -> &mut PolicyOptions {
     &mut options.shape
 }

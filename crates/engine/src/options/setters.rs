@@ -49,7 +49,7 @@ macro_rules! setter {
 /// A struct of options with its defaults, what help says about it, and its setters. Words after
 /// `=>` state a default that the Rust expression does not show. A field without a doc comment is
 /// not an option for users. `and macro! of field` also makes a macro that calls `each_setter!` for
-/// every field, so that a struct that holds the options in `field` has the same setters.
+/// every field, so that a struct that contains the options in `field` has the same setters.
 macro_rules! with_setters {
     (
         $(#[$meta:meta])*

@@ -309,7 +309,7 @@ pub(crate) const READY_SEGMENTS: usize = 3;
 pub(crate) const FINISHED_SEGMENTS: usize = 1;
 /// The most segments that are mapped at a time: the current one, the spares, and the finished one.
 pub(crate) const MAPPED_SEGMENTS: u64 = (READY_SEGMENTS + FINISHED_SEGMENTS + 1) as u64;
-/// The same for a store that shares resources, which prepares one segment ahead.
+/// As `MAPPED_SEGMENTS`, for a store that shares resources, which prepares one segment ahead.
 pub(crate) const SHARED_MAPPED_SEGMENTS: u64 = 3;
 
 /// How long a stalled writer waits between checks of the state, if nobody wakes it.

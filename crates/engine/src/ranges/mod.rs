@@ -410,7 +410,7 @@ impl RangeDeletes {
         self.over_from(key, seq, 0)
     }
 
-    /// The same; 0 if the number is not above `floor`.
+    /// As `over`, but 0 if the number is not above `floor`.
     fn over_from(&self, key: &[u8], seq: SeqNo, floor: SeqNo) -> SeqNo {
         // The newest of all range deletes is the answer for a reader that sees it.
         let newest = self.whole.get().map(|whole| whole.skyline.over(key));

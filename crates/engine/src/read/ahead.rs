@@ -140,7 +140,8 @@ impl ReadAhead {
     }
 }
 
-/// Reports a missing value. It is corruption, because a registered reader keeps its values.
+/// Reports a missing value. A missing value is corruption, because a registered reader keeps its
+/// values.
 pub(super) fn gone<T>(key: &[u8]) -> Result<T> {
     let what = format!("the value of key \"{}\" is gone", key.escape_ascii());
     Err(Error::corruption("a value file", 0, what))

@@ -44,7 +44,7 @@ impl Reader {
         let view = keyspace.view.load();
         let seq = self.visibility.now();
         if keyspace.lacks_load(&view) {
-            // This lasts only until the load is published.
+            // This answer is given only until the load is published.
             return Ok(CachedGet::NeedsIo);
         }
         let mut stats = ProbeStats::default();
@@ -137,7 +137,7 @@ impl Reader {
         Ok(cached.map_or(CachedGet::NeedsIo, CachedGet::Value))
     }
 
-    /// The value of a key with operands, if memtables hold all operands and their base.
+    /// The value of a key with operands, if memtables contain all operands and their base.
     fn fold_in_memtables(
         &self,
         keyspace: &KeyspaceCore,

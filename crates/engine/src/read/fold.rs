@@ -21,8 +21,8 @@ use crate::tree::versions::VersionWalk;
 use crate::values::Value;
 
 /// If there are more operands than this, a later get should not apply them again, so the result is
-/// written. That happens at most once for this many operands. So a key that is changed as often as
-/// it is read costs an additional sixty-fourth of a put per change.
+/// written. Such a write happens at most once for this many operands. So a key that is changed as
+/// often as it is read costs an additional sixty-fourth of a put per change.
 const MANY_OPERANDS: usize = 64;
 
 /// The value that a get of the present state computed from many operands.

@@ -368,7 +368,7 @@ impl Reader {
         }
     }
 
-    /// The value behind a pointer. It does not check whether the entry has expired.
+    /// The value behind a pointer. Whether the entry has expired is not checked.
     pub(super) fn follow_unexpired(
         &self,
         keyspace: &KeyspaceCore,

@@ -7,7 +7,7 @@ use crate::read::ahead::ReadAhead;
 use crate::read::source::Source;
 use crate::values::Value;
 
-/// The memory that holds the entry.
+/// The memory that contains the entry.
 #[derive(Debug)]
 pub(super) enum Kept {
     Nothing,

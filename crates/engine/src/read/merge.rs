@@ -132,7 +132,7 @@ impl MergeIter {
     }
 
     /// Skips entries that a range delete of sequence number `seq` hides up to `bound`, or to the
-    /// end: each stream that is on a hidden entry seeks to the bound, unless it may hold newer
+    /// end: each stream that is on a hidden entry seeks to the bound, unless it may contain newer
     /// entries before the bound. Forward, the bound is the first key that is not hidden; backward,
     /// it is the last hidden key. Returns whether the current entry was skipped.
     pub fn skip_covered(&mut self, bound: Option<&[u8]>, seq: SeqNo) -> Result<bool> {
@@ -171,7 +171,7 @@ impl MergeIter {
         (current, self.sources)
     }
 
-    /// The current entry's table, if a run holds the entry.
+    /// The current entry's table, if a run contains the entry.
     #[inline]
     pub fn table(&self) -> Option<&TableIter> {
         self.sources.get(self.winner as usize)?.table()

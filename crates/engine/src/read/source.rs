@@ -268,7 +268,7 @@ impl Source {
     }
 
     /// Seeks to the first entry at or after `bound`, or to the end, but skips only entries with
-    /// sequence number `seq` or smaller: it stops before a table that may hold a newer entry.
+    /// sequence number `seq` or smaller: it stops before a table that may contain a newer entry.
     /// Returns whether it moved.
     pub fn skip_older(&mut self, bound: Option<&[u8]>, seq: SeqNo) -> Result<bool> {
         match self {

@@ -136,12 +136,12 @@ impl Condvar {
         self.0.wait(&mut guard.guard);
     }
 
-    /// The same, but for at most this long.
+    /// Waits as `wait` does, but for at most this long.
     pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, most: Duration) -> WaitTimeoutResult {
         self.0.wait_for(&mut guard.guard, most)
     }
 
-    /// The same, but at most until this instant.
+    /// Waits as `wait` does, but at most until this instant.
     pub fn wait_until<T>(&self, guard: &mut MutexGuard<'_, T>, end: Instant) -> WaitTimeoutResult {
         self.0.wait_until(&mut guard.guard, end)
     }

@@ -178,7 +178,7 @@ impl TableHandle {
     }
 
     /// Charges the look-up of a get, or an entry that a cursor sampled. Returns whether the policy
-    /// should decide again. That is only at powers of two, because a decision costs more than a
+    /// should decide again. It should only at powers of two, because a decision costs more than a
     /// get, and a policy's limit is approximate.
     #[inline]
     pub fn charge(&self, in_vain: bool) -> bool {

@@ -177,7 +177,7 @@ impl TableReader {
         TableReader::inspect_file(storage, &table_name(id), id, cache)
     }
 
-    /// The same for a table that may belong to no store. `id` is the caller's name for it.
+    /// As `inspect`, for a table that may belong to no store. `id` is the caller's name for it.
     pub fn inspect_file(
         storage: &dyn Storage,
         name: &str,
@@ -391,7 +391,7 @@ impl TableReader {
         Ok(None)
     }
 
-    /// The same as [`TableReader::get`], if the answer is in memory. Reads nothing from the file.
+    /// As [`TableReader::get`], if the answer is in memory. Reads nothing from the file.
     pub fn get_in_memory(&self, key: &[u8], hash: u64, seek_trailer: u64) -> Result<Seen> {
         let mut part = self.find_partition(key);
         while let Some(slot) = self.slots.get(part) {

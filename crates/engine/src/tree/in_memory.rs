@@ -11,9 +11,9 @@ use crate::tree::probe::Lookup;
 use crate::tree::version::Version;
 
 impl Version {
-    /// The newest entry of `key` visible at `seq`, and its level. It ends at the first table whose
-    /// answer is not in memory, because an older version in a later table would be the wrong
-    /// answer.
+    /// The newest entry of `key` visible at `seq`, and its level. The search ends at the first
+    /// table whose answer is not in memory, because an older version in a later table would be the
+    /// wrong answer.
     pub(crate) fn search_in_memory(
         &self,
         key: &[u8],

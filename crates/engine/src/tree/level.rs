@@ -221,7 +221,7 @@ pub(crate) fn chains(tables: &[Arc<TableHandle>]) -> Vec<Vec<Arc<TableHandle>>> 
     rows(tables).iter().map(handles).collect()
 }
 
-/// The same as [`chains`], as indices into `tables`.
+/// As [`chains`], but as indices into `tables`.
 fn rows(tables: &[Arc<TableHandle>]) -> Vec<Vec<u32>> {
     sublevels(tables.iter().map(|table| table.meta()))
 }
@@ -350,7 +350,7 @@ impl IntervalIndex {
     }
 
     /// Rule I3: visit tables by `max_seq` descending, skip those that begin after the snapshot,
-    /// keep the newest hit, and stop when the next table cannot hold a newer version.
+    /// keep the newest hit, and stop when the next table cannot contain a newer version.
     pub(super) fn get(
         &self,
         wanted: Lookup,
@@ -396,8 +396,8 @@ impl IntervalIndex {
         Ok(best)
     }
 
-    /// Whether no table of a cover, from the table `from` on, can hold a version that is visible at
-    /// `seq` and newer than the version with this trailer.
+    /// Whether no table of a cover, from the table `from` on, can contain a version that is visible
+    /// at `seq` and newer than the version with this trailer.
     fn is_newest(&self, trailer: u64, cover: &[u32], from: u32, seq: SeqNo) -> bool {
         let left = cover.iter().skip_while(|at| **at != from);
         let mut seqs = left.map(|at| self.seqs[*at as usize]);

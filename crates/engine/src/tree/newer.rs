@@ -14,8 +14,8 @@ use crate::tree::probe::{Lookup, Probe};
 use crate::tree::version::Version;
 
 impl Version {
-    /// The tables that may hold an entry newer than `seq`, for keys from `low` on and, if `high` is
-    /// given, below it. O(runs log tables + tables inside).
+    /// The tables that may contain an entry newer than `seq`, for keys from `low` on and, if `high`
+    /// is given, below it. O(runs log tables + tables inside).
     pub fn newer_tables<'a>(
         &'a self,
         seq: SeqNo,

@@ -29,8 +29,8 @@ pub(super) type Hit = (Found, Arc<Block>);
 #[derive(Clone, Copy)]
 pub(super) struct Probe<'a> {
     pub(super) table: &'a TableHandle,
-    /// The partition that may hold the key. `None` if nobody has opened the table yet. The table is
-    /// opened only when its turn comes, because a newer table may hold the key.
+    /// The partition that may contain the key. `None` if nobody has opened the table yet. The table
+    /// is opened only when its turn comes, because a newer table may contain the key.
     part: Option<usize>,
 }
 
@@ -76,7 +76,7 @@ impl<'a> ProbeQueue<'a> {
         if self.len == MOST_PROBES { self.probe_all(stats) } else { Ok(None) }
     }
 
-    /// Probes the waiting tables in order, until one of them holds the key. Its version is the
+    /// Probes the waiting tables in order, until one of them contains the key. Its version is the
     /// newest (I1).
     #[inline]
     pub(super) fn probe_all(&mut self, stats: &mut ProbeStats) -> Result<Option<Hit>> {

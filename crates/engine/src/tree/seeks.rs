@@ -3,7 +3,7 @@
 //! store closes.
 //!
 //! 1. A get that searched more than one table charges the first of them. So does an entry that a
-//!    cursor samples, if two tables or more may hold its key.
+//!    cursor samples, if two tables or more may contain its key.
 //! 2. When a table has as many seeks as the rule allows it, it is noted, and the policy decides
 //!    again. So a decision costs O(noted tables), not O(tables).
 //! 3. When a table moves, its count starts again at zero, as for a new table.
@@ -79,15 +79,15 @@ impl Version {
         first.is_some_and(|(seeks, first)| seeks.charge(first))
     }
 
-    /// The same for a key that a cursor sampled, if two tables or more may hold it.
+    /// As `charge_seek`, for a key that a cursor sampled, if two tables or more may contain it.
     pub(super) fn charge_sampled_seek(&self, key: &[u8]) -> bool {
         let Some(seeks) = &self.seeks else { return false };
         let mut tables = self.tables_over(key);
         tables.next().zip(tables.next()).is_some_and(|(first, _)| seeks.charge(first))
     }
 
-    /// The tables of runs that may hold a key, in the order in which gets search them. Levels that
-    /// another policy left overlapping are not included.
+    /// The tables of runs that may contain a key, in the order in which gets search them. Levels
+    /// that another policy left overlapping are not included.
     fn tables_over(&self, key: &[u8]) -> impl Iterator<Item = &TableHandle> {
         let runs = self.levels.iter().flat_map(|level| match &**level {
             ReadLevel::Runs(runs) => &runs[..],

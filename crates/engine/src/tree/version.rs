@@ -272,7 +272,7 @@ impl Version {
         Ok(hit)
     }
 
-    /// The same, but the caller checks [`Version::wants_seek`] and charges. Visits levels from
+    /// As `get`, but the caller checks [`Version::wants_seek`] and charges. Visits levels from
     /// shallow to deep. The first hit wins across levels and runs (I1), and rule I3 applies inside
     /// an overlapping level.
     pub fn search(
@@ -391,7 +391,7 @@ mod tests {
         assert_eq!(get(&version, "p9", 1000), Some(390));
     }
 
-    /// The hit in the compacted table is older than a version that Q may hold, so Q is probed as
+    /// The hit in the compacted table is older than a version that Q may contain, so Q is probed as
     /// well, and is counted separately. If the hit is newer than all of Q, Q is not probed.
     #[test]
     fn probes_behind_a_hit_are_counted_apart() {
@@ -523,13 +523,13 @@ mod tests {
         assert!(applied > 1000 && shared > 2 * applied, "{applied} edits, {shared} levels shared");
     }
 
-    /// Thirty tables that may all hold the key: runs of two levels, an overlapping level, and runs
-    /// again. A get finds the newest visible version, and probes nothing older.
+    /// Thirty tables that may all contain the key: runs of two levels, an overlapping level, and
+    /// runs again. A get finds the newest visible version, and probes nothing older.
     #[test]
     fn gets_find_the_newest_of_many_tables() {
         const TABLES: SeqNo = 30;
         let context = context();
-        // Table i, counted from the newest, holds "k" at 100 - i, if at all.
+        // Table i, counted from the newest, contains "k" at 100 - i, if at all.
         let has = |i: SeqNo| i % 7 == 3;
         let entries: Vec<Vec<(&str, SeqNo)>> = (0..TABLES)
             .map(|i| [("a", 100 - i), ("k", 100 - i), ("z", 100 - i)].into())

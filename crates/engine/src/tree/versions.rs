@@ -147,7 +147,7 @@ mod tests {
     use runstone_random::Random;
     use runstone_storage::MemoryStorage;
 
-    /// A tree whose levels hold these sequence numbers of key `k`, one list per table. The first
+    /// A tree whose levels contain these sequence numbers of key `k`, one list per table. The first
     /// level has runs, and the second has tables that overlap.
     fn tree(runs: &[Vec<SeqNo>], overlapping: &[Vec<SeqNo>]) -> Version {
         let context = Arc::new(TableContext::new(
@@ -192,7 +192,7 @@ mod tests {
     }
 
     /// A walk shows the versions of a key in order, from any sequence number on, whichever tables
-    /// of an overlapping level hold them. It stops where its caller says.
+    /// of an overlapping level contain them. It stops where its caller says.
     #[test]
     fn versions_come_newest_first() {
         let mut random = Random::new(7);

@@ -24,10 +24,10 @@ use crate::values::file::ValueFile;
 use crate::values::layout::{GroupEdit, Segment, ValueEdit};
 use crate::values::liveness::Tag;
 
-/// A group's buffer is written before it would hold more bytes than this.
+/// A group's buffer is written before it would contain more bytes than this.
 const WRITE_BYTES: usize = 64 << 10;
 
-/// All buffers of an appender are written before they would hold more than this fraction of the
+/// All buffers of an appender are written before they would contain more than this fraction of the
 /// memory budget, or more than `LEAST_BUFFERED_BYTES` if that is larger.
 const BUFFERED_FRACTION: u64 = 32;
 const LEAST_BUFFERED_BYTES: u64 = 1 << 20;
@@ -45,7 +45,7 @@ pub(crate) struct Appender {
     watched: Option<u32>,
     written_keys: Vec<(Vec<u8>, SeqNo)>,
     committed: bool,
-    /// Bytes in all buffers; `most_buffered` is the most that they may hold.
+    /// Bytes in all buffers; `most_buffered` is the most that they may contain.
     buffered: usize,
     most_buffered: usize,
     charged: usize,

@@ -364,12 +364,12 @@ impl ValueFile {
         Ok(segment)
     }
 
-    /// Whether there are segments that may hold early values.
+    /// Whether there are segments that may contain early values.
     pub(crate) fn has_early_segments(&self) -> bool {
         self.shown.read().slots() > 0
     }
 
-    /// Whether a segment may hold values whose writes are under way, or that no edit names.
+    /// Whether a segment may contain values whose writes are under way, or that no edit names.
     pub(crate) fn is_early(&self, segment: &Segment) -> bool {
         self.shown.read().segments.contains_key(&segment.stream_offset)
     }

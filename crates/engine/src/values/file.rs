@@ -447,8 +447,8 @@ impl ValueFile {
         }
     }
 
-    /// The place of a record that may hold an early value. An edit may have named its segment after
-    /// the segments of the log were loaded. Then they are loaded again.
+    /// The place of a record that may contain an early value. An edit may have named its segment
+    /// after the segments of the log were loaded. Then they are loaded again.
     fn find_late(&self, beside: &mut Beside, stream_offset: u64) -> Result<Option<(Segment, u64)>> {
         if let Some(segment) = self.shown.read().of(stream_offset) {
             return Ok(Some((segment, stream_offset - segment.stream_offset)));

@@ -40,8 +40,8 @@ impl ValueFile {
         Ok(is_it && self.take_over(seq, segment, record_at.end))
     }
 
-    /// The same for a value that was already found with an earlier layout of the file. Reads
-    /// nothing.
+    /// As `find_early`, for a value that was already found with an earlier layout of the file.
+    /// Reads nothing.
     pub(crate) fn find_again(
         &self,
         (key, seq): (&[u8], SeqNo),

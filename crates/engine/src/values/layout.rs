@@ -45,7 +45,8 @@ const WRITTEN_BACK_AND_COLD: u64 = 4;
 pub struct Segment {
     /// The first slot.
     pub slot: u32,
-    /// The number of consecutive slots: one, unless the segment holds a record larger than a slot.
+    /// The number of consecutive slots: one, unless the segment contains a record larger than a
+    /// slot.
     pub slots: u32,
     /// Whether a collection wrote the segment. If so, a footer after the records gives the offset
     /// for each stream offset. In other segments, the offset of a record is its stream offset minus

@@ -686,7 +686,7 @@ mod tests {
 
     proptest! {
         /// Chains are sorted only where hashes are equal. Here most hashes differ in only a few
-        /// bits, so that chains hold several keys.
+        /// bits, so that chains contain several keys.
         #[test]
         fn survivors_are_the_same_by_hash_and_by_key(
             records in vec((0u8..12, 1u64..9, any::<bool>()), 0..60),

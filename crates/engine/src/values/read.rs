@@ -100,7 +100,7 @@ impl ValueFile {
         CacheKey { uid: self.uid ^ group, offset: pointer.stream_offset }
     }
 
-    /// Checks the record at `offset` of a segment, which must hold the requested version.
+    /// Checks the record at `offset` of a segment, which must contain the requested version.
     pub(crate) fn check_record<'a>(
         &self,
         segment: &Segment,
@@ -118,7 +118,7 @@ impl ValueFile {
     }
 }
 
-/// Whether the record holds the version, with the length that its pointer gives. A moved record
+/// Whether the record contains the version, with the length that its pointer gives. A moved record
 /// keeps its original sequence number, and the record of an early value has none.
 fn is_version(record: &Record<'_>, wanted: &ValueLookup<'_>) -> bool {
     let trailer = wanted.trailer;

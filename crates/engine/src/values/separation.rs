@@ -81,7 +81,7 @@ impl ValueFiles {
         self.current.as_deref().filter(|store| store.placement == ValuePlacement::Vlog)
     }
 
-    /// The same, as a shared handle.
+    /// The current file, if it is a log, as a shared handle.
     pub(crate) fn log_file(&self) -> Option<&Arc<ValueFile>> {
         self.current.as_ref().filter(|store| store.placement == ValuePlacement::Vlog)
     }
@@ -198,7 +198,7 @@ impl Separation {
         if least_id >= values.settled_from() { None } else { Separation::new(values, options) }
     }
 
-    /// The same, for the flush of a memtable that may point to early values.
+    /// The same object, for the flush of a memtable that may point to early values.
     pub(crate) fn naming_early(mut self) -> Separation {
         self.names_early = true;
         self
@@ -232,8 +232,8 @@ impl Separation {
                     Some(found) => &**self.fetched.insert(found),
                     // The record was collected, and its file may be gone. Every reader sees a newer
                     // version, which is outside this compaction. This version keeps hiding older
-                    // versions until a compaction reads both. A reader that reached it would get an
-                    // error.
+                    // versions until a compaction reads it together with the newer one. A reader
+                    // that reached it would get an error.
                     None => return Ok((trailer, value)),
                 }
             }

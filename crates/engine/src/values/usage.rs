@@ -42,7 +42,7 @@ impl ValueFile {
         }
     }
 
-    /// The segments that hold a single value each, because it is larger than a slot.
+    /// The segments that contain a single value each, because it is larger than a slot.
     pub(crate) fn single_values(&self) -> Vec<Segment> {
         let of_group = |group| Some(self.load(group)?.to_vec());
         let all = (0..).map_while(of_group).flatten();
@@ -70,7 +70,7 @@ pub struct ValueUsage {
     pub retired: bool,
     /// Bytes of a slot.
     pub slot_bytes: u64,
-    /// Slots that hold records.
+    /// Slots that contain records.
     pub used_slots: u64,
     /// Slots of the file, including free ones.
     pub file_slots: u64,
@@ -120,7 +120,7 @@ impl ValueUsage {
         self.groups.iter().chain(&self.cold).map(of).sum()
     }
 
-    /// Bytes of the slots that hold records.
+    /// Bytes of the slots that contain records.
     pub fn used_bytes(&self) -> u64 {
         self.used_slots * self.slot_bytes
     }

@@ -75,7 +75,7 @@ impl Value {
         Value(Repr::Record { bytes, at: at as u32 })
     }
 
-    /// The same for a cached record.
+    /// The bytes of a cached record from `at` on.
     pub(crate) fn of_cached(bytes: Arc<Buffer>, at: usize) -> Value {
         match bytes.len() - at {
             0..=COPIED_BYTES => Value::owned(&bytes[at..]),

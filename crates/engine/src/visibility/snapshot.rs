@@ -115,7 +115,7 @@ impl Visibility {
         Visibility::leased(visible, None)
     }
 
-    /// The same for a view of a store to which another process writes.
+    /// As `new`, for a view of a store to which another process writes.
     pub(crate) fn leased(visible: SeqNo, lease: Option<LeasePart>) -> Visibility {
         Visibility {
             publisher: Publisher::new(visible),

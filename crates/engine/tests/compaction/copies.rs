@@ -134,7 +134,7 @@ fn blocks_with_more_than_one_version_are_compacted() {
         check(&store, &model, &place);
         assert!(content(&store, ReadOptions::default().at(&snapshot)) == old, "{place}");
         drop(snapshot);
-        // The same again, now that blocks hold versions that nothing needs. A run of one key
+        // Compacts again, now that blocks contain versions that nothing needs. A run of one key
         // triggers a compaction.
         store.put("a", "first").unwrap();
         model.insert(b"a".to_vec(), b"first".to_vec());

@@ -211,7 +211,7 @@ fn cooling() -> KeyspaceOptions {
     })
 }
 
-/// The same, but collections write pointers.
+/// As `cooling`, but collections write pointers.
 fn cooling_back() -> KeyspaceOptions {
     let mut options = cooling();
     options.values.gc_pointers = GcPointers::Writeback;

@@ -9,10 +9,10 @@
 //!    is not read, by the rules of `unions`. The deepest level gets the next number instead: it has
 //!    no older versions below it, so it can be renumbered, and rewriting it gains nothing.
 //! 4. Intra-level compaction: a table that gets access too often where tables overlap is compacted
-//!    with all tables that overlap it. So are the tables of the deepest overlap, if it is deeper
-//!    than T or if more than a quarter of the level's entries are estimated to be obsolete. Without
-//!    this guard, which the paper lacks, a load that only writes would never compact the last
-//!    level.
+//!    with all tables that overlap it. The tables of the deepest overlap are also compacted if it
+//!    is deeper than T, or if more than a quarter of the level's entries are estimated to be
+//!    obsolete. Without this guard, which the paper lacks, a load that only writes would never
+//!    compact the last level.
 //!
 //! 5. If more than a quarter of the two deepest levels together is estimated to be obsolete, the
 //!    upper one sinks before it is full, so that rule 4 can remove the obsolete entries. After the

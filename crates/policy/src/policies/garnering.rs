@@ -97,7 +97,7 @@ fn deepen_or_sink(job: &Job, over: &Over) -> Option<Plan> {
     Some(Plan { last_level: Some(next), why, ..Plan::default() })
 }
 
-/// Rule 5. It waits for any job that touches either level, since that job may be filling it.
+/// Rule 5. The plan waits for any job that touches either level, since that job may be filling it.
 fn shrink(job: &Job) -> Option<Plan> {
     let Job { shape, busy, options, .. } = *job;
     let last_level = last_level(shape);

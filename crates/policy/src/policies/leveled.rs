@@ -159,8 +159,8 @@ impl<'a> Job<'a> {
 
     /// Levels over their `targets`, highest score first, shallow first among equals. Busy tables do
     /// not count: they are already sinking. A level that is not plain is left out, because
-    /// [`Job::reshape`] runs first there. So is a level directly above such a level. O(tables log
-    /// busy).
+    /// [`Job::reshape`] runs first there. A level directly above such a level is left out too.
+    /// O(tables log busy).
     fn over_target(&self, targets: &[LevelTarget]) -> Vec<Over> {
         let over = |level: u32| {
             let is_source = level == 0 || is_plain(self.shape.level(level));

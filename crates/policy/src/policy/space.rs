@@ -60,8 +60,8 @@ pub fn next_plan(
 /// the bound; 0 means none.
 ///
 /// `live_bytes` returns the bytes that a compaction of the whole tree would leave, or `None` if
-/// that is not known: [`live_bytes`] in a store, the model's own figure in the simulator. It is
-/// called only if the result matters.
+/// that is not known: [`live_bytes`] in a store, the model's own figure in the simulator. The
+/// function is called only if the result matters.
 pub fn bound_plan(
     policy: &dyn CompactionPolicy,
     shape: &Shape,

@@ -6,10 +6,10 @@
 //!    reads, and reads the version again: if it changed, it starts over. Readers never write.
 //! 2. A writer descends like a reader, splits every full node on its way (so that a parent always
 //!    has room), locks the leaf by compare-and-swap on the version that it noted, and inserts.
-//! 3. A node knows its fences: all keys that it may ever hold are in [low, high). The common prefix
-//!    of the fences is a prefix of all its keys. So the heads (eight bytes after that prefix)
-//!    differ even for keys like user0001 and user0002, which share their beginning. Whole keys are
-//!    compared only where heads are equal.
+//! 3. A node knows its fences: all keys that it may ever contain are in [low, high). The common
+//!    prefix of the fences is a prefix of all its keys. So the heads (eight bytes after that
+//!    prefix) differ even for keys like user0001 and user0002, which share their beginning. Whole
+//!    keys are compared only where heads are equal.
 //! 4. A writer may find its leaf and write its record before it has a sequence number (`prepare`),
 //!    and insert afterwards; if the leaf changed, it descends again.
 //! 5. An iterator copies the record pointers of one leaf at a time, and continues from the leaf's
@@ -599,7 +599,8 @@ impl Tree {
         memory.expose_provenance();
         let trailer = trailer.into();
         let header = Record { trailer, key_len: key.len() as u32, value_len: value.len() as u32 };
-        // SAFETY: the allocation holds header, key and value, is 8-aligned, and is not shared yet.
+        // SAFETY: the allocation contains header, key and value, is 8-aligned, and is not shared
+        // yet.
         unsafe {
             memory.cast::<Record>().write(header);
             let bytes = memory.add(size_of::<Record>());

@@ -112,9 +112,10 @@ impl Node {
 
 impl Tree {
     /// Estimates how much is in the range from one key to another, which is exclusive; `None` is
-    /// the end. It counts the nodes on the paths to both keys and their neighbours in between. For
-    /// the subtrees of these neighbours, it reads some children and estimates the others. A larger
-    /// tree costs only a few hundred nodes more per level. Writers may continue meanwhile.
+    /// the end. The estimate counts the nodes on the paths to both keys and their neighbours in
+    /// between. For the subtrees of these neighbours, it reads some children and estimates the
+    /// others. A larger tree costs only a few hundred nodes more per level. Writers may continue
+    /// meanwhile.
     pub fn tally(&self, from: &[u8], to: Option<&[u8]>) -> Tally {
         // SAFETY: the root is null or never freed (obligation 1).
         let Some(root) = (unsafe { self.root.load(Acquire).as_ref() }) else {

@@ -36,7 +36,7 @@ impl Versions {
 
 impl Walker {
     /// Skips the entries after `saved_key` that the range delete over this key hides. Sources that
-    /// may hold newer entries are not moved. Returns whether the merge has moved.
+    /// may contain newer entries are not moved. Returns whether the merge has moved.
     #[inline(never)]
     pub(super) fn skip_covered_up(&mut self) -> Result<bool> {
         let stretch = self.covers.around(&self.saved_key);
@@ -49,7 +49,7 @@ impl Walker {
         Ok(moved)
     }
 
-    /// The same on the way down, from the current key on.
+    /// As `skip_covered_up`, on the way down, from the current key on.
     #[inline(never)]
     pub(super) fn skip_covered_down(&mut self) -> Result<()> {
         let Some((key, _)) = self.merge.current() else { return Ok(()) };

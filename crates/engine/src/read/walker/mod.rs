@@ -93,7 +93,7 @@ pub(crate) struct Walker {
     ahead_count: usize,
     /// How that number grows.
     pace: Pace,
-    /// The files that hold separated values; empty while parked.
+    /// The files that contain separated values; empty while parked.
     values: Arc<ValueFiles>,
     keys_only: bool,
     /// Makes the store keep everything that the cursor sees, whatever view the cursor uses.
@@ -175,7 +175,7 @@ impl Walker {
         }
     }
 
-    /// The same, if the merge is not on the entry.
+    /// As `entry`, if the merge is not on the entry.
     fn saved_entry(&self) -> (&[u8], &[u8]) {
         match self.place {
             Position::ReadAhead => {
@@ -670,7 +670,7 @@ impl Walker {
         }
     }
 
-    /// Charges the tables that may hold the current key, as gets charge the tables that they
+    /// Charges the tables that may contain the current key, as gets charge the tables that they
     /// search: overlapping tables slow down a cursor too. Returns how many bytes to show before the
     /// next sample.
     #[cold]
@@ -757,7 +757,7 @@ fn tail_of(trailer: u64, value: &[u8]) -> usize {
     if expires(trailer) { EXPIRY_BYTES.min(value.len()) } else { 0 }
 }
 
-/// The value that an entry holds.
+/// The value that an entry contains.
 #[inline]
 fn without_expiry(trailer: u64, value: &[u8]) -> &[u8] {
     &value[..value.len() - tail_of(trailer, value)]
