@@ -128,8 +128,8 @@ const WRITERS: usize = 3;
 const ROUNDS: u32 = 6;
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
-/// A writer increments a counter and puts it into one keyspace after another, and now and then into
-/// all keyspaces together. It ends when the process is killed.
+/// Runs a writer that increments a counter and puts it into one keyspace after another, and now and
+/// then into all keyspaces together. The writer ends when the process is killed.
 fn count(store: &Store, writer: usize, done: &AtomicBool) {
     let keyspaces = NAMES.map(|name| store.keyspace(name).expect("exists"));
     for number in 0u32.. {

@@ -358,7 +358,7 @@ fn label_aslant(canvas: &mut Canvas, categories: &[String], group: f64) -> f64 {
     lowest
 }
 
-/// The title of the horizontal axis.
+/// Draws the title of the horizontal axis.
 fn below(canvas: &mut Canvas, title: &str, y: f64) {
     let middle = LEFT + PLOT_WIDTH / 2.0;
     // The legend on the right may extend down to the title.

@@ -294,7 +294,7 @@ impl OptionError {
 }
 
 impl PolicyOptions {
-    /// The limits that hold for every policy. A policy's own `check` starts with this one.
+    /// Checks the limits that hold for every policy. A policy's own `check` starts with this one.
     ///
     /// `base_bytes` may be below `table_bytes`: then every table of level 1 sinks at once, which is
     /// wasteful but correct. It makes the shapes in tests easier to read.

@@ -173,8 +173,8 @@ impl World {
         world
     }
 
-    /// A tree that another policy left: deeper levels with overlapping tables or several runs, and
-    /// a last level that is too deep for the tree.
+    /// Makes a tree that another policy left: deeper levels with overlapping tables or several
+    /// runs, and a last level that is too deep for the tree.
     fn inherit(&mut self, layout: u32) {
         let edit = Edit { last_level: Some(2 * layout), ..Edit::default() };
         self.shape = self.shape.apply(&edit).unwrap();
@@ -322,7 +322,7 @@ impl World {
         self.idle();
     }
 
-    /// The work of an idle store ends, and the policy does not undo it.
+    /// Checks that the work of an idle store ends, and that the policy does not undo it.
     fn idle(&mut self) {
         let busy = Busy::default();
         for step in 0.. {
@@ -431,8 +431,8 @@ impl World {
             || plan.relabel.iter().any(renames)
     }
 
-    /// A plan uses whole level-0 runs that are neighbours. If runs leave level 0, the oldest is
-    /// among them.
+    /// Checks that a plan uses whole level-0 runs that are neighbours and that, if runs leave level
+    /// 0, the oldest is among them.
     fn check_age(&self, plan: &Plan, ids: &BTreeSet<TableId>) {
         let runs = self.shape.level(0).runs();
         let taken: Vec<usize> = (0..runs.len())

@@ -49,7 +49,7 @@ impl Stack {
         self.policy.pick(&self.shape, busy, &Heat::default(), &self.options)
     }
 
-    /// Every compaction writes one table.
+    /// Installs a plan, each of whose compactions writes one table.
     fn finish(&mut self, plan: &Plan) {
         let tables: BTreeMap<TableId, Arc<Table>> =
             self.shape.tables().map(|(_, table)| (table.id, Arc::clone(table))).collect();

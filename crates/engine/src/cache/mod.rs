@@ -41,7 +41,7 @@ const CACHE_FLOOR_FRACTION: u64 = 16;
 /// The cache has about one shard for this many bytes of the budget. The number of shards is a power
 /// of two within these bounds, and smaller if a shard would hold less than 32 blocks. By default it
 /// would depend on the number of cores. Here it does not, so that the same reads have the same hits
-/// on every machine. How many cores contend for the shards was not measured.
+/// on every machine. The contention of many cores for the shards was not measured.
 const SHARD_BYTES: u64 = 4 << 20;
 const LEAST_SHARDS: u64 = 8;
 const MOST_SHARDS: u64 = 256;

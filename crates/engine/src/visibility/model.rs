@@ -259,7 +259,7 @@ mod tests {
         *sum = before + 1;
     }
 
-    /// An owner enters three times, and two visitors visit once each.
+    /// Runs an owner that enters three times, and two visitors that visit once each.
     fn enter_and_visit() {
         let mut owner = Owner::new(0);
         let visits = Arc::new(AtomicU64::new(0));

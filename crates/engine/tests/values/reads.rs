@@ -229,8 +229,8 @@ const PLACEMENTS: [fn(&mut ValueOptions); 5] = [
     |values| (values.cold_stream, values.gc_pointers) = (true, GcPointers::Writeback),
 ];
 
-/// The walk has found `found` values at once and has read the first. Each of the others is read
-/// once at its old place and again at its new place.
+/// Ends a walk that has found `found` values at once and has read the first. Each of the others is
+/// read at its old place and, if its slot was used again, also at its new place.
 fn reads_again(mut walk: Walk, found: u64) {
     walk.disturb();
     let before = reads(&walk.store).1;

@@ -23,7 +23,8 @@ fn bounds(entries: &[Entry<'_>]) -> [Vec<u8>; 2] {
     [stored(&entries[0]), stored(&entries[entries.len() - 1])]
 }
 
-/// A database with tables by level, whose file numbers begin at 10, and a log with file number 5.
+/// Writes a database with tables by level, whose file numbers begin at 10, and a log with file
+/// number 5.
 pub fn sample(path: &Path, forms: &[Form], levels: &[(u64, &[Entry<'_>])], batches: &[Vec<u8>]) {
     let dialect = forms[0].dialect;
     let head = [comparator(BYTEWISE), varint(2), varint(5), varint(3), varint(99)].concat();

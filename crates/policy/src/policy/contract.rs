@@ -21,8 +21,8 @@ pub trait CompactionPolicy: Send + Sync {
         None
     }
 
-    /// Whether the policy can work with these options. It is called at open, before any `pick`. A
-    /// policy with a partitioner of its own requires the default, `size`, in the options.
+    /// Refuses options with which the policy cannot work. This is called at open, before any
+    /// `pick`. A policy with a partitioner of its own requires the default, `size`, in the options.
     fn check(&self, options: &PolicyOptions) -> Result<(), OptionError> {
         options.check_common()?;
         match self.own_partitioner() {

@@ -573,7 +573,7 @@ impl Shape {
         }
     }
 
-    /// Only a placed table can occur twice.
+    /// Refuses a table that occurs twice. Only a placed table can.
     fn check_unique(
         &self,
         placed: &[Placement],
