@@ -1,4 +1,4 @@
-//! Conclusions of a compaction from its inputs alone. Tables outside the compaction may contain
+//! What a compaction can conclude from its inputs alone. Tables outside the compaction may contain
 //! other versions of a key; the shape shows which tables cannot.
 //!
 //! - [`DropGuard`]: no table outside contains an older version, so a tombstone may be dropped (rule

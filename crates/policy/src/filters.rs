@@ -9,18 +9,18 @@
 //!
 //! 1. By Lagrange p = lambda n. With A all runs, ln lambda = -(M ln^2 2 + sum n ln n) / sum n.
 //! 2. If the largest run of A has p >= 1, or fewer bits per key than [`LEAST_BITS_PER_KEY`], at
-//!    which a real filter is worse than the formula, it gets no filter and is removed from A. Back
-//!    to 1.
+//!    which a real filter is worse than the formula, it gets no filter and is removed from A.
+//!    Repeat from step 1.
 //! 3. If filters have a maximum, and the smallest run of A exceeds it, the run gets the maximum and
-//!    is removed from A, and the maximum is subtracted from M. Back to 1.
+//!    is removed from A, and the maximum is subtracted from M. Repeat from step 1.
 //!
 //! The definitions of n and M:
 //!
 //! * Filters are made once and live long, so n is the number of keys that a level will contain:
 //!   max(actual, half of its capacity). Levels below the deepest in use are not planned for. M is
-//!   the budget times the sum of these n: the memory of the tree once it is that full. (M of the
-//!   actual keys would starve a level that starts to fill: it has few keys yet, and a plan for many
-//!   of them.)
+//!   the budget times the sum of these n: the memory of the tree once it is that full. (If M
+//!   counted only the actual keys, it would starve a level that starts to fill: such a level has
+//!   few keys yet, but its plan is for many.)
 //! * The number of runs of a level is the most that the plan allows, or its present number if the
 //!   plan sets no limit. An overlapping level counts as many runs as tables overlap at its deepest
 //!   point. The runs of one level are taken to be of equal size.
@@ -224,9 +224,9 @@ fn level_population(level: &Level, target: &LevelTarget, bytes_per_entry: f64) -
 }
 
 /// An empty level without a capacity is about to get its first run. If the level is below all
-/// others, that run will contain what they contain. If some levels are below it, the run counts as
-/// large as the smallest run there: it will be no larger, so its filter gets no fewer bits per key
-/// than that run's.
+/// others, that run will contain what they contain. If some levels are below it, the run is taken
+/// to be as large as the smallest run there: it will be no larger, so its filter gets no fewer bits
+/// per key than that run's.
 fn guess(levels: &[Population], at: usize) -> Population {
     let deeper = levels[at + 1..].iter().filter(|level| level.keys > 0.0);
     let smallest = deeper.map(Population::keys_per_run).reduce(f64::min);

@@ -24,7 +24,7 @@
 //!
 //! Only plans whose steps share no key are installed in this way: otherwise a key could be after
 //! one step and before another, which is neither of the two trees. Levels that overlap and plans
-//! that rename levels are left out for the same reason.
+//! that relabel levels are left out for the same reason.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -14,7 +14,7 @@
 //!    proves that the part of `low..high` which is still watched is dead: the walk would have seen
 //!    earlier writes, and later writes have narrowed the watch.
 //! 3. *Use.* A walk jumps over the range if the walk's sequence number is not below those of the
-//!    proofs. It looks at the range after it has its sequence number. So if the walk can see a
+//!    proofs. It gets its sequence number before it looks at the range. So if the walk can see a
 //!    write that the proofs could not see, that write has already narrowed the range.
 //! 4. If a walk could not prove all that it passed, the watch begins again, over all keys. The
 //!    proved part stays proved, since it was watched all the time. The next walk proves the rest.
@@ -287,7 +287,8 @@ impl DeadRanges {
         range.clone()
     }
 
-    /// Whether there are any ranges. Called under the commit lock, under which this is set.
+    /// Whether there are any ranges. Called under the commit lock: ranges are added and removed
+    /// only under this lock.
     #[inline]
     pub fn are_there(&self) -> bool {
         self.are_there.load(Relaxed)

@@ -3,10 +3,10 @@
 //! list of a shard, under a lock. That would be a fifth of the time of a get that finds everything
 //! in memory.
 //!
-//! The cache alone decides what stays. From a block's second use on, a partition knows where it is,
-//! for as long as the cache or a reader holds it. A block that is dropped removes itself here. The
-//! cache does not see most uses, so a use is reported to the cache once in each of its turns
-//! (`Cache::is_due`).
+//! The cache alone decides what stays. From a block's second use on, a partition knows where the
+//! block is, for as long as the cache or a reader holds it. A block that is dropped removes itself
+//! here. The cache does not see most uses, so a use is reported to the cache once in each of its
+//! turns (`Cache::is_due`).
 
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -20,7 +20,7 @@ type Places = Box<[ArcSwapWeak<Block>]>;
 #[derive(Debug)]
 pub struct Residents(Arc<Places>);
 
-/// The place where a block is known, in one partition at most.
+/// The partition that knows a block, and the block's number there. At most one partition does.
 #[derive(Debug, Default)]
 pub struct Home(OnceLock<(Weak<Places>, u32)>);
 

@@ -42,7 +42,8 @@ pub fn varint_at(bytes: &[u8], at: usize) -> Option<(u64, usize)> {
     long_varint_at(bytes, at, first)
 }
 
-/// Out of line, so that the common case stays small where it is inlined.
+/// Decodes a varint of several bytes. It is out of line, so that the common case stays small where
+/// it is inlined.
 fn long_varint_at(bytes: &[u8], at: usize, first: u8) -> Option<(u64, usize)> {
     let mut value = u64::from(first & 0x7f);
     let mut shift = 7;

@@ -1,6 +1,6 @@
 //! The lifetime of a table file. Versions and iterators share handles. When the last holder of an
-//! obsolete table releases it, its name is added to the purge list, and a background job removes
-//! the file.
+//! obsolete table releases the table, the table's name is added to the purge list, and a background
+//! job removes the file.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::sync::{Arc, OnceLock};
@@ -36,7 +36,7 @@ pub struct TableContext {
 }
 
 /// The bytes of finished table files, whoever still needs them, and their maximum since the store
-/// was opened. The space beyond the tree is needed by compactions for a while.
+/// was opened. Compactions need the space beyond the tree's for a while.
 #[derive(Debug, Default)]
 pub struct DiskUse {
     now: AtomicU64,

@@ -39,7 +39,7 @@ const CLOSED: &str = " closed";
 /// A manifest is not rewritten below this size.
 const MIN_ROTATE_BYTES: u64 = 1 << 20;
 /// `CURRENT` is written again when the manifest has grown by this many bytes. So if the manifest
-/// has lost its end and no later record shows this, the lost end is shorter than this. An edit
+/// has lost its end and no later record shows the loss, fewer bytes than this were lost. An edit
 /// takes 100 to 1,000 bytes.
 const NAMED_STEP_BYTES: u64 = 16 << 10;
 

@@ -220,8 +220,8 @@ impl Version {
         self.handles.get(&id)
     }
 
-    /// The access counters, for this kind of charge, of tables in overlapping levels that have
-    /// reached `least`, and the seeks of tables that have used up their seeks. O(tables of these
+    /// The access counters for this kind of charge that have reached `least`, of tables in
+    /// overlapping levels, and the seeks of tables that have used up their seeks. O(tables of these
     /// levels).
     pub fn heat(&self, charge: Charge, least: u64) -> Heat {
         let overlapping = self.levels.iter().filter_map(|level| match &**level {

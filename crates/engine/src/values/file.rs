@@ -119,7 +119,7 @@ pub(crate) struct FileState {
     pub(crate) appenders: usize,
     /// Whether a collection runs.
     pub(crate) collecting: bool,
-    /// The keys that were written to the group that is being collected, since its closing. For a
+    /// The keys that were written to the group that is being collected since it was closed. For a
     /// log, since the pass began.
     pub(crate) fresh: Option<(u32, Sketch)>,
     /// Earlier segments of groups, oldest first. A reader may hold any of these lists, and so all
@@ -142,7 +142,7 @@ pub(crate) struct FileState {
     /// offsets and bytes.
     pub(crate) condemned_cold: Vec<(u64, u32)>,
     /// In files whose pointers are written back without a look-up: the group that is being
-    /// collected, and the keys that flushes and compactions have written to it since its closing,
+    /// collected, and the keys that flushes and compactions have written to it since it was closed,
     /// each with its largest sequence number.
     pub(crate) dirty: Option<(u32, BTreeMap<Vec<u8>, SeqNo>)>,
     /// For a log, the pass of collection over everything that existed when it began.
@@ -360,7 +360,7 @@ impl ValueFile {
     }
 
     /// Whether a version of the key above `seq` has been written to the group that is being
-    /// collected, since its closing.
+    /// collected since it was closed.
     pub(crate) fn is_dirty(&self, key: &[u8], seq: SeqNo) -> bool {
         let state = self.state.lock();
         let written = state.dirty.as_ref().and_then(|(_, dirty)| dirty.get(key));

@@ -218,8 +218,8 @@ impl Group {
 
     /// Applies an edit. Returns the new group and the removed segments, or the reason why the edit
     /// does not fit. The lists of the two groups share their chunks, so this costs O(log n) for
-    /// each element that the edit names, and a pointer for each chunk. To find the segments to
-    /// remove, it searches from the front.
+    /// each element that the edit names, and a pointer for each chunk. The search for the segments
+    /// to remove begins at the front.
     pub fn apply(
         &self,
         edit: &GroupEdit,

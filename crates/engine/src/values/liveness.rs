@@ -307,8 +307,8 @@ impl Judge<'_> {
     }
 
     /// Judges all versions of a key, the newest first. A version has two records if a compaction
-    /// filter changed its value. The original record was dropped. That says nothing about the other
-    /// record, which may be before it in the stream.
+    /// filter changed its value. The original record was dropped, which says nothing about the
+    /// other record, which may be before it in the stream.
     fn see(&mut self, versions: &[u32], hash: u64) {
         let before = self.kept.len();
         let mut last = None;

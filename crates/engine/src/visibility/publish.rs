@@ -19,7 +19,7 @@ const YIELDS: u32 = SPINS + 64;
 /// A batch that is inserted before its turn leaves a mark, and the writer of the previous batch
 /// publishes both. If each writer waited to publish its own batch, two writers that share a core
 /// would need a thread switch for every write: the running writer would wait for the other one,
-/// which would publish, take the next sequence number but one, and wait in turn.
+/// which would publish, get its next sequence number, and wait in turn.
 ///
 /// Up to `MARKS` batches can be marked; further batches wait until a mark is free.
 #[derive(Debug)]

@@ -1,8 +1,8 @@
 //! Partitions a histogram by key prefix, as adaptive tiering does. A small compaction under
 //! [`crate::plan::Cut::Prefix`] is cut key by key while it runs and needs no histogram. A
 //! compaction in parts follows the same rule here, because its parts must agree on the cuts
-//! beforehand. Sizes are input sizes: where versions are dropped, output tables are smaller by as
-//! much.
+//! beforehand. Sizes are input sizes: where versions are dropped, output tables are smaller by the
+//! same amount.
 //!
 //! 1. T_s is theta / [`CAP_FACTOR`]. A table ends where the prefix changes, if it has T_s bytes and
 //!    at least as many bytes remain.

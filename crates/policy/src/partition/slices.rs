@@ -19,7 +19,7 @@
 //! 3. The cells between the cuts are packed, in order, into at most W slices [lo, hi), so that the
 //!    largest slice is as small as possible. A slice reads its inputs bounded to [lo, hi).
 //!
-//! The cuts do not depend on W, and every slice begins and ends at one. So the outputs, table by
+//! The cuts do not depend on W, and every slice begins and ends at a cut. So the outputs, table by
 //! table, are the same for every W, which the engine checks byte by byte.
 //!
 //! The critical path of a compaction is its largest part, and no number of cores makes it shorter.

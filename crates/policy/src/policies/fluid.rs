@@ -8,9 +8,9 @@
 //!   capacity, base * T^(i-1) bytes. So each run takes about T/K arrivals, and each byte is written
 //!   about T/(2K) times per level.
 //! * Z works likewise for the last level, the deepest that contains a table; Z = 1 always gathers.
-//!   Above its capacity, a last level of one run becomes the next deeper level, by metadata only. A
-//!   last level of several runs compacts into one run of the next level. If K >= T-1, its capacity
-//!   is T times the arriving bytes.
+//!   Above its capacity, a last level of one run becomes the next deeper level, by a change of
+//!   metadata only. A last level of several runs compacts into one run of the next level. If K >=
+//!   T-1, its capacity is T times the arriving bytes.
 //!
 //! The extreme cases, for T > 2:
 //!

@@ -4,21 +4,21 @@
 //! 1. When level 0 has `l0_trigger` idle runs, counted from the oldest, these runs sink together
 //!    with the level-1 tables that they overlap. Each component of key overlap is one compaction; a
 //!    table that overlaps nothing moves, so a load in key order rewrites nothing. Compacting a
-//!    small level 0 into a large level 1 rewrites many bytes to sort few. So it waits until the
-//!    size of level 0 is `l0_share_percent` of what it would rewrite, but no longer than until
-//!    level 0 has [`L0_PATIENCE`] times the trigger, because each waiting run makes reads slower.
-//!    While a store slows writers down, it uses a share of 0.
+//!    small level 0 into a large level 1 rewrites many bytes to sort few. So this compaction waits
+//!    until the size of level 0 is `l0_share_percent` of what it would rewrite, but no longer than
+//!    until level 0 has [`L0_PATIENCE`] times the trigger, because each waiting run makes reads
+//!    slower. While a store slows writers down, it uses a share of 0.
 //! 2. When level i >= 1 is above base * T^(i-1) bytes, one table sinks: the next one after the
 //!    level's cursor whose overlap is free. The cursor is in the manifest, so every table gets its
 //!    turn. Sources are widened while that needs no further target table and stays within
 //!    [`EXPANSION_TABLES`]. Where tables are cut by Global-Range, sources are widened by all tables
 //!    that the hull of the job overlaps, and by the target tables that this requires. Bounds are
 //!    shared there, so the hull rarely changes, and a cell that sinks as a whole is rewritten once.
-//!    If that is too much, sources are widened as without Global-Range. If at least a quarter of a
-//!    table's entries are tombstones, and at least twice the share in its level as a whole, the
-//!    table sinks before its turn, and the cursor stays: until a tombstone meets the entries that
-//!    it deletes, scans must skip them. Such a table that overlaps nothing below is rewritten
-//!    without its tombstones: a move would keep them for good.
+//!    If that would make the job too large, sources are widened as without Global-Range. If at
+//!    least a quarter of a table's entries are tombstones, and at least twice the share in its
+//!    level as a whole, the table sinks before its turn, and the cursor stays: until a tombstone is
+//!    compacted with the entries that it deletes, scans must skip them. Such a table that overlaps
+//!    nothing below is rewritten without its tombstones: a move would keep them for good.
 //! 3. The level with the highest score sinks first. A blocked level yields to the next one.
 //! 4. If nothing else can sink and level 0 has [`L0_PATIENCE`] times the trigger of idle runs, the
 //!    newest of them compact into one run of level 0, to keep reads bounded while level 1 is busy.

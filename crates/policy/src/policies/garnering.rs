@@ -1,5 +1,5 @@
 //! Garnering (Autumn): fragmented leveling whose levels grow wider as the tree gets deeper, so that
-//! it has O(sqrt(log N)) of them. There are fewer runs to read, but more writing in the small
+//! the tree has O(sqrt(log N)) levels. There are fewer runs to read, but more writing in the small
 //! levels. Only the capacities are new: tables sink by the rules of fragmented leveling.
 //!
 //! 1. C_i / C_(i-1) = T / c^(L-i), so that C_i(L) = B T^i / c^((2L-1-i) i / 2), with c =

@@ -1,6 +1,6 @@
 //! Lazy leveling (Dostoevsky): tiering above, leveling in the last level, where nearly all data is.
-//! Its reads and space are close to leveling, and its writing is between the two. Not for the
-//! shortest scans: those read every run of the upper levels.
+//! Its reads and space are close to those of leveling, and its writing is between the two. Not for
+//! the shortest scans: those read every run of the upper levels.
 //!
 //! 1. Level 0 at `l0_trigger` idle runs, and each level above the last at its T-th run, become one
 //!    new run of the next level, as in tiering.

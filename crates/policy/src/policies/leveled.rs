@@ -8,10 +8,10 @@
 //! 3. If nothing sinks, the policy's `idle` rule decides.
 //!
 //! Run ids. A flush chooses the id of its level-0 run (the engine's business). The one run of a
-//! level i >= 1 has id i: run ids are looked up per level, so that is unique. A level that another
-//! policy left with one run keeps that run's id. Outputs always use `RunSlot::New`, which joins the
-//! run if it exists. `Join` would fail at install if a concurrent job had emptied the level and so
-//! removed its run.
+//! level i >= 1 has id i: run ids are looked up per level, so this id is unique. A level that
+//! another policy left with one run keeps that run's id. Outputs always use `RunSlot::New`, which
+//! joins the run if it exists. `Join` would fail at install if a concurrent job had emptied the
+//! level and so removed its run.
 
 use std::sync::Arc;
 
@@ -196,7 +196,7 @@ impl<'a> Job<'a> {
         })
     }
 
-    /// Makes all of a level one run of it: lone tables move, the rest is compacted. `None` if a
+    /// Makes one run of all tables of a level: lone tables move, the rest is compacted. `None` if a
     /// table of the level is busy, or if a job writes to the same keys there. If the tables
     /// overlap, a job that writes anywhere in the level counts, since it would find the level with
     /// another layout. The caller adds the reason to the plan.

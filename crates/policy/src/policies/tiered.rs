@@ -34,8 +34,8 @@
 //!
 //! Age order (I1), after the running jobs finish in any order:
 //!
-//! * Runs leave a level oldest first and without gaps ([`Job::idle_suffix`]), and arrive below
-//!   as or in the newest run. So a single job keeps the order.
+//! * Runs leave a level oldest first and without gaps ([`Job::idle_suffix`]), and arrive in the
+//!   level below, as its newest run or in that run. So a single job keeps the order.
 //! * One job at a time writes into a level from above. Two might finish in the wrong order.
 //! * A job reads only the newest run of its target, and owns the tables that it overlaps there. If
 //!   that run is busy, it is sinking (no other job writes there), and the job makes a new run.

@@ -4,8 +4,8 @@
 //!
 //! From `universal_trigger` runs on, the first of these that applies:
 //!
-//! 1. Space: the runs above the oldest together have `universal_amp_percent` of its bytes or more.
-//!    All runs compact.
+//! 1. Space: the runs above the oldest together have `universal_amp_percent` of the oldest run's
+//!    bytes or more. All runs compact.
 //! 2. Size: runs are gathered from the newest on, at most `universal_max_width`, while the gathered
 //!    runs plus `universal_ratio_percent` are at least as large as the next run. If
 //!    `universal_min_width` or more are gathered, they compact. Otherwise the search starts again

@@ -14,9 +14,9 @@
 //! compacting ends, and bounds the cost of compacting, whatever the estimate says.
 //!
 //! In tables that do not overlap, each key occurs in one table, so a compaction of them frees
-//! nothing. The largest such set is *kept*; the other tables are *extra*. An entry of these is
-//! garbage, or it makes a kept entry garbage (a tombstone does, or a small value that replaces a
-//! large one). That kept entry has about the mean size of kept entries.
+//! nothing. The largest such set is *kept*; the other tables are *extra*. An entry of an extra
+//! table is garbage, or it makes a kept entry garbage (a tombstone does, or a small value that
+//! replaces a large one). That kept entry has about the mean size of kept entries.
 //!
 //! ```text
 //! max(extra bytes, extra entries * kept bytes / kept entries) / all bytes >= (p - 100) / p

@@ -2,7 +2,7 @@
 //! tree in which expired entries count as tombstones ([`Shape::at`]), because a compaction turns
 //! them into tombstones.
 //!
-//! A table names at most [`MOST_STEPS`] instants, and how many of its entries have expired at each.
+//! A table names at most [`MOST_STEPS`] instants, and how many of its entries have expired by each.
 //! So a few entries that live long do not hide that the others have expired.
 
 use std::borrow::Cow;

@@ -127,7 +127,7 @@ impl Tree {
     }
 
     /// The entry at about the fraction `place / whole` of all entries. O(log n). The more evenly
-    /// the nodes are filled, the more exact it is.
+    /// the nodes are filled, the more exact the result is.
     pub fn record_at(&self, place: u128, whole: u128) -> Option<&Record> {
         // SAFETY: the root is null or never freed (obligation 1).
         let mut node = unsafe { self.root.load(Acquire).as_ref() }?;
