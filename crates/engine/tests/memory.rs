@@ -23,8 +23,8 @@ fn filled(store: &Store, name: &str, change: impl FnOnce(&mut KeyspaceOptions)) 
     keyspace
 }
 
-/// Checks that the counted memory stays within the budget, and the memory that is mapped for blocks
-/// and values does too: slots of sizes that nobody reads any more are freed.
+/// Checks that the counted memory, and the memory that is mapped for blocks and values, stay within
+/// the budget: slots of sizes that nobody reads any more are freed.
 fn check(store: &Store, what: &str) {
     let memory = store.metrics().memory;
     let used = memory.memtable_bytes + memory.pinned_bytes;

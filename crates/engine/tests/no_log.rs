@@ -211,7 +211,7 @@ fn a_crash_beside_writers_leaves_one_moment() {
 
 /// An edit between the edits of two generations records the place from which a log would be needed.
 /// Once, drops and loads beside flushes could leave a store that the next open called corrupt, or
-/// the store could wait for itself.
+/// make the store wait for itself.
 #[test]
 fn drops_and_loads_beside_flushes_leave_a_good_store() {
     for seed in 0..3 {

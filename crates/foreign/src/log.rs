@@ -1,5 +1,5 @@
-//! Reads the records of logs and manifests, which have the same form, as both stores do. What those
-//! stores would skip silently is an error here, except a record that a crash cut short.
+//! Reads the records of logs and manifests, which have the same form. What LevelDB and RocksDB
+//! would skip silently is an error here, except a record that a crash cut short.
 //!
 //! A file consists of blocks of 32 KiB. A record is in one block, or in pieces in several:
 //!

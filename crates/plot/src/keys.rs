@@ -17,8 +17,8 @@
 //!    before it.
 //!
 //! Rejected alternatives: ranks of bounds, because tables that share 99% of their keys would look
-//! shifted. The keys' numbers alone, because one far key would squeeze the whole store into one
-//! pixel. Step 3 without earlier runs, because the many wide tables of level 0 would give half of
+//! shifted; the keys' numbers alone, because one far key would squeeze the whole store into one
+//! pixel; step 3 without earlier runs, because the many wide tables of level 0 would give half of
 //! the axis to a few far keys.
 
 use std::cmp::Reverse;

@@ -250,7 +250,7 @@ enum Deep {
 }
 
 /// Every key that can be written can be read, down to the deepest level. A key whose deepest value
-/// was an empty list or an empty variant once could not.
+/// was an empty list or an empty variant once could not be read.
 #[test]
 fn all_that_encodes_decodes() {
     type Wrap = fn(Deep) -> Deep;

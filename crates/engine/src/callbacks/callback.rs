@@ -4,7 +4,7 @@
 //! [`Error::InsideCallback`] instead.
 //!
 //! Reads wait for nobody, so callbacks may read. The one exception is a merge operator that reads a
-//! value which it has to compute itself: it would never end.
+//! value which it has to compute itself: that read would never end.
 
 use std::cell::Cell;
 

@@ -5,9 +5,9 @@
 //! probes u8 | line*      a line is 8 x u64, little-endian
 //! ```
 //!
-//! About 0.96% false positives at 10 bits per key. Rejected: binary fuse filters (smaller, faster
-//! to probe) need all keys before the first bit is set, and a probe costs three cache misses;
-//! ribbon costs more to build.
+//! About 0.96% false positives at 10 bits per key. Rejected: binary fuse filters, which are smaller
+//! but need all keys before the first bit is set, and cost three cache misses per probe; and ribbon
+//! filters, which cost more to build.
 
 use runstone_policy::filters::LINE_BITS;
 

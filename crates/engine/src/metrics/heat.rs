@@ -2,7 +2,7 @@
 //! is a get, or a seek of a cursor. One in 64 is sampled, at intervals that vary, so that no rhythm
 //! of a program hides a key.
 //!
-//! It keeps a list of the last samples, not a counter per key (as Space-Saving and similar
+//! The module keeps a list of the last samples, not a counter per key (as Space-Saving and similar
 //! algorithms do). The list costs no search, forgets by itself what was hot once, and shows
 //! prefixes as well as keys. It cannot show a key with less than a few thousandths of all reads.
 

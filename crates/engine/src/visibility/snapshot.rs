@@ -58,7 +58,7 @@ struct Moment {
 }
 
 /// The versions that readers may still reach. Time does not go back: a number that once was below a
-/// point, but was no point itself, never becomes a point later.
+/// point, but was not a point itself, never becomes a point later.
 #[derive(Debug)]
 pub(crate) struct Readers {
     /// The sequence numbers that must stay visible, ascending: those of live snapshots, and the
