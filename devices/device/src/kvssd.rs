@@ -9,8 +9,8 @@ use runstone_flash::kvssd::{self, Cause, KvSsd, Write};
 use runstone_kv::{Direction, KvMetrics, KvStore, KvWrite, Visit};
 use runstone_kv::{Error, Result};
 
-/// How many entries a scan reads at a time: in its first stretch, and at most. Each stretch has
-/// twice as many as the one before. Other callers get their turn between two stretches. Each
+/// The number of entries in the first stretch of a scan, and the most in any stretch. Each stretch
+/// has twice as many as the one before. Other callers get their turn between two stretches. Each
 /// separated value costs a page read, so a scan that ends early should not have read many values
 /// ahead.
 const FIRST_SCAN_ENTRIES: usize = 16;
@@ -118,8 +118,8 @@ impl KvSsdStore {
     }
 }
 
-/// A snapshot that is released when this is dropped, even if a visitor panicked. Nobody else
-/// could release it, and deletes newer than a held snapshot are never dropped.
+/// A snapshot that is released on drop, even if a visitor panicked. Nobody else could release it,
+/// and deletes newer than a held snapshot are never dropped.
 struct HeldSnapshot<'a> {
     store: &'a KvSsdStore,
     snapshot: u64,

@@ -5,7 +5,7 @@
 //! * `blockssd:PATH?blocks=384`: a storage, on which the unchanged file engine runs.
 //!
 //! This is the one crate above both the engine and the flash, which do not know each other. It
-//! holds no firmware and no store, only the connection between them.
+//! contains no firmware and no store, only the connection between them.
 
 #![forbid(unsafe_code)]
 

@@ -233,7 +233,7 @@ impl DeviceUrl {
     }
 
     /// Makes an image with a device on it. The image has another name until it is whole, so a
-    /// process that is killed meanwhile leaves nothing that looks like a device. The next attempt
+    /// process that is killed before then leaves nothing that looks like a device. The next attempt
     /// overwrites the unfinished image.
     fn make_image<T>(
         &self,
@@ -246,8 +246,8 @@ impl DeviceUrl {
             }
             created => created?,
         };
-        // The file is locked now. Meanwhile another process may have finished the device and opened
-        // it.
+        // The file is locked now. Before that, another process may have finished the device and
+        // opened it.
         if self.exists() {
             return Err(FlashError::InUse { place: self.path.display().to_string() });
         }

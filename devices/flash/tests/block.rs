@@ -143,7 +143,7 @@ fn writes_leave_in_requests_of_64_kib() {
     assert_eq!(after.blocks.journal_blocks - before.blocks.journal_blocks, 3, "one creation");
     let page_programs = (after.device.page_bytes - before.device.page_bytes) >> 15;
     // Files begin at block 118, inside a page: 15 requests of 16 blocks touch 3 pages each, the
-    // last of 5 blocks touches 2, the transaction 1.
+    // last request, of 5 blocks, touches 2, and the transaction touches 1.
     assert_eq!(page_programs, 15 * 3 + 2 + 1);
     for name in ["u", "v"] {
         storage.create(name, Category::Table).unwrap();
@@ -158,7 +158,7 @@ fn writes_leave_in_requests_of_64_kib() {
     assert!(storage.layers().elapsed_ns > 0);
 }
 
-/// Pages that are requested together take as long as the busiest channel, not the sum of all pages.
+/// Pages that are requested together take as long as the busiest channel, not as all pages in turn.
 /// With one request at a time the number of channels changes nothing.
 #[test]
 fn reads_run_side_by_side_as_far_as_the_queue_allows() {
@@ -341,7 +341,7 @@ fn a_hole_in_a_hole_needs_no_space() {
     assert!(contents(&storage, "s") == [0; 50_000]);
 }
 
-/// Once, opening a device wrote the directory in full, and it had to fit half of the room that
+/// Once, opening a device wrote the whole directory, which had to fit in half of the space that
 /// commits may fill. A device accepted many files and then could not be opened again.
 #[test]
 fn a_directory_that_was_committed_can_be_opened() {

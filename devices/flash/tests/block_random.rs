@@ -5,8 +5,8 @@
 //! row, even during opening. Clean shutdowns are followed by opens with other options. A refused
 //! call changes nothing, and a removed file leaves nothing behind.
 //!
-//! More devices than a test run has time for: `RUNSTONE_SEED=100 RUNSTONE_SEEDS=900 cargo test
-//! --release -p runstone-flash --test block_random`.
+//! To test more devices than a test run has time for: `RUNSTONE_SEED=100 RUNSTONE_SEEDS=900 cargo
+//! test --release -p runstone-flash --test block_random`.
 
 #[path = "support/failing.rs"]
 mod failing;
@@ -423,8 +423,8 @@ impl Run {
         self.collections += self.storages[0].with_nand(|nand| nand.counters().total().erases);
     }
 
-    /// Checks that an opened device holds one of the allowed states, and makes that the current
-    /// one.
+    /// Checks that an opened device is in one of the allowed states, and makes that state the
+    /// current one.
     fn judge(&mut self) {
         let mut found: BTreeMap<Name, Vec<u8>> = BTreeMap::new();
         for (place, storage) in self.storages.iter().enumerate() {
@@ -479,7 +479,7 @@ fn plan(random: &mut Random, failures_left: &mut u64) -> FaultPlan {
     plan
 }
 
-/// Counts of cuts, refusals and erases on the device of a seed.
+/// Tests the device of a seed. Returns the numbers of cuts, refusals and erases.
 fn run(seed: u64) -> [u64; 3] {
     let mut random = Random::new(seed ^ 0x626c_6f63);
     let mut run = Run::new(&mut random);

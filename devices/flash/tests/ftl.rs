@@ -106,7 +106,8 @@ fn a_partly_covered_page_costs_a_read_and_a_program() {
     assert_eq!(amplification.to_string(), "read-modify-write 1.155 x collection 1.000 = 1.155");
 }
 
-/// The paper's 1.5: requests of 16 blocks at any offset touch (16 + 7) / 8 pages on average.
+/// The paper measures a write amplification of about 1.5: requests of 16 blocks at any offset touch
+/// (16 + 7) / 8 pages on average, instead of 2.
 #[test]
 fn unaligned_requests_of_64_kib_amplify_by_23_sixteenths() {
     let geometry = Geometry { block_count: 64, block_pages: 32, ..Geometry::default() };
@@ -117,7 +118,7 @@ fn unaligned_requests_of_64_kib_amplify_by_23_sixteenths() {
     assert_eq!(ftl.write_amplification().rmw_milli(), 23 * 1000 / 16 + 1);
 }
 
-/// Cost of uniform page overwrites, in thousandths, by over-provisioning and frontier.
+/// The cost of collection, in thousandths, when pages are overwritten at random or in sequence.
 fn collection_cost(percent: u32, gc_frontier: GcFrontier, is_sequential: bool) -> u64 {
     let geometry = Geometry {
         page_bytes: 4096,
@@ -365,7 +366,7 @@ fn a_power_cut_anywhere_loses_no_acknowledged_write() {
     }
 }
 
-/// A collection that a power cut ends has taken a free block and given none back. Even after many
+/// A collection that a power cut interrupts has used a free block and freed none. Even after many
 /// cuts in a row, a device that is full to the last page accepts overwrites.
 #[test]
 fn a_full_device_outlives_power_cuts_in_a_row() {
@@ -405,8 +406,9 @@ fn a_full_device_outlives_power_cuts_in_a_row() {
     }
 }
 
-/// An opening that a power cut ends has taken a free block, to move the pages beside a torn page.
-/// Once, after a few such openings, no block was left, and the device could not be opened any more.
+/// An opening that a power cut interrupts has used a free block, to move the pages beside a torn
+/// page. Once, after a few such openings, no block was left, and the device could not be opened any
+/// more.
 #[test]
 fn a_full_device_outlives_power_cuts_while_it_is_opened() {
     for seed in 0..30 {
@@ -439,7 +441,7 @@ fn a_full_device_outlives_power_cuts_while_it_is_opened() {
     }
 }
 
-/// A power cut takes a block of the reserve. Once, when moved pages were written to the host's open
+/// A power cut costs a block of the reserve. Once, when moved pages were written to the host's open
 /// block, collections preserved the rest of the reserve but never refilled it. The next bad block
 /// made the device unusable.
 #[test]

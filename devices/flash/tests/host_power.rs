@@ -2,7 +2,7 @@
 //! since their last sync may be on the disk (`support/host.rs`). A device still opens, and has
 //! every write that it acknowledged as synced and a prefix of the later ones.
 //!
-//! More cuts than a test run has time for: `RUNSTONE_SEED=100 RUNSTONE_SEEDS=400 cargo test
+//! To test more cuts than a test run has time for: `RUNSTONE_SEED=100 RUNSTONE_SEEDS=400 cargo test
 //! --release -p runstone-flash --test host_power`.
 
 #[path = "support/host.rs"]
@@ -172,7 +172,7 @@ fn a_kvssd_keeps_what_it_synced() {
     }
 }
 
-/// Losses in a row, even while the device is opened.
+/// The power fails several times in a row, even while the device is opened.
 #[test]
 fn a_kvssd_survives_power_losses_in_a_row() {
     for seed in seeds(0..12) {

@@ -30,7 +30,7 @@ enum Clips {
     FenceOnly,
 }
 
-/// Pages that were never freed.
+/// Pages in memory. The number of a freed page is not reused.
 #[derive(Default)]
 struct Pages {
     bytes: BTreeMap<u32, SharedBytes>,

@@ -3,8 +3,8 @@
 //! programs and erases, writes that the images refuse, snapshots, and reopening. They combine cases
 //! that the tests of single rules do not combine.
 //!
-//! More devices than a test run has time for: `RUNSTONE_SEED=100 RUNSTONE_SEEDS=900 cargo test
-//! --release -p runstone-flash --test kvssd_random`.
+//! To test more devices than a test run has time for: `RUNSTONE_SEED=100 RUNSTONE_SEEDS=900 cargo
+//! test --release -p runstone-flash --test kvssd_random`.
 
 #[path = "support/failing.rs"]
 mod failing;
@@ -130,7 +130,7 @@ fn options(random: &mut Random) -> KvSsdOptions {
     }
 }
 
-/// A device, its expected content, and that of its snapshots.
+/// A device, its expected content, and the contents of its snapshots.
 struct Run {
     case: Case,
     flash: MemoryImage,
@@ -225,8 +225,8 @@ impl Run {
         }
     }
 
-    /// Whether the device still has power. An image may refuse the writes that a cut leaves behind,
-    /// but the power is gone all the same.
+    /// Whether the device still has power. An image may refuse to store the torn write of a power
+    /// cut, but the power is gone all the same.
     fn has_power(&self) -> bool {
         self.device.nand().fired_faults().power_cuts == 0
     }
@@ -298,7 +298,7 @@ fn difference(expected: &[(Vec<u8>, Vec<u8>)], found: &[(Vec<u8>, Vec<u8>)]) -> 
     format!("entry {at}: expected {:?}, found {:?}", of(expected.get(at)), of(found.get(at)))
 }
 
-/// Counts of cuts, refusals and collections on the device of a seed.
+/// Tests the device of a seed. Returns the numbers of cuts, refusals and collections.
 fn run(seed: u64) -> [u64; 3] {
     let mut random = Random::new(seed ^ 0x6b76_7373);
     let case = Case::of(&mut random);

@@ -72,7 +72,7 @@ fn expect(device: &mut KvSsd, state: &State) {
 }
 
 /// Keys that fill two fifths of the device are overwritten until ten times the size of the device
-/// has been written. Returns all writes of the flash per byte of the user, in thousandths.
+/// has been written. Returns the bytes written to the flash per byte of the user, in thousandths.
 fn overwrite(options: &KvSsdOptions, draw: impl Fn(&mut Random, u64) -> u64) -> (u64, KvSsd) {
     let images = Images::default();
     let mut device = images.create(options);
@@ -262,7 +262,7 @@ fn formats(images: &Images) -> BTreeSet<u8> {
     heads.map(|head| head[4]).collect()
 }
 
-/// The option can be given to a device that has values, and taken back. Its values stay where they
+/// The option can be set on a device that has values, and unset again. Its values stay where they
 /// are, and readers find them.
 #[test]
 fn values_stay_where_they_are_when_the_option_changes() {

@@ -150,7 +150,7 @@ fn an_image_of_another_geometry_is_refused() {
     Nand::open(Box::new(image), Some(SMALL), Timing::PAPER).unwrap();
 }
 
-/// Each byte of the header, three ways; then a newer format with a checksum that holds.
+/// Changes each byte of the header in three ways; then tests a newer format with a valid checksum.
 #[test]
 fn every_flipped_byte_of_the_header_is_found() {
     let (image, nand) = fresh();
@@ -193,7 +193,7 @@ fn an_image_cut_short_is_refused() {
     }
 }
 
-/// Every byte of a block: its record, its spare area, the data of its first page.
+/// Changes every byte of a block: its record, its spare area, the data of its first page.
 #[test]
 fn no_flipped_byte_of_a_block_gives_wrong_data() {
     let (image, mut nand) = fresh();
@@ -222,7 +222,7 @@ fn no_flipped_byte_of_a_block_gives_wrong_data() {
     assert!(found > 2 * (24 + 128 + 1024), "{found} found, {harmless} harmless");
 }
 
-/// Data or spare bytes of one page in place of another's.
+/// Swaps the data, then the spare bytes, of two pages.
 #[test]
 fn swapped_pages_are_found() {
     let (image, mut nand) = fresh();
@@ -242,8 +242,9 @@ fn swapped_pages_are_found() {
     assert!(matches!(read(&mut open(&image).unwrap(), at(0, 0)), Err(Error::PageDamaged(..))));
 }
 
-/// All seeds of a cut in the middle of a program. The page is old, torn or new, but never wrong,
-/// and the pages before it are untouched. A page that only looks erased cannot be programmed.
+/// Cuts the power in the middle of a program, with many seeds. The page is old, torn or new, but
+/// never wrong, and the pages before it are untouched. A page that only looks erased cannot be
+/// programmed.
 #[test]
 fn a_power_cut_tears_one_page() {
     let mut outcomes = BTreeSet::new();

@@ -15,9 +15,9 @@ use std::sync::Arc;
 
 use runstone_policy::shape::{Level, Run, Shape, Table};
 
-/// Policies that a device drives, and whether their levels hold several runs. Others want levels
-/// of overlapping tables, runs that represent intervals of flushes, or last levels that deepen
-/// without an end.
+/// Policies that a device can use, and whether their levels hold several runs. Other policies need
+/// levels of overlapping tables, runs that represent intervals of flushes, or last levels that
+/// deepen without an end.
 const POLICIES: [(&str, bool); 4] =
     [("fragmented-leveling", false), ("leveling", false), ("garnering", false), ("tiering", true)];
 
@@ -76,7 +76,8 @@ impl Bands {
     }
 
     /// The levels of the tree that form a level of the policy, newest first. If the tree is not
-    /// that deep, the levels of its last band. Level 0 is a band of its own, and holds a stack.
+    /// that deep, returns the levels of its last band. Level 0 is a band of its own, and is a stack
+    /// of tables.
     pub fn levels(&self, band: u32) -> Range<u32> {
         if band == 0 {
             return 0..1;
@@ -90,9 +91,9 @@ impl Bands {
     /// inputs.
     ///
     /// If runs of the band are inputs, the result is written to the oldest of them. Otherwise it is
-    /// written as deep as possible without passing a level that it meets, so parts of a plan gather
-    /// in one run. If even the newest level of the band meets the inputs, they are compacted into
-    /// that level.
+    /// written as deep as possible without passing a level with tables that overlap it, so parts of
+    /// a plan gather in one run. If even the newest level of the band has tables that overlap the
+    /// inputs, the inputs are compacted into that level.
     pub fn target(
         &self,
         band: u32,
@@ -107,8 +108,8 @@ impl Bands {
         met.saturating_sub(1).max(levels.start)
     }
 
-    /// The level to which a table moves without being rewritten. From above the band it moves like
-    /// the result of a compaction; inside the last band it sinks as deep as it can, or stays.
+    /// The level to which a table moves without being rewritten. A table from above the band moves
+    /// like the result of a compaction. A table in the last band sinks as deep as it can, or stays.
     pub fn rest(&self, band: u32, from: u32, meets: impl Fn(u32) -> bool) -> u32 {
         let levels = self.levels(band);
         if !levels.contains(&from) {

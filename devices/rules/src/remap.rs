@@ -39,8 +39,8 @@ pub trait PageEntry: Clone {
     fn is_charged(&self) -> bool;
     /// First key of the clip.
     fn first_key(&self) -> &Self::Key;
-    /// The entry cut to the keys from `from` up to but not including `to`; `None` if it has none
-    /// there.
+    /// The entry cut to the keys from `from` up to but not including `to`; `None` if the clip has
+    /// no keys there.
     fn clipped(&self, from: Option<&Self::Key>, to: Option<&Self::Key>) -> Option<Self>;
     /// The same entry with another stratum, charged or not.
     fn placed(self, stratum: u8, is_charged: bool) -> Self;
@@ -97,7 +97,8 @@ pub struct Device<'a, E> {
     pub references: &'a dyn Fn(u32) -> usize,
     /// Block of a page.
     pub block: &'a dyn Fn(u32) -> u32,
-    /// The count of tables with pages in a block, without the inputs, because those leave it.
+    /// The count of tables with pages in a block, without the inputs, because the commit removes
+    /// these.
     pub other_tables: &'a dyn Fn(u32) -> usize,
 }
 

@@ -100,7 +100,7 @@ impl Cut {
         entries
     }
 
-    /// Any changes, except those that follow a lost change of the same name.
+    /// Applies any changes, except those that follow a lost change of the same name.
     fn entry_subset(&mut self, directory: &Directory) -> BTreeMap<String, u64> {
         let mut entries = directory.synced.clone();
         let mut lost_names: BTreeSet<&str> = BTreeSet::new();

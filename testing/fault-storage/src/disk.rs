@@ -226,7 +226,7 @@ impl State {
         }
     }
 
-    /// Fails if no further file can be open.
+    /// Fails if no further file can be opened.
     pub(super) fn check_handles(&self) -> io::Result<()> {
         match self.most_handles.is_some_and(|most| self.handle_count >= most) {
             true => Err(io::Error::from_raw_os_error(EMFILE)),
@@ -322,7 +322,7 @@ impl EntryOp {
         }
     }
 
-    /// The names it changes.
+    /// The names that the operation changes.
     pub(super) fn names(&self) -> [&str; 2] {
         match self {
             EntryOp::Link { name, .. } | EntryOp::Unlink { name } => [name, name],

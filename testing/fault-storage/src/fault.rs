@@ -14,7 +14,7 @@ pub struct Fault {
     pub at_op: u64,
     /// What goes wrong.
     pub kind: FaultKind,
-    /// Fires at every later operation as well, not only once.
+    /// Whether it fires at every later operation as well, not only once.
     pub sticky: bool,
     /// Only for files of this category. A directory sync has none and is then never hit.
     pub category: Option<Category>,

@@ -34,8 +34,8 @@ use runstone_storage::{
 ///
 /// The disk lives until a crash: an injected one, [`SimStorage::power_cut`] or
 /// [`SimStorage::process_crash`]. From then on every operation fails, on every handle. Either call
-/// makes a new disk and can be repeated on the dead one, so that one crash can be cut by many
-/// seeds.
+/// makes a new disk and can be repeated on the dead one, so that many seeds can decide what one
+/// crash leaves.
 #[derive(Clone, Debug)]
 pub struct SimStorage {
     disk: Arc<Disk>,
@@ -130,7 +130,7 @@ impl SimStorage {
         Self::on(Self::all_of(&state), self.place.clone())
     }
 
-    /// Copies all files as `cp -r` does: into new files, while nobody writes. All files of a copy
+    /// Copies all files as `cp -r` does: into new files, while nobody writes. All files of the copy
     /// have this number, see [`Storage::file_number`].
     pub fn copy_by_hand(&self, number: u64) -> SimStorage {
         let mut next = Self::all_of(&self.disk.state.lock());
@@ -151,13 +151,13 @@ impl SimStorage {
         next
     }
 
-    /// The bytes of a file as readers see them. Not an operation; works on a dead disk.
+    /// The bytes of a file as readers see them. This is not an operation, and works on a dead disk.
     pub fn read_all(&self, name: &str) -> Result<Vec<u8>> {
         self.with_inode(Operation::Read, name, |inode| inode.live.to_vec())
     }
 
-    /// Replaces the bytes of a file, on the disk and for readers. Not an operation, like all
-    /// damage.
+    /// Replaces the bytes of a file, on the disk and for readers. Like all damage, this is not an
+    /// operation.
     pub fn overwrite(&self, name: &str, bytes: &[u8]) -> Result<()> {
         self.with_inode(Operation::Write, name, |inode| {
             inode.settle();
@@ -274,7 +274,7 @@ impl SimStorage {
         Ok(id)
     }
 
-    /// An operation on an existing name: counts it, and applies `change` to the directory.
+    /// Runs an operation on an existing name: counts it, and applies `change` to the directory.
     fn try_change(
         &self,
         state: &mut State,
@@ -322,8 +322,8 @@ impl SimStorage {
         State::end(fault)
     }
 
-    /// The directory of `target` if it is on this disk. Found by its location, which names the
-    /// disk: a trait object does not reveal its type.
+    /// The directory of `target` if it is on this disk. It is found by its location, which names
+    /// the disk: a trait object does not reveal its type.
     fn place_on_this_disk(&self, target: &dyn Storage) -> Option<PathBuf> {
         let location = target.location();
         let place = Path::new(location.strip_prefix(&format!("sim{}:", self.disk.id))?);

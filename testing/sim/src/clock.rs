@@ -19,7 +19,7 @@ thread_local! {
 /// The time to live of entries that do not expire in a workload.
 pub const LASTING: Duration = Duration::from_secs(1 << 40);
 
-/// The time to live of entries that have expired once the clock moved on.
+/// The time to live of entries that have expired once the clock has moved on.
 pub const PASSING: Duration = Duration::from_millis(1);
 
 /// One clock for all stores of a thread. Threads that a store starts read `START_MS`, so for them

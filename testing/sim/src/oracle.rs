@@ -67,7 +67,8 @@ impl Change {
     }
 }
 
-/// Knows what a store must hold after any crashes: the state after every batch, and the keyspaces.
+/// Knows what a store must contain after any crashes: the state after every batch, and the
+/// keyspaces.
 ///
 /// 1. A batch is attempted, then acknowledged, and may be promised to survive a power loss.
 /// 2. A keyspace is made or dropped by a step of its own, which is durable once acknowledged.
@@ -189,7 +190,7 @@ impl Oracle {
     }
 
     /// Judges the content after crashes: it must be the state after some prefix of the batches (P2,
-    /// P3, P4) that holds every durable batch (P1), or, if no power was lost, every acknowledged
+    /// P3, P4) that includes every durable batch (P1), or, if no power was lost, every acknowledged
     /// batch. `Err` says what is wrong.
     pub fn judge(&self, found: &State) -> Result<Survived, String> {
         self.judge_within(found, |_| true)
@@ -297,7 +298,7 @@ fn difference(expected: &State, found: &State) -> String {
     format!("against the newest state {missing} missing, {extra} extra, {other} different")
 }
 
-/// Panics unless a store holds this content, and names the first keys that differ.
+/// Panics unless a store has this content, and names the first keys that differ.
 pub fn assert_same(found: &State, expected: &State, what: &str) {
     let keys: BTreeSet<_> = found.keys().chain(expected.keys()).collect();
     let bytes = |state: &State, key| state.get(key).map(Vec::len);
@@ -363,7 +364,7 @@ mod tests {
         oracle
     }
 
-    /// What the oracle says is wrong.
+    /// The oracle's report of what is wrong.
     fn wrong(judged: Result<Survived, String>) -> String {
         judged.expect_err("it is wrong")
     }

@@ -33,7 +33,7 @@ use crate::random::Random;
 /// Shortest run of zeros that a sample leaves out.
 const LEAST_GAP: usize = 64;
 
-/// The one file of a sample that is a file of sorted entries, to be ingested.
+/// The name of the file in a sample of sorted entries, which is to be ingested.
 pub const SORTED: &str = "sorted.table";
 
 /// Files by name. A device is the files `flash` and `saved`.
@@ -185,7 +185,7 @@ fn fill(store: &Store, writes: u64) -> State {
         let key = match random.below(40) {
             0 => Vec::new(),
             1 => vec![0xff; 300],
-            // Half of the keys are written once, so that a cold stream has something to hold.
+            // Half of the keys are written once, so that a cold stream gets values.
             draw if draw < 20 => format!("user{:03}", random.below(40)).into_bytes(),
             _ => format!("once{i:03}").into_bytes(),
         };
@@ -276,7 +276,7 @@ fn expire(store: &Store, state: &mut State) {
     }
 }
 
-/// Makes a keyspace and drops it, so that the log mentions edits and holds writes to a dropped
+/// Makes a keyspace and drops it, so that the log mentions edits and contains writes to a dropped
 /// keyspace.
 fn edit(store: &Store, state: &mut State) {
     let passing = store.open_keyspace("passing", None).expect("new");
@@ -385,7 +385,7 @@ fn kvssd(
     let mut device = device.expect("valid options");
     let mut state = State::new();
     let mut random = Random::new(30);
-    // All samples together stay small.
+    // Few writes, so that all samples together stay small.
     let writes = if values == DeviceValues::Inline { 160 } else { 100 };
     for _ in 0..writes {
         let key = format!("key{:02}", random.below(50)).into_bytes();

@@ -315,8 +315,8 @@ pub fn logless(options: Options, placement: ValuePlacement) -> Options {
     placed(options, placement).wal_mode(WalMode::Off)
 }
 
-/// The same options under each way to store values apart from the tree. What must hold under one
-/// of them is tested under all.
+/// The same options under each way to store values separated from the tree. What must hold under
+/// one of them is tested under all.
 pub fn separated(options: &Options) -> [Options; 6] {
     [
         placed(options.clone(), ValuePlacement::HashGrouped),

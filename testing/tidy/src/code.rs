@@ -6,7 +6,7 @@ pub fn code(text: &str) -> String {
     without_tests(&bare(text, ' '))
 }
 
-/// A file cut into words and signs; `::` is one.
+/// A file cut into words and signs; `::` is one sign.
 pub fn tokens(text: &str) -> Vec<String> {
     let text = code(text);
     let mut tokens: Vec<String> = Vec::new();

@@ -79,7 +79,7 @@ pub fn dependencies(files: &Files, edges: &[Edge<'_>]) -> Vec<String> {
     found
 }
 
-/// Every Rust file is declared as a module: a file that is not is never compiled.
+/// Every Rust file is declared as a module: an undeclared file is never compiled.
 pub fn dead_files(files: &Files) -> Vec<String> {
     let mut declared = BTreeSet::new();
     for (_, text) in rust(files) {

@@ -1,4 +1,4 @@
-//! The repository as texts by path. Rules take these files and not the disk, so that a test can
+//! The repository as texts by path. Rules read these texts and not the disk, so that a test can
 //! feed them a violation.
 
 use std::collections::{BTreeMap, BTreeSet};

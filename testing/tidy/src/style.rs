@@ -74,7 +74,7 @@ pub fn file_lengths(files: &Files) -> Vec<String> {
 
 /// Nothing is left unfinished, switched off or silenced.
 pub fn unfinished(files: &Files) -> Vec<String> {
-    // Put together, so that this file does not find itself.
+    // Assembled from parts, so that the check does not report this file.
     let banned = [
         ["to", "do!("].concat(),
         ["unimple", "mented!("].concat(),

@@ -26,13 +26,13 @@ pub const MODULES: [&str; 19] = [
     "crates/storage/src/write_back.rs",
 ];
 
-/// Where each function takes pointers of another language. Each block has its reason there; what
-/// callers owe is in their header.
+/// Folders in which each function receives pointers from another language. Each block there states
+/// its reason; what callers must guarantee is in their header.
 const BOUNDARIES: [&str; 1] = ["bindings/c/"];
 
 /// Unsafe code is where it is listed, with a comment for each block.
 pub fn unsafe_code(files: &Files, listed: &[&str]) -> Vec<String> {
-    // Put together, so that this file does not find itself.
+    // Assembled from parts, so that the check does not report this file.
     let openings = [["unsafe", " {"].concat(), ["unsafe", " impl"].concat()];
     let mut found = Vec::new();
     for (place, text) in rust(files) {
@@ -60,9 +60,9 @@ pub fn unsafe_code(files: &Files, listed: &[&str]) -> Vec<String> {
 pub struct Figures {
     /// Blocks.
     pub blocks: usize,
-    /// Lines of these blocks that hold code, braces included.
+    /// Lines of these blocks that contain code, braces included.
     pub lines: usize,
-    /// Lines of the file that hold code.
+    /// Lines of the file that contain code.
     pub all_lines: usize,
 }
 

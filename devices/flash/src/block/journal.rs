@@ -93,8 +93,8 @@ impl Journal {
     }
 
     /// Begins a new epoch. Returns the blocks written; `None` if the snapshot does not fit. The
-    /// snapshot may fill a whole area. Everything committed is in one area, so it can always be
-    /// opened again.
+    /// snapshot may fill a whole area. Everything committed is in one area, so the directory can
+    /// always be opened again.
     pub(super) fn write_snapshot(
         &mut self,
         ftl: &mut Ftl,

@@ -40,9 +40,9 @@ pub(super) struct Inode {
     extents: Extents,
     /// Blocks that are newer than their copies on the device.
     waiting: BTreeMap<u64, Waiting>,
-    /// Blocks whose copy on the device may hold bytes after a former end of the file. These bytes
-    /// do not belong to the file: they were cut off, or were appended before a power cut and not
-    /// committed.
+    /// Blocks whose copy on the device may contain bytes after a former end of the file. These
+    /// bytes do not belong to the file: they were cut off, or were appended before a power cut and
+    /// not committed.
     dirty_ends: BTreeSet<u64>,
     pub(super) handle_count: u32,
     is_named: bool,
@@ -359,8 +359,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Fills a range, which is inside the file, with zeros. Whole blocks become free, and so does
-    /// the last block of the file.
+    /// Fills a range, which is inside the file, with zeros. Whole blocks become free. If the range
+    /// reaches the end of the file, so does the file's last block.
     pub(super) fn make_hole(&mut self, id: u64, start: u64, end: u64) -> io::Result<()> {
         self.check_alive()?;
         let last_whole =
@@ -464,8 +464,8 @@ impl Volume {
             let mut block_count = Journal::transaction_blocks(&records).max(modelled);
             if !self.journal.has_room(block_count) {
                 self.begin_epoch()?;
-                // The snapshot holds every change. If the modelled blocks of a transaction exceed
-                // the rest of the area, fewer are written.
+                // The snapshot contains every change. If the modelled blocks of a transaction
+                // exceed the rest of the area, fewer are written.
                 while !self.journal.has_room(block_count) {
                     records.clear();
                     block_count /= 2;
@@ -494,7 +494,7 @@ impl Volume {
         Ok(())
     }
 
-    /// After a commit: all changes are committed, so blocks that were given up are free.
+    /// Called after a commit. All changes are committed, so blocks that were given up become free.
     fn settle(&mut self) {
         self.name_changes.clear();
         (self.created_count, self.removed_count) = (0, 0);

@@ -3,8 +3,8 @@
 //!
 //! A front is thin: it checks sizes and looks up conditions, and the device does the rest.
 //! Throughout its life a device is used through only one front, because the API puts a prefix
-//! before each key. A front holds the device, so nobody else can write between the look-up of a
-//! condition and the write.
+//! before each key. A front borrows the device exclusively, so nobody else can write between the
+//! look-up of a condition and the write.
 
 mod nvme;
 mod snia;

@@ -7,7 +7,8 @@
 //! * 1, number, key: a pair of the key space with that number.
 //! * 2, number: a key space whose pairs are being removed. A removal that was cut short is finished
 //!   when the device is next opened by this API. A removal that a full device refused is also
-//!   finished at the next removal. Only then is its number free for a new key space.
+//!   finished at the next removal. Until a removal is finished, its number is not free for a new
+//!   key space.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! An ordinary block SSD: a page-mapped translation layer over [`Nand`]. It takes writes of host
+//! An ordinary block SSD: a page-mapped translation layer over [`Nand`]. It accepts writes of host
 //! blocks of 4 KiB and does not know what they mean. It has no write cache, so a write is durable
 //! when it returns.
 //!
@@ -274,7 +274,7 @@ struct Part {
     bytes: usize,
 }
 
-/// The number of logical pages of a device: those that over-provisioning leaves, but never so many
+/// The number of logical pages of a device: as many as over-provisioning leaves, but never so many
 /// that collection could stop making progress.
 fn logical_pages(geometry: &Geometry, options: &FtlOptions) -> Result<u32> {
     geometry.check().map_err(Error::BadGeometry)?;

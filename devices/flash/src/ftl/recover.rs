@@ -11,7 +11,7 @@
 //!    an error.
 //! 4. Every block that holds anything is sealed. A block that reads as erased may be disturbed, so
 //!    it is erased before use.
-//! 5. A collection that a power cut ended has taken a free block and given none back. After a few
+//! 5. A collection that a power cut interrupts has used a free block and freed none. After a few
 //!    such cuts in a row no free block would be left. So if few blocks are free, the moves of the
 //!    collection are undone: if all pages of its block are still where they were copied from, they
 //!    are mapped there again, and the block is free. Blocks that hold nothing are free too. So the

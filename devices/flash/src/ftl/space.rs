@@ -111,7 +111,7 @@ impl Ftl {
         if stream == Stream::Host && self.frontiers[slot].is_none() {
             self.restore_reserve()?;
             while self.frontiers[slot].is_none() && self.free_count() <= RESERVED_BLOCKS {
-                // With a shared frontier the collection may have opened a block, so this looks
+                // With a shared frontier the collection may have opened a block, so the loop checks
                 // again.
                 self.collect()?;
             }
@@ -206,8 +206,8 @@ impl Ftl {
         self.erase(block).map(|_| ())
     }
 
-    /// As many pages at a time as requests may be queued: their reads run side by side, and then
-    /// their programs.
+    /// Moves as many pages at a time as requests may be queued: their reads run side by side, and
+    /// then their programs.
     fn move_valid(&mut self, block: u32, stream: Stream) -> Result<()> {
         let pages = (0..self.nand.geometry().block_pages).map(|page| Ppa { block, page });
         let valid: Vec<(u32, Ppa)> =

@@ -217,8 +217,9 @@ fn fill_memtable(
     Ok(())
 }
 
-/// Takes the frames that the capacitor saved, up to the first frame that is damaged or does not
-/// follow. A power loss of the machine may have destroyed later frames, if they were not synced.
+/// Loads the frames that the capacitor saved, up to the first frame that is damaged or does not
+/// follow the one before. A power loss of the machine may have destroyed later frames, if they were
+/// not synced.
 fn take_saved(
     catalog: &mut Catalog,
     memtable: &mut Memtable,
@@ -246,7 +247,7 @@ fn take_saved(
     capacitor.cut(used_bytes)
 }
 
-/// Takes the writes of a frame that are in no table. Returns false if writes before the frame are
+/// Loads the writes of a frame that are in no table. Returns false if writes before the frame are
 /// missing.
 fn take_frame(catalog: &mut Catalog, memtable: &mut Memtable, frame: &Frame) -> bool {
     if frame.last_seq() <= catalog.tree.flushed_seq {
@@ -276,8 +277,8 @@ fn as_found(mut options: KvSsdOptions, tree: &Tree) -> KvSsdOptions {
     options
 }
 
-/// The number of value groups: the groups of the device if it has any, because new options cannot
-/// change their number.
+/// The number of value groups. A device that has groups keeps their number, because new options
+/// cannot change it.
 fn group_count(options: &KvSsdOptions, tree: &Tree, geometry: &Geometry) -> Result<u8> {
     let wanted = options.group_count(geometry);
     let Some(found) = tree.group_count() else { return Ok(wanted) };

@@ -44,7 +44,7 @@ pub enum Form {
     /// has more than TH real tables, all of them are rewritten.
     Delay = 1,
     /// lLSM: sinking data are appended to the tables below, as a segment of each. A table has at
-    /// most TH segments, and keeps the room of a full table reserved for them. A table that
+    /// most TH segments, and the pages that it lacks to be full are reserved for them. A table that
     /// overflows is rewritten, and split in halves if necessary.
     Append = 2,
 }
@@ -204,8 +204,8 @@ impl KvSsdOptions {
         if geometry.page_bytes < MIN_PAGE_BYTES {
             return Err(Error::BadGeometry("a KVSSD has pages of at least 1024 bytes"));
         }
-        // A collection moves a block in one commit, so a journal page must be able to name all its
-        // tables.
+        // A collection moves a block in one commit, so a journal page must be able to name all
+        // tables of the block.
         if geometry.page_bytes < 256 + 96 * geometry.block_pages {
             return Err(Error::BadGeometry("a KVSSD has pages of 256 + 96 bytes per block page"));
         }
@@ -303,8 +303,8 @@ impl KvSsdOptions {
         Bands::of(&self.policy, self.size_ratio)
     }
 
-    /// The numbers for the policy. It counts in whole blocks of 4 KiB or more. Smaller pages, which
-    /// only tests have, are scaled up uniformly in [`scaled_bytes`].
+    /// The options of the policy, which counts in whole blocks of 4 KiB or more. Smaller pages,
+    /// which only tests have, are scaled up uniformly in [`scaled_bytes`].
     pub(super) fn policy_options(&self, geometry: &Geometry) -> PolicyOptions {
         PolicyOptions {
             size_ratio: self.size_ratio,

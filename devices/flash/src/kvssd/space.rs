@@ -86,7 +86,7 @@ pub(super) struct Space {
     /// Blocks in which a live page cannot be read. No collection empties them.
     stuck: BTreeSet<u32>,
     frontiers: BTreeMap<Stream, Ppa>,
-    /// Streams from this level on take the most worn blocks, because their data stay long.
+    /// Streams from this level on use the most worn blocks, because their data stay long.
     pub(super) deep_level: u8,
     pub(super) program_seq: u64,
     pub(super) cause: Cause,

@@ -99,7 +99,7 @@ pub(super) struct Cells {
 }
 
 impl Cells {
-    /// Makes all blocks erased. The image is extended to its length, and synced.
+    /// Creates the image; all blocks are erased. It is extended to its length, and synced.
     pub(super) fn create(image: Box<dyn Image>, geometry: Geometry) -> Result<Cells> {
         image.set_len(image_bytes(&geometry))?;
         let mut cells = Cells::over(image, geometry);

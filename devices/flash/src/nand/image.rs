@@ -171,7 +171,8 @@ struct Content {
     /// The chunks that were written. Zeros follow.
     chunks: BTreeMap<u64, Vec<u8>>,
     /// Chunks that were cut off, for reuse. The allocator would return them to the system and get
-    /// them back cleared. The side file of a capacitor is cut at each flush.
+    /// them back cleared. This matters for the file that stands for a device's capacitor-backed
+    /// memory, which is truncated at each flush.
     spare_chunks: Vec<Vec<u8>>,
     kept: BTreeMap<u64, SharedBytes>,
 }

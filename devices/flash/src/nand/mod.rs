@@ -161,8 +161,8 @@ impl Nand {
         Ok(oob)
     }
 
-    /// Reads a whole page and checks the part that its checksum covers. If a gathered page comes
-    /// back flat, only its front was checked.
+    /// Reads a whole page and checks the part that its checksum covers. If a gathered page is
+    /// returned flat, only its front was checked.
     pub fn read_shared(&mut self, ppa: Ppa) -> Result<(SharedBytes, Oob)> {
         self.read_again(ppa)?;
         let oob = match self.spare_of(ppa)? {

@@ -6,8 +6,8 @@
 //! 48 crc32c of bytes 0..48 and of the page's address u32 | the rest is 0xFF
 //! ```
 //!
-//! `front_bytes` is the number of data bytes that the checksum covers; 0 means all. The front holds
-//! the checksums of the data after it.
+//! `front_bytes` is the number of data bytes that the checksum covers; 0 means all. The front
+//! contains the checksums of the data after it.
 //!
 //! The address in the checksum detects a page that the image returns in place of another.
 

@@ -8,7 +8,7 @@
 //!    all programs are synced.
 //! 2. Before the first page of a block is programmed, its erase is synced: otherwise the page may
 //!    be on the disk in a block that still has its earlier content. Usually a sync for step 1 has
-//!    happened meanwhile.
+//!    happened since the erase.
 //! 3. A mark says up to which `program_seq` all programs are synced. A mark follows each block's
 //!    record and is written with it, so an erase never hides a gap. A separate mark is written
 //!    after each sync. The newest mark counts. It may be older than the last sync, but never newer.
@@ -72,7 +72,7 @@ pub(super) struct Order {
 }
 
 impl Order {
-    /// It is unknown what an earlier process synced.
+    /// The state before the image is read: it is unknown what an earlier process synced.
     pub(super) fn new() -> Order {
         let (last_seq, synced_seq, note, sync_count) = (0, 0, 0, 0);
         let (has_programs, has_records, mark) = (true, true, None);

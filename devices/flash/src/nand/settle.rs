@@ -10,9 +10,9 @@
 //! 3. Erases need no repair: whether an unsynced erase is on the disk or not, everything that was
 //!    needed of its block is elsewhere, at or before the mark.
 //!
-//! The disk may hold the spare bytes of an unsynced program together with the earlier data of the
-//! page. A CRC does not show this: two pages that differ only in a header, which ends with a CRC of
-//! its own, have the same CRC. So the stamp has a check of another kind.
+//! The disk may contain the spare bytes of an unsynced program together with the earlier data of
+//! the page. A CRC does not show this: two pages that differ only in a header, which ends with a
+//! CRC of its own, have the same CRC. So the stamp has a check of another kind.
 //!
 //! The mark is synced before the firmware may reuse the numbers of undone programs. Damage of a
 //! page at or before the mark is corruption, and is left for its reader to find.

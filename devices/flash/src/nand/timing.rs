@@ -241,7 +241,7 @@ mod tests {
         assert_eq!(channels.idle_ns(), 2_000, "the fifth block is on the first die");
     }
 
-    /// Pages of one block that are read together take as long as those of the busiest channel.
+    /// Pages of one block that are read together take as long as the pages of the busiest channel.
     #[test]
     fn queued_requests_overlap_where_blocks_are_striped() {
         let pages = || (0..8).map(|page| Ppa { block: 0, page });

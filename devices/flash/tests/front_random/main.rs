@@ -1,11 +1,11 @@
 //! The fronts of the KVSSD against models. Commands are drawn at random: keys and values at their
-//! limits and past them, buffers of any size, iterators beside writes, key spaces that come and go,
+//! limits and past them, buffers of any size, iterators during writes, key spaces that come and go,
 //! snapshots that outlive a front, and keys written without the front. The devices suffer a full
 //! flash, power cuts, and failing programs and erases, and are opened with other options. The model
 //! predicts each status, and a refused command changes nothing.
 //!
-//! More devices than a test run has time for: `RUNSTONE_SEED=100 RUNSTONE_SEEDS=900 cargo test
-//! --release -p runstone-flash --test front_random`.
+//! To test more devices than a test run has time for: `RUNSTONE_SEED=100 RUNSTONE_SEEDS=900 cargo
+//! test --release -p runstone-flash --test front_random`.
 
 #[path = "../support/bench.rs"]
 mod bench;

@@ -80,8 +80,8 @@ fn a_device_that_refused_a_large_batch_finds_room_for_overwrites() {
     }
 }
 
-/// The room that a table reserves for its segments is its own: fewer keys fit, and a restart finds
-/// the same budget. Under other forms nothing is reserved.
+/// No other table may use the room that a table reserves for its segments: fewer keys fit, and a
+/// restart finds the same budget. Under other forms nothing is reserved.
 #[test]
 fn tables_of_llsm_reserve_room() {
     let fill = |options: KvSsdOptions| {

@@ -20,7 +20,7 @@ use tiny::{
     variants,
 };
 
-/// The number of record pages that gets of these keys read.
+/// The number of pages of records that are read by gets of these keys.
 fn pages_of_gets(device: &mut KvSsd, keys: impl Iterator<Item = u64>, is_there: bool) -> u64 {
     let before = device.counters();
     for key in keys {
@@ -82,7 +82,8 @@ fn optimal_filters_err_less_than_uniform_ones_of_the_same_memory() {
         device.verify().unwrap();
         (pages, bytes)
     };
-    // Segments and virtual tables are mostly pages of shallower levels, which keep their bits.
+    // Segments and virtual tables consist mostly of pages of shallower levels, which keep their
+    // bits.
     let cases =
         [(tiny(), 70, 103), (tiered(), 80, 103), (appended(), 60, 115), (delayed(), 50, 120)];
     for (options, most_pages, most_bytes) in cases {
@@ -237,9 +238,9 @@ fn the_cutting_can_change_when_a_device_is_opened() {
     }
 }
 
-/// Garnering removes the last level when the tree is small for its levels. Once, the tables that
-/// rose from it were stacked above the tables there, although they are older, and gets returned old
-/// values.
+/// Garnering removes the last level when the tree is too small for the number of its levels. Once,
+/// the tables that rose from it were stacked above the tables there, although they are older, and
+/// gets returned old values.
 #[test]
 fn what_rises_to_a_level_is_older_than_what_is_there() {
     let mut risen = 0;
@@ -259,7 +260,7 @@ fn what_rises_to_a_level_is_older_than_what_is_there() {
         let mut most_levels = 0;
         for at in 0..4000 {
             if at == 2000 {
-                // Opens the same tree with options under which fewer levels hold as much.
+                // Opens the same tree with options under which fewer levels have the same capacity.
                 drop(device);
                 let wide = KvSsdOptions { size_ratio: 6, level1_pages: 16, ..options.clone() };
                 let (flash, side) = (Box::new(images.flash.clone()), Box::new(images.side.clone()));

@@ -69,7 +69,7 @@ fn cut_everywhere(options: KvSsdOptions, stride: u64) {
     assert!(cuts.len() > 3);
 }
 
-/// With the log, the device must hold the state after one of the last steps.
+/// With the log, the device must be in the state after one of the last steps.
 fn lost_tail(images: &Images, mut known: State, steps: &[Step]) -> State {
     let mut device = images.open().unwrap();
     let found: State = scanned(&mut device, Direction::Forward, u64::MAX).into_iter().collect();

@@ -13,7 +13,7 @@ use runstone_flash::kvssd::{
 use runstone_flash::nand::{Geometry, MemoryImage, Timing};
 
 pub const ROUNDS: u64 = 8;
-/// Conversations of a host with the device in a round, and commands in each of them.
+/// The number of conversations of a host with the device in a round, and of commands in each.
 pub const TALKS: u64 = 6;
 pub const COMMANDS: u64 = 80;
 
@@ -215,8 +215,8 @@ pub fn spread(at: u64) -> [u8; 8] {
     at.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()
 }
 
-/// The state that a device must hold, and the states that it may hold after a power cut. With a log
-/// that is any state since the last sync.
+/// The state that a device must be in, and the states that it may be in after a power cut. With a
+/// log that is any state since the last sync.
 pub struct Past<S> {
     pub states: Vec<S>,
     pub has_log: bool,

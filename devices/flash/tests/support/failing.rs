@@ -18,14 +18,14 @@ pub struct Failing {
 
 #[allow(dead_code, reason = "not every test has both")]
 impl Failing {
-    /// The machine dies after this many writes. The device that is being opened cannot plan this
-    /// fault itself, because it does not exist yet.
+    /// Makes an image whose machine dies after this many writes. The device that is being opened
+    /// cannot plan this fault itself, because it does not exist yet.
     pub fn dies_after(image: &MemoryImage, writes: u64) -> Failing {
         let left = Arc::new(AtomicU64::new(writes));
         Failing { image: image.clone(), left, refuses_one: false }
     }
 
-    /// One write is refused, after the number of writes that `left` is set to.
+    /// Makes an image that refuses one write, after the number of writes that `left` is set to.
     pub fn refuses_one(image: &MemoryImage) -> Failing {
         Failing { refuses_one: true, ..Failing::dies_after(image, u64::MAX) }
     }

@@ -127,7 +127,7 @@ impl Host {
         Host(Arc::new(Mutex::new(state)))
     }
 
-    /// A file, to open a device over.
+    /// A file, over which a device can be opened.
     pub fn file(&self, number: usize) -> Box<dyn Image> {
         Box::new(HostFile { host: self.clone(), number })
     }
@@ -150,7 +150,7 @@ impl Host {
     }
 
     /// The machine after its power loss and the next boot: one seed in four keeps nothing that was
-    /// not synced, one keeps all, and the others keep any part.
+    /// not synced, one in four keeps all, and the others keep any part.
     pub fn survivor(&self, seed: u64) -> Host {
         let mut random = Random::new(seed);
         let state = self.0.lock();

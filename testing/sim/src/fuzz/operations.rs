@@ -1,9 +1,10 @@
 //! Operation sequences: any bytes are a configuration and a workload, judged by a map.
 //!
-//! The same operations as in `workload`, chosen by the input instead of by a seed: writes and
-//! batches on two keyspaces (with range deletes, operands and entries that expire), gets, scans in
-//! both directions, snapshots, flushes, compactions, collections, reopens. Whatever the operations
-//! are, at the end the store verifies, and after a last reopen it shows the content of the map.
+//! These are the same operations as in `workload`, chosen by the input instead of by a seed: writes
+//! and batches on two keyspaces (with range deletes, operands and entries that expire), gets, scans
+//! in both directions, snapshots, flushes, compactions, collections, reopens. Whatever the
+//! operations are, at the end the store verifies, and after a last reopen it shows the content of
+//! the map.
 
 use std::sync::Arc;
 
@@ -69,7 +70,7 @@ fn operation(input: &mut Unstructured<'_>) -> Result<Operation> {
     })
 }
 
-/// Few keys, so that they recur; some are any bytes.
+/// Draws a write. There are few keys, so that they recur; some keys are any bytes.
 fn write(input: &mut Unstructured<'_>) -> Result<Write> {
     let keyspace = input.int_in_range(0..=1)?;
     let key = match input.arbitrary::<u8>()? {
@@ -85,7 +86,7 @@ fn write(input: &mut Unstructured<'_>) -> Result<Write> {
         kind @ 48..56 => Change::PutLasting(vec![kind; usize::from(input.arbitrary::<u8>()?)]),
         kind @ 56..64 => Change::Merge(vec![kind; usize::from(input.arbitrary::<u8>()? % 16)]),
         kind @ 64..240 => Change::Put(vec![kind; usize::from(input.arbitrary::<u8>()?)]),
-        // Up to more than a block, a slot, or a memtable's share.
+        // Values of up to more than a block, a slot, or a memtable's share.
         kind => Change::Put(vec![kind; usize::from(input.arbitrary::<u16>()?) / 4]),
     };
     Ok(Write { keyspace, key, change })

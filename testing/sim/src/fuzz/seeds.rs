@@ -75,7 +75,7 @@ fn flagged(flags: u8, bytes: &[u8]) -> Vec<u8> {
     [&[flags], bytes].concat()
 }
 
-/// A log that only this seed uses, raw and as records, in one segment and in two.
+/// A log of plain writes, raw and as records, in one segment and in two.
 pub fn wal() -> Vec<Vec<u8>> {
     let storage = MemoryStorage::new();
     let shared: Arc<dyn Storage> = Arc::new(storage.clone());
@@ -264,7 +264,7 @@ fn pointers(storage: &MemoryStorage) -> Vec<u8> {
     [record, operations].concat()
 }
 
-/// Any bytes are operations.
+/// Random bytes, because any bytes are operations.
 pub fn operations() -> Vec<Vec<u8>> {
     (0..12)
         .map(|seed| {

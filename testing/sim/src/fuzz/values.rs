@@ -66,7 +66,8 @@ fn look(layout: Part<'_>, pointers: Part<'_>, uid: u64, file: &[u8], flags: u8) 
     let _ = store.close();
 }
 
-/// A store without tables, whose options are those of the layout if there are such options.
+/// A store without tables, with the options of the layout, or with the defaults if those are
+/// invalid.
 fn state(uid: u64, layout: &Layout) -> StoreState {
     let mut options = KeyspaceOptions::default();
     options.values.placement = layout.placement;

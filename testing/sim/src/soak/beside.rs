@@ -148,7 +148,8 @@ impl Beside {
             self.loaded.bulk_load(entries).map_err(|error| format!("bulk load: {error}"))?;
             return Ok(());
         }
-        // The file is beside the store, because the directory of a store holds only its own files.
+        // The file is beside the store, because the directory of a store may contain only its own
+        // files.
         let path = directory.with_extension("load");
         let ingest = || -> Result<(), Error> {
             let _ = std::fs::remove_file(&path);
@@ -166,8 +167,8 @@ impl Beside {
     }
 
     /// Compares all these keyspaces with their expected contents after `count` operations. Without
-    /// a snapshot nobody else may write; with a snapshot, `count` is the number at its moment. If
-    /// `is_compacted`, the filter has seen everything.
+    /// a snapshot nobody else may write; with a snapshot, `count` is the number of operations
+    /// before it. If `is_compacted`, the filter has seen everything.
     pub(super) fn check(
         &self,
         count: u64,

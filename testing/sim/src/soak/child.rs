@@ -2,8 +2,8 @@
 //! checks those after a while, two move amounts between accounts, one collects and makes
 //! checkpoints.
 //!
-//! Lines that it prints: `at N` (operations up to N are acknowledged), and `told`, with the numbers
-//! of [`TOLD`]. It ends by itself only if something is wrong, and reports what is wrong on its
+//! It prints lines: `at N` (operations up to N are acknowledged), and `told`, with the numbers of
+//! [`TOLD`]. It ends by itself only if something is wrong, and reports what is wrong on its
 //! standard error.
 
 use std::collections::VecDeque;

@@ -1,7 +1,7 @@
 //! Random work in a process that is killed, for as long as one likes. The work is puts of small and
 //! large values (some of which expire), deletes of keys and ranges, counters, loads, a compaction
-//! filter, transactions of several threads, checkpoints, held snapshots and collection. There is a
-//! `kill -9` at any moment, and a reopening.
+//! filter, transactions of several threads, checkpoints, held snapshots and collection. At any
+//! moment `kill -9` ends the process, and the store is reopened.
 //!
 //! 1. Each operation follows from the seed and from its number, so that both processes know it. It
 //!    is one batch or transaction, which also writes its number.
@@ -90,7 +90,7 @@ const TOLD: [&str; 9] = [
 const RECORD_BYTES: u64 = 18 + 7;
 /// Bytes of a tag in the footer.
 const TAG_FOOTER_BYTES: u64 = 12;
-/// Holds the number of the last operation.
+/// The key whose value is the number of the last operation.
 const COUNT_KEY: &str = "count";
 /// One write in this many is a large one.
 const WRITES_PER_LARGE: u64 = 2_000;
@@ -255,7 +255,7 @@ fn value_of(number: u64, key: u64, len: usize) -> Vec<u8> {
     value
 }
 
-/// Number of the last operation that the store holds.
+/// Number of the last operation that the store contains.
 fn count_in(store: &Store) -> Result<u64, Error> {
     Ok(number_in(store.get(COUNT_KEY)?))
 }

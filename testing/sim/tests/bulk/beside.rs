@@ -45,7 +45,7 @@ fn open_copy(storage: &MemoryStorage, options: &Options, place: &str) -> Store {
     Store::open_on(Arc::new(copy), options.clone()).expect("opens")
 }
 
-/// The number in a value such as `w12`, and its writer.
+/// The writer and the number in a value such as `w12`.
 fn parse(value: &[u8]) -> (u8, u64) {
     let text = std::str::from_utf8(&value[1..]).expect("digits");
     (value[0], text.parse().expect("digits"))
@@ -64,8 +64,9 @@ fn check_whole(store: &Store, keyspace: &Keyspace, last: &mut u64) {
     *last = low;
 }
 
-/// Copies of the store hold only whole loads, including each load that had ended before the copy.
-/// They hold everything that was written before their newest write of the other keyspace.
+/// Checks that copies of the store contain only whole loads, including each load that had ended
+/// before the copy. They contain everything that was written before their newest write of the other
+/// keyspace.
 fn check_copies(store: &Store, storage: &MemoryStorage, options: &Options, loaded: &AtomicU64) {
     for turn in 0..6 {
         let (place, mut least) = (format!("/copy-{turn}"), loaded.load(Acquire));
@@ -196,8 +197,8 @@ fn writers_of_the_same_keys_under_every_policy() {
     }
 }
 
-/// A load ends while a checkpoint waits for flushes, or before its files are copied. The load comes
-/// after a write that the copy lacks.
+/// A load ends while a checkpoint waits for flushes, or before its files are copied. The load
+/// follows a write that the copy lacks.
 #[test]
 fn a_checkpoint_has_no_load_without_what_came_before() {
     load_inside_a_checkpoint(WalMode::Mapped, Waypoint::CutTaken);
@@ -251,7 +252,7 @@ fn readers_beside_any_two_loads_see_what_lies_behind_them() {
     });
 }
 
-/// `more`: the number of entries of each load in addition to those that are checked.
+/// `more` is the number of entries of each load in addition to those that are checked.
 fn beside_two_loads(options: Options, loads: u64, more: u64) {
     let store = open(&MemoryStorage::new(), &options);
     let keyspace = store.default_keyspace();

@@ -65,8 +65,8 @@ fn write(path: &Path, keys: std::ops::Range<u32>) {
     writer.finish().expect("finishes");
 }
 
-/// The error with which files are refused. Checks that the store keeps its contents and accepts
-/// writes.
+/// Checks that the store refuses the files, keeps its contents and accepts writes. Returns the
+/// error.
 fn refused(store: &Store, paths: &[&Path]) -> Error {
     let keyspace = store.default_keyspace();
     let error = keyspace.ingest(paths).expect_err("refused");
@@ -333,7 +333,7 @@ fn a_writer_that_is_not_finished_leaves_nothing() {
     assert_eq!(storage.list().expect("lists"), []);
 }
 
-/// A table that a store wrote holds sequence numbers of that store.
+/// A table that a store wrote contains sequence numbers of that store.
 #[test]
 fn a_table_of_a_store_is_refused() {
     let storage = MemoryStorage::new();

@@ -178,7 +178,7 @@ fn a_closed_a_read_only_and_a_dropped_one_refuse() {
     assert!(matches!(store.default_keyspace().bulk_load([("a", "1")]), Err(Error::ReadOnly)));
 }
 
-/// The drop of a keyspace waits for its load, which notices it at its next entry.
+/// The drop of a keyspace waits for its load, which notices the drop at its next entry.
 #[test]
 fn a_drop_beside_a_load_ends_it() {
     let (storage, store) = fresh();

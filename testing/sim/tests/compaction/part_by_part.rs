@@ -110,7 +110,8 @@ fn check(store: &Store, model: &Model, place: &str) {
     assert!(store.verify().unwrap().is_clean(), "{place}");
 }
 
-/// I/O operations until the store is filled and until it is compacted, and the bytes compacted.
+/// The numbers of I/O operations until the store is filled and until it is compacted, and of bytes
+/// compacted.
 fn plain_run(options: &Options) -> (u64, u64, u64) {
     let storage = SimStorage::new(7);
     let store = Store::open_on(Arc::new(storage.clone()), options.clone()).unwrap();
@@ -258,7 +259,7 @@ fn closing_keeps_finished_parts() {
     }
 }
 
-/// Returns whether the close left work of the compaction.
+/// Returns whether the close left work of the compaction undone.
 fn close_meets_a_compaction(
     round: u64,
     install: CompactionInstall,

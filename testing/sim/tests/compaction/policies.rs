@@ -115,8 +115,8 @@ impl Aged {
     }
 }
 
-/// Every ordered pair of policies. The policy changes first while the store is open, with snapshots
-/// and concurrent writes, and then back at a reopen.
+/// Tests every ordered pair of policies. The policy changes first while the store is open, with
+/// snapshots and concurrent writes, and then back at a reopen.
 #[test]
 fn a_store_changes_from_any_policy_to_any_other() {
     for (i, from) in POLICIES.iter().enumerate() {
@@ -147,7 +147,7 @@ fn a_store_changes_from_any_policy_to_any_other() {
     }
 }
 
-/// The tree has the form that the current policy wants.
+/// Checks that the tree has the form that the current policy wants.
 fn check_targets(store: &Store, place: &str) {
     let keyspace = store.default_keyspace();
     let (shape, targets) = (unstable::shape(keyspace), unstable::level_targets(keyspace));
@@ -196,7 +196,8 @@ fn a_collection_that_forgets_snapshots_is_found() {
 }
 
 /// A policy leaves a small level 0 alone while its compaction would rewrite much data below. Once,
-/// writers that stopped at this number of runs, or at the debt of that compaction, waited for ever.
+/// writers that stopped at the number of runs of such a level, or at the debt of that compaction,
+/// waited for ever.
 #[test]
 fn writers_do_not_wait_for_a_policy_that_waits_for_them() {
     let by_runs = |keyspace: KeyspaceOptions| keyspace.l0_slowdown_runs(9).l0_stop_runs(10);

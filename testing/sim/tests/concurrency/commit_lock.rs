@@ -112,8 +112,8 @@ fn what_a_transaction_read_costs_nothing_under_the_lock() {
         write_at_the_check(&store, 500);
         commit(one).expect("nobody is in the way");
         assert!(seeded::has_stepped_in());
-        // The writes that arrived meanwhile, each examined once, and the writes of the commit
-        // itself.
+        // These are the writes that arrived during the check, each examined once, and the writes of
+        // the commit itself.
         let entries = held(&store).0;
         assert!((500..600).contains(&entries), "{count} reads: {entries} looked at");
     }
@@ -277,7 +277,7 @@ fn with_long_batch() -> (SimStorage, Arc<Store>, Batch) {
     (storage, Arc::new(store), batch)
 }
 
-/// The number of keys of the batch, of the writes before it, and of the writes after it.
+/// The number of keys of the batch, and whether the writes before it and after it are there.
 fn counts(store: &Store) -> (usize, bool, bool) {
     let keyspace = store.default_keyspace();
     let has = |key: &str| keyspace.contains_key(key).expect("reads");
@@ -297,7 +297,7 @@ fn write_behind(
         let writer = thread::spawn(move || {
             other.default_keyspace().put_with("behind", "2", WriteOptions::sync())
         });
-        // The other write takes the lock, and its record is in the log.
+        // Waits until the other write has taken the lock and its record is in the log.
         while disk.ops() == ops {
             thread::yield_now();
         }

@@ -100,7 +100,7 @@ fn write_all(keyspace: &Keyspace, turn: u8) -> Result<(), Error> {
     (0..40u8).try_for_each(|k| keyspace.put([k], [turn; 600]))
 }
 
-/// A store with a job that stands still in an event until the test tells it to panic.
+/// A store with a job that waits in an event until the test makes it panic.
 struct Stuck {
     store: Arc<Store>,
     storage: MemoryStorage,
@@ -136,7 +136,7 @@ impl Stuck {
         Stuck { store: Arc::new(store), storage, go, writer }
     }
 
-    /// Lets the job panic. Checks that everything acknowledged is in the store when it is opened
+    /// Makes the job panic. Checks that everything acknowledged is in the store when it is opened
     /// again.
     fn check_after<T>(self, what: &str, waiting: &Receiver<T>) -> T {
         std::thread::sleep(Duration::from_millis(50));

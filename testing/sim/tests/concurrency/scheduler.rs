@@ -191,7 +191,7 @@ impl Worker<'_> {
             let draw = self.random.below(100);
             self.watched.note(self.number, format!("step {step}: {draw}"));
             match self.act(draw) {
-                // Another thread has dropped it.
+                // Another thread has dropped the keyspace.
                 Ok(()) | Err(Error::UnknownKeyspace { .. }) => {}
                 Err(error) => panic!("seed {}, step {step}: {draw}: {error:?}", self.seed),
             }

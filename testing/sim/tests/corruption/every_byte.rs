@@ -146,7 +146,7 @@ fn every_truncation_of_every_file_is_told() {
     }
 }
 
-/// Free slots and old records may hold anything; damage to live data is reported.
+/// Free slots and old records may contain anything; damage to live data is reported.
 #[test]
 fn every_byte_of_a_value_file() {
     let (image, oracle) = small_store_with(separated(false), true);

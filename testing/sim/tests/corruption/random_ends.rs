@@ -1,6 +1,6 @@
 //! Random stores whose manifest or log is damaged at its end, after each kind of edit: bytes zeroed
-//! or overwritten from some place on, one bit flipped, a file cut. `ends.rs` has the same by hand,
-//! and says what each of the two records about the other.
+//! or overwritten from some place on, one bit flipped, a file cut. `ends.rs` tests the same cases
+//! by hand, and says what each of the two records about the other.
 
 use runstone::Store;
 use runstone::storage::Storage;
@@ -62,7 +62,7 @@ impl Life {
         }
     }
 
-    /// A put. The caller reports its sync to the oracle if no damage may undo the put.
+    /// Makes a put. The caller reports its sync to the oracle if no damage may undo the put.
     fn put(&mut self, name: &'static str, is_synced: bool) {
         let key = format!("k{:03}", self.puts);
         self.puts += 1;

@@ -1,10 +1,11 @@
 //! Damage to a sample of each format, one byte or cut at a time. The sample is opened, scanned,
 //! read key by key, verified and dumped. Each step gives the right data or an error that names the
 //! file (P6), never a panic, and uses no more memory than a few times the size of the files.
-//! `every_byte.rs` does every byte of one store; here each placement and device has its turn, with
+//! `every_byte.rs` damages every byte of one store. Here each placement and device is damaged, at
 //! fewer bytes.
 //!
-//! All of them: `RUNSTONE_EVERY=1 cargo test --release -p runstone-sim --test corruption samples`.
+//! To damage them all: `RUNSTONE_EVERY=1 cargo test --release -p runstone-sim --test corruption
+//! samples`.
 
 use std::sync::Arc;
 
@@ -48,7 +49,7 @@ impl Damaged {
     }
 }
 
-/// Bytes changed three ways in turn, and files cut short.
+/// Changes bytes in turn, each in three ways, and cuts files short.
 fn damages(files: &Files, step: usize) -> impl Iterator<Item = Damaged> + '_ {
     let flips = files.iter().flat_map(move |(name, bytes)| {
         let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
@@ -135,7 +136,7 @@ fn told(outcome: Result<(), Error>, what: &str) {
     }
 }
 
-/// Keys whose values differ.
+/// The number of keys whose values differ.
 fn differences(found: &State, expected: &State) -> usize {
     let keys = found.keys().chain(expected.keys());
     let mut keys: Vec<_> = keys.filter(|key| found.get(*key) != expected.get(*key)).collect();

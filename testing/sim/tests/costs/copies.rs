@@ -69,7 +69,7 @@ fn open(disk: &Arc<Counted>) -> Store {
 /// A step is repeated this often.
 const TIMES: u64 = 20;
 
-/// Calls of the allocator for each refresh, after each of some steps.
+/// The calls of the allocator per refresh, if a follower refreshes after each of some steps.
 fn refreshes(disk: &Arc<Counted>, mut step: impl FnMut(u64)) -> u64 {
     let follower = Store::follow_on(storage(disk), Options::default()).expect("follows");
     let mut calls = 0;
@@ -118,7 +118,8 @@ fn a_refresh_costs_the_same_with_any_number_of_tables() {
     assert!(many < 2 * few, "{many} calls for a refresh with many tables, {few} with few");
 }
 
-/// Files opened for each refresh, after each of some flushes of range deletes.
+/// The files opened per refresh, if a follower refreshes after each of some flushes of range
+/// deletes.
 fn refresh_with_range_deletes(count: u64) -> u64 {
     let disk = Arc::new(Counted::default());
     let mut options = KeyspaceOptions::default();
@@ -193,7 +194,7 @@ fn backed_up(store: &Store, of: &Arc<Counted>, count: u64) -> (Arc<Counted>, Bac
     (disk, backups)
 }
 
-/// Once, a backup read the description of each earlier backup twice, held all descriptions in
+/// Once, a backup read the description of each earlier backup twice, kept all descriptions in
 /// memory, and listed the directory six times. Each description covers a whole store.
 #[test]
 fn a_backup_costs_the_same_after_any_number_of_others() {

@@ -24,8 +24,8 @@ fn last(store: &Store) {
     cursor.seek_to_last().expect("seeks");
 }
 
-/// Gets, and reads at both ends, after earlier reads have left dead ranges and cached blocks. The
-/// cache keeps a block only when the block is read for the second time.
+/// Measures gets, and reads at both ends, after earlier reads have left dead ranges and cached
+/// blocks. The cache keeps a block only when the block is read for the second time.
 fn reads(costs: &mut Costs, names: [&'static str; 3], of: u64) {
     let store = costs.store;
     let get = || {

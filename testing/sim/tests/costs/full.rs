@@ -34,7 +34,8 @@ impl Storage for Full {
     }
 }
 
-/// The bytes that jobs allocate for each of `count` keyspaces, whose only tables they drop.
+/// The bytes that jobs allocate per keyspace, when they drop the only table of each of `count`
+/// keyspaces.
 fn freed(count: u64) -> u64 {
     let disk = Arc::new(Full { inner: MemoryStorage::new(), is_full: AtomicBool::new(false) });
     let options = Options::default()

@@ -28,7 +28,7 @@ fn crowd(store: &Store, keyspaces: &[Keyspace]) -> Vec<Snapshot> {
     (0..6).map(one).collect()
 }
 
-/// A snapshot of each of some writes.
+/// Takes a snapshot after each of `count` writes.
 fn snapshots(store: &Store, count: u64) -> Vec<Snapshot> {
     let put = |number: u64| {
         store.put(number.to_be_bytes(), "value").expect("puts");

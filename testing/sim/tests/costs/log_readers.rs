@@ -30,7 +30,7 @@ impl Storage for Listed {
     }
 }
 
-/// The files that listings show to each kind of reader, for each segment of the log.
+/// The files that listings show to each kind of reader, per segment of the log.
 fn shown(segments: u64) -> Vec<(&'static str, u64)> {
     let disk = Arc::new(Listed { inner: MemoryStorage::new(), files: AtomicU64::new(0) });
     let own = || Arc::clone(&disk) as Arc<dyn Storage>;
@@ -81,7 +81,7 @@ fn readers_of_the_log_do_not_list_the_directory_for_each_segment() {
     }
 }
 
-/// The bytes of the log that a reader reads before it is at its position, for each segment.
+/// The bytes of the log that a reader reads, per segment, until it is at its position.
 fn read_to_begin(segments: u64) -> u64 {
     let disk: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
     let own = || Arc::clone(&disk);

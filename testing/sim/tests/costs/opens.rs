@@ -41,7 +41,7 @@ fn an_edit_of_a_manifest_costs_the_same_with_any_number_of_tables() {
     assert!(many < 2 * few, "{many} bytes an edit with many tables, {few} with few");
 }
 
-/// Writes in the log, and the keyspaces that they are for, in turn.
+/// The number of writes in the log, and of the keyspaces that they go to in turn.
 const WRITES: u64 = 20_000;
 const KEYSPACES: usize = 100;
 

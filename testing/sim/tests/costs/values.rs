@@ -90,7 +90,7 @@ fn a_flush_costs_the_same_with_any_number_of_dead_values() {
 
 const EARLY: &str = "[values]\nplacement = \"vlog\"\nseparate_at = 100\nearly = true";
 
-/// Reads of value files for each refresh of a follower, while this many values are in no table.
+/// Reads of value files per refresh of a follower, while this many values are in no table.
 fn reads_of_a_refresh(count: u64, mut also: impl FnMut(&Store, u64)) -> u64 {
     const TIMES: u64 = 20;
     let disk = Arc::new(MemoryStorage::new());
@@ -131,8 +131,8 @@ fn a_refresh_reads_only_values_that_are_new() {
     assert!(many <= 2 * few, "{many} reads for a refresh with many values, {few} with few");
 }
 
-/// Once, each call opened the value files that were closed, and closed tables to make room for
-/// them.
+/// Once, each call of `metrics` opened the value files that were closed, and closed tables to make
+/// room for them.
 #[test]
 fn metrics_open_no_value_file() {
     let disk = Arc::new(Counted::default());

@@ -50,7 +50,7 @@ seeds!(
     seed_8 = 8
 );
 
-/// Batches with segments of their own, among others.
+/// Some batches have segments of their own.
 #[test]
 fn large_batches() {
     for seed in [21, 22] {
@@ -59,7 +59,7 @@ fn large_batches() {
     }
 }
 
-/// Separated values, whatever the seed would have drawn.
+/// Separates values, whatever the seed would have drawn.
 fn with_values_placed(placement: ValuePlacement) {
     for seed in [11, 12, 13] {
         crash_everywhere(&placed(options(seed, Background::Manual), placement));

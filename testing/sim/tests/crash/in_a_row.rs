@@ -299,7 +299,7 @@ impl Life {
         self.oracle.attempt_drop(&name);
         self.store().drop_keyspace(&name)?;
         self.oracle.acknowledge_keyspaces();
-        // On a store that a fault has stopped, this is the error.
+        // On a store that a fault has stopped, the put fails for that reason.
         handle.put("key", "value").expect_err("it is gone");
         self.gone.push(handle);
         Ok(())
@@ -329,8 +329,8 @@ impl Life {
         Ok(())
     }
 
-    /// A copy holds the content of the store. It accepts writes, and neither store sees the other's
-    /// writes.
+    /// Makes a copy, which has the content of the store. It accepts writes, and neither store sees
+    /// the other's writes.
     fn copy(&mut self) -> Result<(), Error> {
         let path = PathBuf::from(format!("copy{}", self.random.draw()));
         self.store().checkpoint(&path)?;

@@ -390,7 +390,7 @@ impl Held {
         }
     }
 
-    /// What the parent continues to do.
+    /// Continues the work of the parent.
     fn go_on(self, store: &Store, file: &str) {
         if let Some(mut writer) = self.writer {
             writer.put("b", "2").expect("writes");

@@ -52,7 +52,7 @@ fn value(write: u64) -> Vec<u8> {
     (0..20 + write % 300).map(|_| random.draw() as u8).collect()
 }
 
-/// How many writes a store holds.
+/// How many writes a store contains.
 fn count(store: &Store) -> u64 {
     let found = store.get(COUNT).expect("get");
     found.map_or(0, |bytes| u64::from_le_bytes(bytes.as_ref().try_into().expect("a number")))

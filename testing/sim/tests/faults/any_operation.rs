@@ -154,7 +154,7 @@ fn a_failed_sync_of_the_directory_counts_for_all_who_share_it() {
 }
 
 /// Once, only a sync of the manifest or of values reported the full disk. The store waited for
-/// space although nobody knew what those files held. Writes continued until the next edit was
+/// space although nobody knew what those files contained. Writes continued until the next edit was
 /// refused (P7).
 #[test]
 fn a_full_disk_that_a_sync_finds_is_not_waited_out() {

@@ -148,8 +148,8 @@ fn a_full_disk_opens_after_a_crash() {
     }
 }
 
-/// Such an open leaves writes in the log and continues their numbers. They survive the next crash
-/// together with the new writes, and the power loss after that.
+/// An open on a full disk leaves writes in the log and continues their numbers. They survive the
+/// next crash together with the new writes, and the power loss after that.
 #[test]
 fn a_log_that_stays_goes_on() {
     for keyspace in placements() {
@@ -175,8 +175,8 @@ fn a_log_that_stays_goes_on() {
     }
 }
 
-/// A log that is not removed still holds the writes of dropped keyspaces. Once, a new keyspace with
-/// the id of a dropped one got its writes after the next crash.
+/// A log that is not removed still contains the writes of dropped keyspaces. Once, a new keyspace
+/// with the id of a dropped one got its writes after the next crash.
 #[test]
 fn a_new_keyspace_does_not_get_the_writes_of_a_dropped_one() {
     let options = options(&placements()[0], WalMode::Mapped);

@@ -51,8 +51,8 @@ fn writes_go_on_once_there_is_space() {
     }
 }
 
-/// Once, the disk was full when all of a range delete without an end but its last byte was in the
-/// log. Such a delete is the only write of its kind that ends with a zero. Deletes then continue in
+/// Once, the disk was full when the log had all bytes but the last of a range delete without an
+/// end. Such a delete is the only write of its kind that ends with a zero. Deletes then continue in
 /// a small segment of their own. But the file had the zero already, so the record was whole, and
 /// the next segment began with the same sequence number: the store did not open again. The
 /// simulation of a cluster found this. Now the rest of a failed write is voided before another

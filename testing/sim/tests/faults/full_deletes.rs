@@ -134,7 +134,7 @@ fn power_loss_after(step: u64, wal_mode: WalMode) {
 #[test]
 fn a_power_loss_leaves_the_delete_or_not() {
     holds_and_finds(Bug::TablesFreedBeforeTheLog, || {
-        // About where the edit that drops the tables is written.
+        // These operations are near the one that writes the edit that drops the tables.
         for (steps, wal_mode) in [(12..20, WalMode::Mapped), (30..36, WalMode::Write)] {
             steps.for_each(|step| power_loss_after(step, wal_mode));
         }

@@ -43,8 +43,8 @@ fn a_refresh_may_fail_at_any_read() {
         store.put("long", [7; LONG]).expect("it writes");
         let at_op = storage.reads() + at;
         storage.inject(Fault { at_op, kind: FaultKind::EioOnRead, sticky: false, category: None });
-        // It need not fail: a position in a lease that cannot be read counts as one that needs
-        // everything.
+        // The refresh need not fail: a position in a lease that cannot be read counts as a position
+        // that needs everything.
         let is_refreshed = follower.refresh().is_ok();
         if storage.fired().is_empty() {
             assert!(is_refreshed && at > 5, "a refresh has several reads");

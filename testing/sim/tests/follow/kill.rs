@@ -210,7 +210,7 @@ fn mirror(path: &Path) -> Mirror {
     }
 }
 
-/// A child that has ended has found something.
+/// Checks that a child still runs. A child that has ended has found something.
 fn check_runs(test: &str, child: &mut Child, path: &Path, place: &str) {
     let ended = child.try_wait().expect("a child").is_some();
     let said = || std::fs::read_to_string(said(path, test)).unwrap_or_default();

@@ -1,5 +1,5 @@
 //! A follower beside a writer, on one simulated disk: each view is the store as of one moment, and
-//! stays so. Not here: processes that are killed (`crash`).
+//! stays so. `kill.rs` kills real processes that write, follow or mirror.
 
 mod attacks;
 mod backups;

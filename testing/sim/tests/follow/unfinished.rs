@@ -183,7 +183,7 @@ fn a_copy_that_is_killed_is_no_damaged_store() {
     }
 }
 
-/// Lets a second copy be made when the first one, once it is armed, opens a file with this ending.
+/// Makes a second copy when the first one, once it is armed, opens a file with this ending.
 fn beside(
     ending: &'static str,
     armed: &Arc<AtomicBool>,

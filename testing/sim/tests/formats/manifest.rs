@@ -15,7 +15,7 @@ pub struct Store {
     pub keyspaces: BTreeMap<u64, Keyspace>,
     /// Every tag that occurred.
     pub tags: BTreeSet<u64>,
-    /// Tags of the changes that hold a plan.
+    /// Tags of the changes that contain a plan.
     pub planned: BTreeSet<u64>,
 }
 
@@ -37,7 +37,7 @@ pub type RangeDelete = (Vec<u8>, Vec<u8>, u64);
 #[derive(Clone)]
 pub struct Table {
     pub id: u64,
-    /// The smallest key of the file that the tree shows.
+    /// The smallest key that the tree shows of this file.
     pub min_key: Vec<u8>,
     pub max_key: Vec<u8>,
     pub bytes: u64,
@@ -63,7 +63,7 @@ pub struct ValueFile {
 #[derive(Default)]
 pub struct Group {
     pub stream_end: u64,
-    /// Records by stream_offset.
+    /// Segments, ordered by `stream_offset`.
     pub segments: Vec<Segment>,
     pub dead: BTreeMap<u64, u64>,
 }

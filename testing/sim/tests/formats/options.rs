@@ -27,7 +27,7 @@ fn the_page_lists_every_option_with_its_default() {
         ("values", ValueOptions::FIELDS),
         ("", KeyspaceOptions::FIELDS),
     ];
-    // `refused` keeps why the text of an option was refused, and is not stored.
+    // `refused` holds the reason why the text of an option was refused, and is not stored.
     for (section, fields) in sections {
         let table = match section {
             "" => &all,

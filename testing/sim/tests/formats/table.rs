@@ -221,7 +221,7 @@ fn check_hash_index(buckets: &[u8], entries: &[Entry], restart_of: &[usize]) {
     assert_eq!(buckets, expected);
 }
 
-/// Bits of the filter.
+/// Checks the filter, and returns the number of its bits.
 fn check_filter(filter: &[u8], entries: &[Entry], seen: &mut Seen) -> u64 {
     let Some((probes, lines)) = filter.split_first() else { return 0 };
     assert!((1..=12).contains(probes) && lines.len().is_multiple_of(64));

@@ -209,8 +209,8 @@ fn a_backup_of_a_lost_end_is_not_the_base_of_another_history() {
     }
 }
 
-/// The options of the default keyspace may change with an open of the store, without a call for the
-/// keyspace. Readers still learn of them.
+/// The options of the default keyspace may change when the store is opened, without a call of
+/// `open_keyspace`. Readers still learn of them.
 #[test]
 fn options_of_an_open_are_told() {
     let plain = Options::default().background(Background::Manual).keep_log_bytes(1 << 30);
@@ -488,7 +488,7 @@ fn whatever_fails_in_the_archive_is_mended() {
     }
 }
 
-/// A store without a log has no history, and a reader that asks for it gets an error at once.
+/// A store without a log has no history, and a reader that requests it gets an error at once.
 #[test]
 fn a_store_without_a_log_has_no_readers_of_its_history() {
     let with_log = Options::default().background(Background::Manual).keep_log_bytes(1 << 30);
@@ -503,7 +503,7 @@ fn a_store_without_a_log_has_no_readers_of_its_history() {
     refused(mirror(&source, &target, &with_log).map(drop));
     refused(archiver(&SimStorage::new(3), &source).map(drop));
     store.close().expect("no faults");
-    // From now on the store of this reader has no log.
+    // The store loses its log after this reader has begun.
     let store = open(&source, &with_log).expect("no faults");
     let mut mirror = mirror(&source, &SimStorage::new(4), &with_log).expect("it begins");
     assert_eq!(contents(mirror.store()), contents(&store));
@@ -711,7 +711,8 @@ impl Beside {
         if self.random.one_in(60)
             && let Some((seq, _)) = self.archived.last()
         {
-            // The last entry with the number: entries without a number have followed.
+            // Several states may have this number, because changes of keyspaces do not take one;
+            // the last state counts.
             let last = self.archived.iter().rfind(|(one, _)| one == seq).map(|(_, state)| state);
             let found = restored(&self.disk, Moment::Number(*seq), &self.options);
             let found = found.unwrap_or_else(|error| panic!("{place}: {error}"));

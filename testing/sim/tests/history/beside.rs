@@ -237,7 +237,8 @@ fn a_backup_that_is_pruned_while_it_is_read_is_not_damaged() {
     late.restore_to_on(Moment::End, &made).expect("it has all that it needs");
 }
 
-/// Once, a backup that found no room kept the disk full, and so the archive beside it had none.
+/// Once, a backup that found no room kept the disk full, so the archive beside it had no room
+/// either.
 #[test]
 fn a_backup_that_finds_no_room_leaves_room_to_the_archive() {
     let options = Options::default().background(Background::Manual);

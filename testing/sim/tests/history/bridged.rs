@@ -224,8 +224,8 @@ fn a_copy_fits_the_log_whatever_comes_between() {
     at_each_open(copies_and_follows);
 }
 
-/// A large batch has a segment of its own. Once, a reader of the oldest changes began with it, and
-/// skipped the segment that says which keyspace it writes to.
+/// A large batch has a segment of its own. Once, a reader of the oldest changes began with the
+/// batch, and skipped the segment that says which keyspace it writes to.
 #[test]
 fn the_oldest_changes_say_which_keyspaces_they_write_to() {
     for bytes in [1, 1 << 20] {

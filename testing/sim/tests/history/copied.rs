@@ -100,7 +100,7 @@ fn copies_by_hand_have_histories_of_their_own() {
 }
 
 /// When the original is backed up, neither store has used a number that the other lacks. But the
-/// copy logs a small log again, under other numbers. Its records of values hold these numbers,
+/// copy logs a small log again, under other numbers. Its records of values contain these numbers,
 /// outside the last 4 KiB of the file.
 #[test]
 fn values_of_a_copy_are_told_apart_before_either_store_goes_on() {

@@ -23,7 +23,7 @@ fn crash_at(disk: &SimStorage, at: u64) {
     disk.inject(Fault { at_op, kind: FaultKind::Crash, sticky: true, category: None });
 }
 
-/// What a crash leaves: of the process, or of the machine.
+/// What remains after a crash of the process or of the machine.
 fn left(disk: &SimStorage, at: u64) -> SimStorage {
     if at.is_multiple_of(2) { disk.process_crash() } else { disk.power_cut(at).0 }
 }
@@ -53,7 +53,7 @@ fn compare(disk: &SimStorage, moment: Moment, options: &Options, state: &State, 
     MADE.fetch_add(1, Relaxed);
 }
 
-/// A store after the first and after the second half of a workload, its log kept or not.
+/// The options of a store, whose log is kept or not, and the two halves of a workload.
 fn halves(seed: u64) -> (Options, Vec<Operation>, Vec<Operation>) {
     let options = options(seed, Background::Manual).keep_log_bytes((seed % 2) << 30);
     let options = placed(options, ValuePlacement::Inline);
@@ -62,7 +62,7 @@ fn halves(seed: u64) -> (Options, Vec<Operation>, Vec<Operation>) {
     (options, first, second)
 }
 
-/// The operations of a disk from one cut to the next. Runs with few seeds do not cut at each one.
+/// A cut is made at every third operation of the disk; cutting at each one would take too long.
 const STRIDE: usize = 3;
 
 #[test]

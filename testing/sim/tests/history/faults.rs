@@ -48,7 +48,7 @@ fn write(store: &Store, round: u64) {
     store.sync().expect("no faults");
 }
 
-/// Lets the `at`th operation from now on fail.
+/// Makes the `at`th operation from now on fail.
 fn inject(storage: &SimStorage, is_read: bool, at: u64) {
     let (at_op, kind) = match is_read {
         true => (storage.reads() + at, FaultKind::EioOnRead),

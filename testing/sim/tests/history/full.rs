@@ -330,7 +330,7 @@ fn readers_beside_a_full_disk_miss_nothing() {
     assert!(told.refused > 100 && told.revoked > 10, "{told:?}");
 }
 
-/// Hears what a store reports.
+/// Collects what a store reports.
 #[derive(Debug, Default)]
 struct Heard(Mutex<Vec<(u64, u64)>>);
 

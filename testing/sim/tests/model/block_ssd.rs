@@ -103,8 +103,8 @@ fn a_power_cut_keeps_the_promises() {
 }
 
 /// The paper's factor of 1.5 for read-modify-write comes from requests of 64 KiB at any offset.
-/// This test uses about a seventh of its flash. With 384 blocks the factor is 1.456, and the factor
-/// of collection is 2.87.
+/// This test uses about a seventh of the paper's flash. With 384 blocks the factor is 1.456, and
+/// the factor of collection is 2.87.
 #[test]
 fn read_modify_write_costs_what_the_paper_says() {
     let geometry = Geometry { block_count: 56, ..Geometry::default() };

@@ -367,7 +367,7 @@ fn values_stay_for_readers_that_come_to_them() {
     });
 }
 
-/// A cursor that stands still while the filter works keeps its entry, and continues after it. The
+/// A cursor that is not moved while the filter works keeps its entry, and continues after it. The
 /// filter would see nothing if some cursor were always open, and if cursors counted like snapshots.
 #[test]
 fn cursors_and_scans_do_not_hold_the_filter_up() {

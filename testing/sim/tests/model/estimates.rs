@@ -71,8 +71,8 @@ fn estimates_are_near_the_truth() {
     }
 }
 
-/// Once, estimates left out separated values: a keyspace of large values seemed to hold little but
-/// keys.
+/// Once, estimates left out separated values: a keyspace of large values seemed to contain little
+/// but keys.
 #[test]
 fn values_apart_are_reckoned() {
     let values = ValueOptions::default().placement(ValuePlacement::HashGrouped).separate_at(32);

@@ -420,7 +420,7 @@ fn a_senseless_time_to_live_is_refused() {
 }
 
 /// The simulator of policies predicts what the engine does with random keys that expire: the bytes
-/// compacted to within a tenth, and the bytes held to within a fifth.
+/// compacted to within a tenth, and the bytes stored to within a fifth.
 #[test]
 fn the_simulator_agrees_with_the_engine() {
     const FLUSHES: u64 = 160;
@@ -464,8 +464,8 @@ fn the_simulator_agrees_with_the_engine() {
         let report = simulator.run(FLUSHES).expect("sound plans");
         let held: u64 = report.levels.iter().map(|level| level.bytes).sum();
         // With flushes of 470 to 530 entries the model writes 0.98 to 1.02 of the engine's bytes,
-        // and holds 1.08 to 1.15 under fragmented leveling, 0.99 to 1.13 under garnering. Why it
-        // holds more is not known.
+        // and stores 1.08 to 1.15 under fragmented leveling, 0.99 to 1.13 under garnering. Why it
+        // stores more is not known.
         let figures = [
             (counters.compaction_bytes_written, report.compacted_bytes, 10),
             (world.entries() * entry_bytes, held, 5),

@@ -1,5 +1,5 @@
-//! Range deletes in bursts, so that the sets of tables have full blocks, single members, and both
-//! one after the other. Random workloads rarely make such sets. After each few steps the store is
+//! Range deletes in bursts, so that the encoded range deletes of a table use full blocks, single
+//! entries, and a mixture. Random workloads rarely do this. After each few steps the store is
 //! compared with a map, and so is a reader that learns of the range deletes from the tables alone.
 
 use std::sync::Arc;
@@ -24,7 +24,7 @@ fn write(n: u64, change: Change) -> Write {
     Write { keyspace: 0, key: key(n), change }
 }
 
-/// Puts over a stretch, one range delete of any width, or many small ones.
+/// Draws puts over a stretch, one range delete of any width, or many small ones.
 fn writes(random: &mut Random) -> Vec<Write> {
     let from = random.below(KEYS);
     let up_to = |random: &mut Random, most: u64| (from + 1 + random.below(most)).min(KEYS);
@@ -42,7 +42,8 @@ fn writes(random: &mut Random) -> Vec<Write> {
             [of_range(from, up_to(random, 60))].into_iter().chain(ends).collect()
         }
         _ => {
-            // Usually of keys without a value, side by side: none of them hides another one.
+            // Usually these range deletes cover adjacent keys without values, so none hides
+            // another.
             let is_apart = !random.one_in(4);
             let count = [63, 64, 65, 100, 130][random.below(5) as usize];
             let small = |at| {

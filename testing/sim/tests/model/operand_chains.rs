@@ -172,7 +172,7 @@ fn by_transaction(scene: &Scene) {
     assert_eq!(cursor.key(), b"z");
 }
 
-/// The last of the reads, because it writes the value back.
+/// This must be the last of the reads, because it writes the value back.
 fn by_get(scene: &Scene) {
     is_last(scene, &scene.keyspace().get("m").expect("reads").expect("is there"));
 }
@@ -240,8 +240,8 @@ fn a_compaction_folds_a_chain_at_once() {
     }
 }
 
-/// Once, a cursor or snapshot that stood between a base and its operands kept all later operands
-/// from being folded: every compaction wrote the whole chain again, and writers had to wait for it.
+/// Once, a cursor or snapshot between a base and its operands kept all later operands from being
+/// folded: every compaction wrote the whole chain again, and writers had to wait for it.
 #[test]
 fn a_standing_reader_leaves_no_chain_behind() {
     for first in [0, 1, 300] {
@@ -271,7 +271,8 @@ fn a_standing_reader_leaves_no_chain_behind() {
     }
 }
 
-/// Two readers with one operand between them: the value that newer operands wait for is made.
+/// Even with only one operand between two readers, compactions make the value that newer operands
+/// are folded onto.
 #[test]
 fn one_operand_between_two_readers_keeps_no_chain_apart() {
     let scene = Scene::new(Place::OneTable, 1);

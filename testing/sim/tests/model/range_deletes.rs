@@ -174,8 +174,8 @@ fn older_snapshots_see_what_was_deleted() {
     });
 }
 
-/// A range tombstone must stay while a table in any level holds entries that it hides. That its own
-/// range is deleted is no reason to drop it, because the tombstone itself deletes the range.
+/// A range tombstone must stay while a table in any level contains entries that it hides. That its
+/// own range is deleted is no reason to drop it, because the tombstone itself deletes the range.
 #[test]
 fn a_range_tombstone_outlives_what_it_hides() {
     let check = || {

@@ -72,8 +72,8 @@ fn under_guards(versions: [&str; 3], expected: &str) {
 }
 
 /// Once, an operand was folded onto the oldest value of its key, durably: `guards` compacts small
-/// tables of the deepest level around a large one, which held the value that the operand was for.
-/// The same happened to two operands around a put. Now the largest table is checked too.
+/// tables of the deepest level around a large one, which contained the value that the operand was
+/// for. The same happened to two operands around a put. Now the largest table is checked too.
 #[test]
 fn operands_are_not_folded_past_the_largest_table() {
     holds_and_finds(Bug::OperandsFoldedPastTables, || {
@@ -86,7 +86,7 @@ fn operands_are_not_folded_past_the_largest_table() {
 }
 
 /// The same happened under adaptive tiering, which compacts a hot table with all tables that
-/// overlap it, but not with tables that overlap only those.
+/// overlap it, but not with tables that overlap only the latter.
 #[test]
 fn operands_are_not_folded_past_what_gets_leave_alone() {
     holds_and_finds(Bug::OperandsFoldedPastTables, || {
@@ -125,7 +125,7 @@ fn operands_are_not_folded_past_what_gets_leave_alone() {
     });
 }
 
-/// Removes values that are `closed` once the operand is written, and remembers the values of key k
+/// Once the operand is written, removes values equal to `closed`, and remembers the values of key k
 /// that it saw.
 #[derive(Debug, Default)]
 struct Closed {
@@ -267,7 +267,7 @@ fn writes(random: &mut Random) -> Vec<Write> {
     chosen.into_iter().map(write).collect()
 }
 
-/// Steps of a store whose tables get unlike ranges.
+/// Runs one step of a workload that gives tables unlike ranges.
 fn step(random: &mut Random, run: &mut Run, reopen: impl FnOnce() -> Result<Store, Error>) {
     let usual = match random.below(20) {
         0..9 => Operation::Write { writes: writes(random), sync: false },

@@ -409,8 +409,8 @@ fn logged(storage: &MemoryStorage) -> Vec<(Kind, Vec<u8>, bool)> {
     writes
 }
 
-/// A consumer that counts the writes of users can leave these puts out. A mirror that applies them
-/// logs them as such puts.
+/// A consumer that counts the writes of users can leave out a put that a get made. A mirror that
+/// applies such a put logs it in the same way.
 #[test]
 fn readers_of_the_history_learn_that_nobody_asked_for_the_put() {
     let (source, target) = (MemoryStorage::new(), MemoryStorage::new());

@@ -211,7 +211,7 @@ fn a_checkpoint_beside_a_close_leaves_nothing() {
     assert!(left.list().expect("lists").is_empty());
 }
 
-/// The same with a keyspace that is being dropped: the copy held the keyspace without its memtable.
+/// The same with a keyspace that is being dropped: the copy had the keyspace without its memtable.
 #[test]
 fn a_checkpoint_beside_a_drop_holds_all_of_the_keyspace_or_nothing() {
     let storage = SimStorage::new(1);
@@ -466,7 +466,7 @@ fn the_pressure_of_a_dropped_keyspace_goes_with_it() {
 }
 
 /// A checkpoint did not wait for a keyspace that was being dropped. The drop then found the disk
-/// full, and the copy held the keyspace without its memtable.
+/// full, and the copy had the keyspace without its memtable.
 #[test]
 fn a_checkpoint_beside_a_drop_that_fails_holds_the_keyspace() {
     let storage = SimStorage::new(1);

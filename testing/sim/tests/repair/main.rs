@@ -40,7 +40,7 @@ type Place = (usize, Vec<u8>);
 struct Left {
     storage: SimStorage,
     options: Options,
-    /// The content after each batch; the last is that of the store.
+    /// The content after each batch; the last is the content of the store.
     states: Vec<State>,
     oracle: Oracle,
     /// What was ever put under each key. A batch may put twice.
@@ -150,13 +150,13 @@ fn names(number: usize) -> Vec<String> {
     vec![KEYSPACES[number].to_string(), format!("keyspace-{number}")]
 }
 
-/// Whether a key ever had a value.
+/// Whether a key ever had this value.
 fn was(left: &Left, key: &Place, value: &[u8]) -> bool {
     left.put.contains(&(key.clone(), value.to_vec()))
         || left.states.iter().any(|state| state.get(key).is_some_and(|one| *one == value))
 }
 
-/// Whether the report explains a key that is not as in `truth`.
+/// Whether the report explains a key whose value differs from that in the store's last state.
 fn is_said(left: &Left, report: &RepairReport, key: &(usize, Vec<u8>), found: &State) -> bool {
     let names = names(key.0);
     let doubts = names.iter().flat_map(|name| report.doubts_of(name, &key.1));
@@ -213,7 +213,7 @@ fn check(left: &Left, damage: &Damage, place: &str) -> Option<RepairReport> {
     Some(report)
 }
 
-/// The states that the store may hold. A log whose end was cut off looks like a power loss, and so
+/// The states that the store may be in. A log whose end was cut off looks like a power loss, and so
 /// does a value that is not in its file although a write in the log needs it there.
 fn ends<'a>(left: &'a Left, damage: &Damage) -> &'a [State] {
     match damage.family {

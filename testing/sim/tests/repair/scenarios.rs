@@ -91,7 +91,7 @@ fn without_current_nothing_is_lost() {
     storage.remove("CURRENT").expect("removes");
     let (report, store) = repaired(&storage, RepairOptions::default()).expect("repairs");
     assert_eq!((report.basis, &report.doubts[..]), (RepairBasis::Manifest, &[][..]));
-    // The tables hold older versions of the 500 keys too.
+    // The tables contain older versions of the 500 keys too.
     assert_eq!((report.entries, report.carried_tables), (4 * 500 + 1, report.tables));
     assert_eq!(value(&store, "key0007").as_deref(), Some("3-7"));
     assert_eq!(value(&store, "logged").as_deref(), Some("newest"));

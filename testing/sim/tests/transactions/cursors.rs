@@ -237,8 +237,8 @@ impl CompactionFilter for Removes {
     }
 }
 
-/// A compaction filter may remove the entry on which a cursor stands. Once, the cursor then left
-/// out the neighbour of the entry when it turned around.
+/// A compaction filter may remove the entry that a cursor is on. Once, the cursor then left out the
+/// neighbour of the entry when it turned around.
 #[test]
 fn a_cursor_that_turns_where_its_entry_vanished_misses_no_other() {
     for is_upward in [true, false] {

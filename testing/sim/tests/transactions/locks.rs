@@ -153,7 +153,7 @@ fn an_optimistic_commit_respects_locks() {
     assert_eq!(keyspace.get("a").expect("reads").as_deref(), Some(&b"1"[..]));
 }
 
-/// So does a commit that deletes a range: a locked key inside the range stops it.
+/// A commit that deletes a range also respects locks: a locked key inside the range stops it.
 #[test]
 fn a_range_delete_respects_locks() {
     holds_and_finds(Bug::LocksIgnoredByRanges, || {
@@ -226,7 +226,7 @@ fn outcomes_are_counted() {
     assert_eq!((ended, counters.lock_timeouts, counters.deadlocks), ((2, 1), 1, 0));
 }
 
-/// A lock that is passed from waiter to waiter would never be free. Then an update that holds a
+/// If a lock were passed from waiter to waiter, it would never be free. Then an update that holds a
 /// lock only during its commit would wait for ever.
 #[test]
 fn an_update_gets_its_turn_among_waiters() {

@@ -23,7 +23,7 @@ pub(crate) struct History {
     /// Largest number of a checkpoint ever used.
     pub(crate) last_number: u64,
     /// The size from which the options of the newest checkpoint separate values. A flush with other
-    /// options saves those first, so that an open without options continues with them.
+    /// options first saves its options, so that an open without options continues with them.
     pub(crate) apart_from: Option<usize>,
 }
 

@@ -10,7 +10,7 @@ use crate::kvssd::format::record::Record;
 use crate::kvssd::space::{Owner, Space, Stream};
 use crate::kvssd::tree::Node;
 
-/// How many metadata pages have their content kept in memory.
+/// The number of metadata pages whose content is kept in memory.
 const KNOWN_METAS: usize = 4096;
 
 /// The content of the metadata pages that were written or read last, by page. It saves the emulator

@@ -10,7 +10,7 @@ use crate::kvssd::format::meta_page::TableMeta;
 /// See the module docs.
 #[derive(Debug, Default)]
 pub(crate) struct Stuck {
-    /// Numbers of tables. A number is never used again, so the number of a table that left the tree
+    /// Numbers of tables. A number is never used again, so the number of a table that was removed
     /// does no harm.
     tables: BTreeSet<u64>,
     /// How many tables the last merge within level 0 left.

@@ -25,15 +25,15 @@ fn streams(catalog: &Catalog) -> impl Iterator<Item = Stream> + use<> {
     (0..levels).map(Stream::Kv).chain(others).chain(log).chain(values)
 }
 
-/// Streams that will soon open a block.
+/// How many streams will soon open a block.
 fn low_stream_count(catalog: &Catalog) -> u32 {
     let is_low = |stream: &Stream| catalog.space.room_in(*stream) < catalog.space.block_pages() / 4;
     streams(catalog).filter(is_low).count() as u32
 }
 
-/// Blocks that must be free whatever blocks are open. After a power cut no block is resumed. The
-/// first collection then opens one block for each kind of page before it frees any, and more for a
-/// large checkpoint.
+/// How many blocks must be free whatever blocks are open. After a power cut no block is resumed.
+/// The first collection then opens one block for each kind of page before it frees any, and more
+/// for a large checkpoint.
 fn restart_blocks(catalog: &Catalog) -> u32 {
     let is_other = |stream: &Stream| !matches!(stream, Stream::Kv(_) | Stream::Values(_));
     // If values are separated, the next collection may open another kind of block, and a second
@@ -45,7 +45,7 @@ fn restart_blocks(catalog: &Catalog) -> u32 {
     one_each + saved_pages / catalog.space.block_pages()
 }
 
-/// Blocks that must be free in addition to those that are planned.
+/// How many blocks must be free in addition to the planned blocks.
 pub(crate) fn spare_blocks(catalog: &Catalog) -> u32 {
     (low_stream_count(catalog) + SPARE_BLOCKS).max(restart_blocks(catalog))
 }

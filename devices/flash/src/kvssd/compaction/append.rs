@@ -35,7 +35,8 @@ pub fn plan_append(input: &CompactionInput<'_>) -> Vec<Output> {
     for (lower, hi) in input.lower.iter().zip(ends) {
         let mut entries = sinking.clipped(&Clip { lo, hi: hi.clone() }).entries;
         lo = hi;
-        // A virtual table is from an earlier open as dLSM. Nothing is appended to its real tables.
+        // A virtual table was made when the device was open as dLSM. Nothing is appended to its
+        // real tables.
         outputs.push(match lower.reals.is_empty() {
             true => Output::Append { lower: lower.clone(), entries },
             false => {
@@ -146,7 +147,7 @@ mod tests {
         }
     }
 
-    /// Nothing is below, so every delete that may be dropped is dropped.
+    /// A rewriter with no level below it, so it drops every delete that may be dropped.
     fn rewriter(table_pages: u32) -> Rewriter<'static> {
         Rewriter {
             snapshots: &[],

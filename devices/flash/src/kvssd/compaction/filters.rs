@@ -11,8 +11,8 @@
 //! stale. They are few, and their keys are left out of the plan. Here they are the rule, and
 //! without their keys the plan would be empty.)
 //!
-//! The filters of a table have half of a metadata page, which limits the bits for each key. Bits
-//! that small levels cannot use are given to the other levels.
+//! The filters of a table may fill half of a metadata page, which limits the bits for each key.
+//! Bits that small levels cannot use are given to the other levels.
 
 use runstone_policy::filters::{FilterAllocation, optimal_within};
 

@@ -77,7 +77,7 @@ pub(super) fn run(catalog: &mut Catalog, job: &Job) -> Result<Option<Key>> {
 }
 
 fn inputs(catalog: &mut Catalog, job: &Job) -> Result<Piece> {
-    // A collection may have moved the metadata pages meanwhile.
+    // A collection may have moved the metadata pages since the job was planned.
     let present = |node: &Arc<Node>| catalog.tree.node(node.id).cloned();
     let mut nodes: Vec<Arc<Node>> = job.upper.iter().filter_map(present).collect();
     let upper = read_metas(&mut catalog.space, &nodes)?;

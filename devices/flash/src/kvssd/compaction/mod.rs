@@ -201,7 +201,7 @@ fn find_idle_deletes(catalog: &Catalog) -> Option<Arc<Node>> {
 }
 
 /// Compacts table by table, until `is_enough` says so. Tables that cannot be read stay where they
-/// are, and so do those that would sink into them. Returns the first error of such a table.
+/// are, and so do tables that would sink into them. Returns the first error of such a table.
 pub(super) fn squeeze(
     catalog: &mut Catalog,
     is_enough: impl Fn(&Catalog) -> bool,
@@ -261,7 +261,7 @@ fn next_squeezed(catalog: &Catalog, level: usize, left: &BTreeSet<u64>) -> Vec<A
 }
 
 /// The level that tables sink to: one level of the policy at a time. When tables sank through all
-/// levels at once, lLSM filled up in a case in which it does not otherwise (docs/papers/kvssd.md,
+/// levels at once, lLSM filled up in a case in which it otherwise does not (docs/papers/kvssd.md,
 /// 1.1 volumes).
 fn squeezed_level(catalog: &Catalog, level: usize, bottom: usize, upper: &[Arc<Node>]) -> u8 {
     let range = hull(upper);

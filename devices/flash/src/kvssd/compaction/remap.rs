@@ -21,7 +21,7 @@ pub struct CompactionInput<'a> {
     /// Upper tables by run, oldest first. The tables of one run are disjoint. Each table of level 0
     /// is a run.
     pub upper: &'a [&'a [TableMeta]],
-    /// Lower tables: all that overlap the upper ones, disjoint.
+    /// All lower tables that overlap the upper ones. They are disjoint.
     pub lower: &'a [TableMeta],
 }
 

@@ -94,7 +94,7 @@ pub struct Entry {
     pub stratum: u8,
     /// Whether the page counts towards the size of this table.
     pub is_charged: bool,
-    /// Whether the page holds deletes.
+    /// Whether the page contains deletes.
     pub has_tombstones: bool,
     /// Records of the page, including those outside the clip.
     pub record_count: u32,
@@ -109,7 +109,7 @@ pub struct Entry {
 pub struct Real {
     /// Number of its metadata page.
     pub page: u32,
-    /// The smallest range that holds the clips of its entries here.
+    /// The smallest range that contains the clips of its entries here.
     pub clip: Clip,
 }
 
@@ -137,7 +137,7 @@ pub struct TableMeta {
 }
 
 impl TableMeta {
-    /// The smallest range that holds all clips; `None` if there are no entries.
+    /// The smallest range that contains all clips; `None` if there are no entries.
     pub fn fence(&self) -> Option<Clip> {
         let lo = self.entries.first()?.clip.lo.clone();
         let hi = self.entries.iter().map(|entry| &entry.clip.hi).max()?.clone();
@@ -182,7 +182,8 @@ impl TableMeta {
         Cow::Owned(entries)
     }
 
-    /// The entries of a range of keys, cut to that range. The table keeps its number for the lists.
+    /// The entries of a range of keys, cut to that range. The result keeps the table's number, for
+    /// the lists.
     pub fn clipped(&self, range: &Clip) -> TableMeta {
         let entries = self.entries.iter().filter(|entry| entry.clip.overlaps(range));
         let entries = entries.map(|entry| {

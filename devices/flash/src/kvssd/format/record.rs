@@ -13,8 +13,8 @@ pub enum Kind {
     Put = 1,
     /// The key is deleted.
     Delete = 2,
-    /// The key has a separated value, which is found by key and sequence number. The record holds
-    /// the length of that value.
+    /// The key has a separated value, which is found by key and sequence number. The record
+    /// contains the length of that value.
     Pointer = 3,
 }
 
@@ -48,7 +48,7 @@ impl Version {
         Version { seq, kind, checksum: crc32c::crc32c(value), value: value.into() }
     }
 
-    /// The version that the tree keeps instead of one whose value is separated.
+    /// The version that the tree keeps instead of a version whose value is separated.
     pub(crate) fn pointer(&self) -> Version {
         Version::new(self.seq, Kind::Pointer, &(self.value.len() as u32).to_le_bytes())
     }

@@ -1,4 +1,4 @@
-//! Atomic groups of writes as bytes, as the capacitor saves them and log pages hold them.
+//! Atomic groups of writes as bytes, as the capacitor saves them and log pages contain them.
 //! Little-endian:
 //!
 //! ```text

@@ -51,8 +51,8 @@ impl Memtable {
         page_bytes: usize,
     ) {
         self.weigh(key, &version, page_bytes, true);
-        // One search finds the place. If the key is present already, a copy of it is made for
-        // nothing, which is rare.
+        // One search finds the place. If the key is present already, the copy of the key is wasted,
+        // which is rare.
         let versions = match self.keys.entry(key.into()) {
             Entry::Occupied(found) => found.into_mut(),
             Entry::Vacant(place) => {

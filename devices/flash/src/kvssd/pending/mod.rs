@@ -40,7 +40,8 @@ impl Pending {
         self.memtable = Memtable::default();
         match &mut self.saved {
             Saved::Capacitor(capacitor) => {
-                // If the machine loses power, the writes are in tables or in the file.
+                // The tables are synced first, so that after a power loss of the machine the writes
+                // are in the tables or in the file.
                 space.nand.sync()?;
                 capacitor.clear()
             }

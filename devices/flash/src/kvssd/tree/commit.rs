@@ -7,7 +7,7 @@ use crate::kvssd::format::meta_page::Clip;
 pub struct Node {
     /// Unique for ever.
     pub id: u64,
-    /// Level it lives in.
+    /// Its level.
     pub level: u8,
     /// Number of its metadata page.
     pub meta_page: u32,
@@ -44,7 +44,7 @@ pub struct ValueEntry {
     pub page_count: u16,
     /// Group of its keys.
     pub group: u8,
-    /// Ascending sequence numbers of the group. This page holds the values from each of these
+    /// Ascending sequence numbers of the group. This page contains the values from each of these
     /// numbers up to the next number at which any page of the group starts.
     pub starts: Vec<u64>,
 }

@@ -188,7 +188,7 @@ impl Tree {
         Ok(())
     }
 
-    /// The whole tree as one commit: what a checkpoint holds.
+    /// The whole tree as one commit: what a checkpoint contains.
     pub fn snapshot(&self) -> Commit {
         Commit {
             txn: self.txn,

@@ -4,8 +4,8 @@
 //! The address of a value is its key and its sequence number. The key gives the group. In a group
 //! each sequence number has a home: the page with the largest start at or before it. A value that
 //! moves keeps its address, so no pointer is ever rewritten. Rejected: a map of small logical
-//! pages, which would have as many entries as that of an ordinary SSD. Also rejected: pointers to
-//! pages, which a collection would have to look up in the tree.
+//! pages, which would have as many entries as the map of an ordinary SSD. Also rejected: pointers
+//! to pages, which a collection would have to look up in the tree.
 //!
 //! A log is one group. A page knows its needed values by their sequence numbers and not by a count,
 //! so dropping a value twice does no harm.
@@ -31,7 +31,7 @@ pub(crate) struct ValuePage {
 /// What a transaction changes in values.
 #[derive(Debug, Default)]
 pub(crate) struct ValueChange {
-    /// Values whose pointers have left the tree: group, sequence number, record bytes.
+    /// Values whose pointers were removed from the tree: group, sequence number, record bytes.
     pub(crate) dropped: Vec<(u8, u64, usize)>,
     /// Pages that values have left.
     pub(crate) emptied: Vec<u32>,
@@ -112,7 +112,7 @@ impl ValueMap {
         ((u128::from(xxh3_64(key)) * self.groups.len() as u128) >> 64) as u8
     }
 
-    /// The pages that hold a value of a group: first page and count.
+    /// The pages that contain a value of a group: first page and count.
     pub(crate) fn home(&self, group: u8, seq: u64) -> Option<(u32, u32)> {
         let homes = &self.groups.get(usize::from(group))?.homes;
         let page = *homes.range(..=seq).next_back()?.1;

@@ -3,8 +3,8 @@
 //! A flush writes the pages of its tables, with pointers. Then it writes the values, in the order
 //! of their sequence numbers, into pages of their groups. The metadata pages of the tables follow,
 //! and then the journal page, which names the pages of values. So all pages of a flush that a power
-//! cut ends are garbage. Rejected: metadata pages for the pages of values too. A journal page has
-//! enough room, and metadata pages for each group wrote as much as one tenth of the values.
+//! cut interrupts are garbage. Rejected: metadata pages for the pages of values too. A journal page
+//! has enough room, and metadata pages for each group wrote as much as one tenth of the values.
 //!
 //! The collection of a block is one transaction, like all collections (`collection/`):
 //!
@@ -15,9 +15,9 @@
 //! Compactions know which values are needed, because they report each pointer that they drop. That
 //! knowledge is not on flash. After a restart the pointers are counted before the first collection,
 //! and until then every value counts as needed. If values are in groups, all pages of a group are
-//! read together now and then. Of the versions of a key there, those that a newer version hides are
-//! garbage, although the tree still has their pointers. After the next collection these pointers
-//! lead nowhere. This does no harm, because the versions that hide them are dropped later than the
+//! read together now and then. Values in them that a newer version in the group hides are garbage,
+//! although the tree still has their pointers. After the next collection these pointers lead
+//! nowhere. This does no harm, because the versions that hide them are dropped later than the
 //! pointers.
 
 mod map;

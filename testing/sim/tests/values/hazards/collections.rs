@@ -38,7 +38,7 @@ fn a_collection_of_an_unsettled_tree_keeps_what_hides_older_values() {
     update_and_collect();
 }
 
-/// Once, a compaction brought an old version into a group that already held a newer one, so the old
+/// Once, a compaction brought an old version into a group that already had a newer one, so the old
 /// version was stored after the newer. When a deletion dropped both, only the newer was known to be
 /// dead. A collection that rewrote the newer version's segment alone left the older one as garbage
 /// for ever.

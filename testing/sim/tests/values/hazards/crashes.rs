@@ -125,7 +125,7 @@ fn early_values_that_a_replay_does_not_check_are_found() {
     assert!(crash_finds_in(in_a_log_first, Bug::EarlyValuesUnchecked));
 }
 
-/// A reopened store holds the groups as collections left them.
+/// A reopened store has the groups as collections left them.
 #[test]
 fn a_collection_that_is_not_logged_is_found() {
     let run = |seed: u64| {
@@ -230,7 +230,7 @@ fn slots_that_an_edit_may_name_are_not_used_again() {
     });
 }
 
-/// Lets the process end, with power loss or without, between the copies of a collection and their
+/// Ends the process, with power loss or without, between the copies of a collection and their
 /// pointers, and opens what is left.
 fn crash_before_pointers(storage: &SimStorage, store: &Store, power: Option<u64>) -> Arc<Store> {
     let (told, left) = std::sync::mpsc::channel();

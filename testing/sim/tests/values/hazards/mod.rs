@@ -72,7 +72,7 @@ const SEEDS: [u64; 3] = [11, 12, 13];
 const OPERATIONS: usize = 200;
 const SLOT_BYTES: u64 = 4096;
 
-/// The check holds without a bug and fails with it.
+/// Checks that `check` holds without a bug and fails with it.
 fn holds_and_finds(bug: Bug, check: impl Fn()) {
     check();
     assert!(panics(|| seeded::with(bug, &check)), "{bug:?} is not found");
@@ -255,7 +255,7 @@ fn write_upper_half_again(store: &Store) {
 }
 
 /// Keys are written, deleted and made small while their group is collected. Then they are flushed,
-/// so that no memtable holds the changes.
+/// so that no memtable contains the changes.
 #[test]
 fn a_relocation_does_not_overwrite_what_was_flushed_meanwhile() {
     holds_and_finds(Bug::WrittenKeysForgotten, || {
