@@ -84,7 +84,7 @@ pub enum Error {
     /// The bytes of a page are not the programmed ones.
     #[error("{0} is damaged: {1}")]
     PageDamaged(Ppa, &'static str),
-    /// The page was expected to hold something.
+    /// The page is erased, but was expected to have content.
     #[error("{0} is erased")]
     PageErased(Ppa),
     /// A rule of NAND flash was about to be broken: a bug of the firmware.
@@ -156,7 +156,7 @@ pub enum Error {
     NotAKvSsd {
         /// Path or name of the image.
         place: String,
-        /// What the image holds instead.
+        /// What the image contains instead.
         why: &'static str,
     },
     /// The changes of one transaction do not fit a page of the journal or of metadata.

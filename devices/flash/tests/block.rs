@@ -492,7 +492,7 @@ fn a_file_that_cannot_be_made_with_its_space_is_not_there() {
 }
 
 /// Blocks of removed files become free only with a commit. Once, a write needed a commit that did
-/// not fit the directory. It was refused, but done in part: the file was longer and held some of
+/// not fit the directory. It was refused, but done in part: the file was longer and had some of
 /// the new bytes. The random test found this in one of 130 devices.
 #[test]
 fn what_a_full_directory_refuses_changes_nothing() {

@@ -1,7 +1,7 @@
 //! Levels of several runs on a tree that has one run in each of its levels: code that the flash
 //! firmware and its simulator share.
 //!
-//! Each level of a policy is a *band* of levels of the tree: one for each run that it may hold, the
+//! Each level of a policy is a *band* of levels of the tree: one for each run that it may have, the
 //! older runs deeper. So the tree keeps its one rule, that deeper data is older: look-ups, scans,
 //! commits and recovery know no runs, and nothing on flash says which run a table is in. A policy
 //! of one run has bands of one level. A device may be opened with other bands: its order is kept,
@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use runstone_policy::shape::{Level, Run, Shape, Table};
 
-/// Policies that a device can use, and whether their levels hold several runs. Other policies need
+/// Policies that a device can use, and whether their levels have several runs. Other policies need
 /// levels of overlapping tables, runs that represent intervals of flushes, or last levels that
 /// deepen without an end.
 const POLICIES: [(&str, bool); 4] =

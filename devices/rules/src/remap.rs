@@ -19,7 +19,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The most references that a page may have: what 3 bits hold.
+/// The most references that a page may have: what 3 bits can count.
 pub const MAX_PAGE_REFERENCES: u8 = 7;
 /// The most tables that may have pages in a block after a remapping.
 pub const MAX_BLOCK_TABLES: usize = 5;

@@ -1,6 +1,6 @@
 //! The history of acknowledged and attempted writes, and the only judge of what crashes may leave
 //! of this history. It judges one crash or several in a row, with fixed keyspaces or with keyspaces
-//! that are made and dropped. Stores that report how many writes they hold do not need it (`soak`,
+//! that are made and dropped. Stores that report how many writes they have do not need it (`soak`,
 //! `crash/power_cut.rs`): the count says which state to expect.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,4 +1,4 @@
-//! The random numbers of simulations, and those that the environment gives.
+//! The random numbers of simulations, and numbers from environment variables.
 
 use std::ops::{Deref, DerefMut, Range};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -49,7 +49,7 @@ pub fn for_seeds(usual: u64, mut run: impl FnMut(u64)) {
     }
 }
 
-/// A number that the environment gives, for long runs by hand.
+/// A number from an environment variable, for long runs by hand.
 pub fn number(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
 }

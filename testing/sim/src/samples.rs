@@ -414,7 +414,7 @@ fn device_files(image: &MemoryImage, side: &MemoryImage) -> Files {
     [("flash".to_string(), bytes(image)), ("saved".to_string(), bytes(side))].into()
 }
 
-/// A storage in memory that holds the files.
+/// A storage in memory that contains the files.
 pub fn storage_of(files: &Files) -> MemoryStorage {
     let storage = MemoryStorage::new();
     for (name, bytes) in files {

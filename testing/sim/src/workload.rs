@@ -1,7 +1,7 @@
 //! Random operations on a store with two keyspaces, and the options they run under.
 //!
-//! Keys come from a small set, so that overwrites, deletes of present keys and resurrections of
-//! deleted ones are frequent.
+//! Keys come from a small set, so that overwrites, deletes of present keys and new puts of deleted
+//! keys are frequent.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! A file has `rows`, each with a `claim` and the result `here`: numbers, or a text with numbers.
-//! The first form is for tables whose first column holds claims. In the others, a table has all
+//! The first form is for tables whose first column contains claims. In the others, a table has all
 //! numbers of these rows in this order, outside its first column; a paragraph may have further
 //! numbers. Comments may follow one another. A document may round.
 //!

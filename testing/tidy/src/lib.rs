@@ -1,5 +1,5 @@
 //! What a reader may rely on in every file of the repository, as rules that a test applies. A rule
-//! takes files and gives findings, one per line; no findings mean that the rule holds.
+//! reads files and returns findings, one per line; no findings mean that the rule holds.
 //!
 //! * [`files`]: the repository as texts by path.
 //! * [`assertions`]: assertions say what broke.

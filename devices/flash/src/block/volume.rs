@@ -665,7 +665,7 @@ impl Inode {
         }
     }
 
-    /// Notes that the device's copy of the last block may hold bytes after the end of the file.
+    /// Notes that the device's copy of the last block may contain bytes after the end of the file.
     fn mark_end(&mut self, len_bytes: u64) {
         let block = len_bytes / BLOCK;
         if !len_bytes.is_multiple_of(BLOCK) && self.extents.find(block).is_some() {

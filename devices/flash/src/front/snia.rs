@@ -89,7 +89,7 @@ impl From<Error> for SniaError {
 
 type Result<T> = std::result::Result<T, SniaError>;
 
-/// An open key space. If it was deleted meanwhile, every call returns an error that says so.
+/// An open key space. If it was deleted since, every call returns an error that says so.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeySpace {
     name: Vec<u8>,

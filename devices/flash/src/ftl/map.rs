@@ -1,5 +1,5 @@
-//! Which physical page holds which logical page, both ways, and how many valid pages a block has.
-//! In RAM only; recovery rebuilds it. No I/O.
+//! Which physical page contains which logical page, both ways, and how many valid pages a block
+//! has. In RAM only; recovery rebuilds it. No I/O.
 
 use crate::nand::{Geometry, Ppa};
 

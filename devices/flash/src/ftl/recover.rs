@@ -9,13 +9,13 @@
 //! 3. Damaged spare bytes anywhere else are corruption: the page might have been current, so the
 //!    device is refused. Pages with damaged data anywhere else stay mapped, and their readers get
 //!    an error.
-//! 4. Every block that holds anything is sealed. A block that reads as erased may be disturbed, so
-//!    it is erased before use.
+//! 4. Every block with any programmed page is sealed. A block that reads as erased may be
+//!    disturbed, so it is erased before use.
 //! 5. A collection that a power cut interrupts has used a free block and freed none. After a few
 //!    such cuts in a row no free block would be left. So if few blocks are free, the moves of the
 //!    collection are undone: if all pages of its block are still where they were copied from, they
-//!    are mapped there again, and the block is free. Blocks that hold nothing are free too. So the
-//!    next open finds a block to move pages to, even if the power is cut in every open.
+//!    are mapped there again, and the block is free. Blocks without valid pages are free too. So
+//!    the next open finds a block to move pages to, even if the power is cut in every open.
 //!
 //! Corruption in the last page of a frontier cannot be distinguished from a torn program. Trimmed
 //! pages come back, unless they were collected.
@@ -52,8 +52,8 @@ impl Ftl {
             }
             self.free_garbage(&torn);
         }
-        // Blocks that hold nothing come first, because the pages of the other blocks may be moved
-        // there.
+        // Blocks without valid pages are emptied first, because the pages of the other blocks may
+        // be moved there.
         torn.sort_by_key(|&block| self.map.valid_pages(block));
         for block in torn {
             self.empty(block, Stream::Recovery)?;
@@ -133,7 +133,7 @@ impl Ftl {
         Ok(())
     }
 
-    /// Blocks that hold nothing are free. Blocks with a torn page must be erased first.
+    /// Frees the blocks without valid pages. Blocks with a torn page must be erased first.
     fn free_garbage(&mut self, torn: &[u32]) {
         for block in 0..self.nand.geometry().block_count {
             let used = &mut self.uses[block as usize];
@@ -144,7 +144,7 @@ impl Ftl {
         }
     }
 
-    /// Whether two pages can be read and hold the same bytes.
+    /// Whether two pages can be read and have the same bytes.
     fn are_equal(&mut self, one: Ppa, other: Ppa) -> Result<bool> {
         let mut read = |ppa| match self.nand.read_shared(ppa) {
             Ok((bytes, _)) => Ok(Some(bytes)),

@@ -2,7 +2,7 @@
 //! wear.
 //!
 //! The host opens a block only while `RESERVED_BLOCKS` more stay free, so that a collection, which
-//! fills at most one new block, always finds one even if a program fails meanwhile.
+//! fills at most one new block, always finds one even if a program fails while it runs.
 //!
 //! Progress: the logical pages fit into all blocks but `MIN_SPARE_BLOCKS`. Of these spare blocks,
 //! at most two are frontiers, and at most `RESERVED_BLOCKS` are free when a collection runs. So the

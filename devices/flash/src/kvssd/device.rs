@@ -178,8 +178,8 @@ impl KvSsd {
         live_pages(&self.catalog)
     }
 
-    /// Pages that hold separated values, and the pages that the needed values would take. Until the
-    /// needed values are counted after an open, all values count as needed.
+    /// Pages that contain separated values, and the pages that the needed values would take. Until
+    /// the needed values are counted after an open, all values count as needed.
     pub fn value_pages(&self) -> (u64, u64) {
         let values = &self.catalog.values;
         (values.used_pages(), values.needed_pages(self.catalog.space.page_bytes()))
@@ -276,7 +276,7 @@ impl KvSsd {
         (pending.memtable.bytes(), pending.saved_bytes())
     }
 
-    /// What a block holds, how many times it was erased, and whether it is bad. For pictures and
+    /// What a block contains, how many times it was erased, and whether it is bad. For pictures and
     /// checks.
     pub fn block(&self, block: u32) -> BlockReport {
         BlockReport {
@@ -316,7 +316,7 @@ impl RamReport {
     }
 }
 
-/// What a block holds.
+/// What a block contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockReport {
     /// Type of its pages; `None` if it is free.

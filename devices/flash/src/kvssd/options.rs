@@ -28,7 +28,7 @@ const FILTERS_SHIFT: u32 = 6;
 pub enum Placement {
     /// nLSM: each table has blocks of its own.
     PerTable = 0,
-    /// rLSM(-): one block holds pages of all levels.
+    /// rLSM(-): one block contains pages of all levels.
     Mixed = 1,
     /// rLSM: each level has its own block for the pages that flushes, compactions and collections
     /// write there.

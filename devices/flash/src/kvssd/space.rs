@@ -318,7 +318,7 @@ impl Space {
         }
     }
 
-    /// At boot: notes what a block holds, before its live pages are counted.
+    /// At boot: notes what a block contains, before its live pages are counted.
     pub(super) fn assign(&mut self, block: u32, page_type: PageType) {
         self.types[block as usize] = Some(page_type);
         let is_bad = self.nand.is_retired(block);

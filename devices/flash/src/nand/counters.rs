@@ -17,7 +17,7 @@ pub struct TypeCounters {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NandCounters {
     types: [TypeCounters; PageType::ALL.len()],
-    /// Reads and erases of blocks that hold nothing of a known type.
+    /// Reads and erases of blocks that contain nothing of a known type.
     pub untyped: TypeCounters,
 }
 

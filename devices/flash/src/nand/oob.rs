@@ -20,7 +20,7 @@ const CHECKED_BYTES: usize = 48;
 /// Spare bytes that are used; the smallest spare area of a geometry is larger.
 pub(super) const ENCODED_BYTES: usize = 52;
 
-/// The type of a page. A block holds pages of one type.
+/// The type of a page. A block contains pages of one type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PageType {
     /// Records of keys and values.

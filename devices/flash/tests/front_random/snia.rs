@@ -266,7 +266,7 @@ impl SniaHost<'_> {
     }
 }
 
-/// The content of a device as the API shows it. Also checks that the device holds nothing else.
+/// The content of a device as the API shows it. Also checks that the device has nothing else.
 fn spaces_of(bench: &mut Bench) -> Spaces {
     let mut api = Snia::new(&mut bench.device).expect("it can be spoken to");
     let names: Vec<Vec<u8>> = api.key_spaces().map(<[u8]>::to_vec).collect();

@@ -225,7 +225,7 @@ fn what_the_side_file_refuses_leaves_nothing_behind() {
     }
 }
 
-/// Blocks in use that hold no live page.
+/// Blocks in use that contain no live page.
 fn idle_blocks(device: &KvSsd) -> BTreeSet<u32> {
     let is_idle = |block: &u32| {
         let report = device.block(*block);

@@ -102,7 +102,7 @@ fn tables_of_llsm_reserve_room() {
     assert!(llsm * 10 < nlsm * 9, "{llsm} keys fit, {nlsm} without reserved room");
 }
 
-/// When blocks turn bad, the device may hold more data than its limit allows. It still accepts
+/// When blocks turn bad, the device may have more data than its limit allows. It still accepts
 /// deletes.
 #[test]
 fn a_full_device_with_fewer_blocks_recovers_by_deletes() {

@@ -14,7 +14,7 @@ use runstone_flash::kvssd::{
 use runstone_flash::nand::FaultPlan;
 
 /// Cuts the power during every program and erase of the last part of a workload, each time with
-/// another seed. After reopening, the device holds the acknowledged writes and nothing else, and it
+/// another seed. After reopening, the device has the acknowledged writes and nothing else, and it
 /// continues to work. A second cut follows soon after.
 fn cut_everywhere(options: KvSsdOptions, stride: u64) {
     let steps = cut_workload();

@@ -1,4 +1,4 @@
-//! The bodies of the fuzz targets: each takes any bytes, and panics if the store panics or if its
+//! The bodies of the fuzz targets: each accepts any bytes, and panics if the store panics or if its
 //! result is wrong. `fuzz/` runs the targets under cargo-fuzz. `tests/fuzz.rs` runs them on the
 //! committed corpora and on mutations of these. Not here: libFuzzer.
 //!

@@ -42,7 +42,7 @@ pub fn judge(data: &[u8]) {
     }
 }
 
-/// The first number of the log: larger than those of any record.
+/// The first number of the log: larger than the numbers of all records.
 pub const LOG_START_SEQ: u64 = 1 << 40;
 
 fn look(layout: Part<'_>, pointers: Part<'_>, uid: u64, file: &[u8], flags: u8) {

@@ -146,7 +146,7 @@ fn second_opinion(records: &[Part<'_>]) -> Said {
     Some((operations, false))
 }
 
-/// The first sequence number, the number of unsynced ones before it, and the count.
+/// The first sequence number, how many numbers before it are not synced, and the count.
 fn head(rest: &mut &[u8]) -> Option<(u64, u64, u64)> {
     let (first_seq, unsynced, count) = (varint(rest)?, varint(rest)?, varint(rest)?);
     let fits = first_seq >= 1 && unsynced < first_seq && first_seq.checked_add(count)? < 1 << 56;

@@ -20,7 +20,7 @@ use crate::random::Random;
 pub struct Totals {
     /// Times that the child was killed.
     pub kills: u64,
-    /// Operations that the store held at the end.
+    /// Operations that the store contained at the end.
     pub operations: u64,
     /// Times that everything was compared after a kill.
     pub checks: u64,

@@ -428,8 +428,8 @@ fn keyspaces_cost_a_flush_little_under_the_lock() {
     }
 }
 
-/// A checkpoint holds everything that was written before its moment and nothing else, although the
-/// memtables are replaced one after another. A batch that arrives meanwhile replaces the memtables
+/// A checkpoint has everything that was written before its moment and nothing else, although the
+/// memtables are replaced one after another. A batch that arrives in between replaces the memtables
 /// that it writes to.
 #[test]
 fn a_checkpoint_is_one_moment_beside_a_batch() {

@@ -1,4 +1,4 @@
-//! What followers and backups cost in a store, or a directory, that holds very many things.
+//! What followers and backups cost in a store, or a directory, that contains very many things.
 //!
 //! A step is repeated, and its cost is counted: calls of the allocator, files opened, files listed.
 

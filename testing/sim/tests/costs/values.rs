@@ -1,4 +1,4 @@
-//! What separated values cost in a store that holds very many of them.
+//! What separated values cost in a store that contains very many of them.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;

@@ -236,8 +236,8 @@ fn ask_in_a_fork(
     expect(18, refused(store.drop_keyspace("other")))
 }
 
-/// A fork has the leases of its parent's readers. Once, a fork that continued to read told the
-/// writer that its parent no longer needed the part of the log that the fork had passed.
+/// A fork has the leases of its parent's readers. Once, a fork that continued to read reported to
+/// the writer that its parent no longer needed the part of the log that the fork had passed.
 fn readers_beside_a_fork(path: &str) {
     let store = Store::open(path, manual()).expect("open");
     let mut changes = store.changes(ChangesFrom::Now).expect("reads");

@@ -87,7 +87,7 @@ fn tables_share_few_descriptors() {
 }
 
 /// A cursor's tables stay readable when they are compacted away. A value file that is dropped with
-/// its keyspace stays readable too. Their files were closed meanwhile.
+/// its keyspace stays readable too. The files were closed before that.
 #[test]
 fn a_file_that_was_closed_and_removed_can_be_read_to_the_end() {
     let disk = SimStorage::new(2);

@@ -267,8 +267,8 @@ fn a_backup_that_finds_no_room_leaves_room_to_the_archive() {
     assert_eq!(backups(&disk).verify(made.number).expect("no faults"), []);
 }
 
-/// Once, an archiver that ended where a segment of the log began was told that the log was gone, if
-/// a keyspace was dropped next.
+/// Once, an archiver that ended where a segment of the log began got the error that the log was
+/// gone, if a keyspace was dropped next.
 #[test]
 fn a_keyspace_that_is_dropped_where_a_segment_begins_ends_no_archive() {
     for is_dropped in [false, true] {

@@ -99,7 +99,7 @@ fn every_position_leads_to_the_present() {
 }
 
 /// A store forgets old forks. Once, a reader with such a position, or with one of another store,
-/// was told that the log begins after number 0, and advised to keep more of it.
+/// got an error that said that the log begins after number 0, and advised to keep more of it.
 #[test]
 fn a_position_of_a_forgotten_history_is_told_as_such() {
     let options = Options::default().background(Background::Manual).keep_log_bytes(1 << 30);

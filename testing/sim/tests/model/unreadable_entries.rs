@@ -57,7 +57,7 @@ fn shown(items: impl Iterator<Item = Item>) -> String {
     items.map(|item| item.map_or("!".to_string(), |(key, _)| text(&key))).collect()
 }
 
-/// a, b, d and f have values; those of c and e cannot be made.
+/// a, b, d and f have values; the values of c and e cannot be made.
 fn fill(keyspace: &Keyspace) {
     for key in ["a", "b", "c", "d", "e", "f"] {
         keyspace.put(key, "0").expect("writes");
@@ -215,7 +215,7 @@ fn an_error_does_not_look_like_an_end() {
 }
 
 /// A walk over separated values reads ahead. Once, an error during the read-ahead was reported in
-/// place of entries that had been read before it, and those were never shown.
+/// place of entries that had been read before it, and these entries were never shown.
 #[test]
 fn what_lies_before_a_damaged_block_is_shown() {
     let disk = SimStorage::new(1);

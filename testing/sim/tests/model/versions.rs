@@ -60,7 +60,8 @@ fn check(is_upward: bool) {
     for (at, last) in [(None, "new999"), (Some(&snapshot), "old999")] {
         let before = passed();
         assert_eq!(walk(store.default_keyspace(), at, is_upward), expected(last));
-        // Some ten streams hold versions of each key. Single steps would number in the thousands.
+        // About ten streams contain versions of each key. Single steps would pass thousands of
+        // entries.
         let hidden = passed() - before;
         assert!(hidden < KEYS * 100, "{hidden} hidden entries passed, upward: {is_upward}");
     }

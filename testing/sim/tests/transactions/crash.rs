@@ -67,7 +67,7 @@ fn at_every_operation() {
     }
 }
 
-/// Some of the transactions take log segments of their own.
+/// Some of the transactions get log segments of their own.
 #[test]
 fn large_transactions() {
     crash_everywhere(21, &generate_large(21, 60));

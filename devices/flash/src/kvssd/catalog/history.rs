@@ -1,4 +1,4 @@
-//! The pages that hold the tree: checkpoints, and a journal page for each commit since.
+//! The pages that contain the tree: checkpoints, and a journal page for each commit since.
 
 use std::collections::VecDeque;
 

@@ -1,5 +1,6 @@
 //! What is on the flash and where: the tree, the references to pages, the separated values, and the
-//! pages that hold all this. It changes in only one way, by [`Catalog::commit`] of a transaction.
+//! pages that contain all this. It changes in only one way, by [`Catalog::commit`] of a
+//! transaction.
 
 mod history;
 mod pages;

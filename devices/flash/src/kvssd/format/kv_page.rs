@@ -1,4 +1,4 @@
-//! The pages that hold keys and values. Little-endian:
+//! The pages that contain keys and values. Little-endian:
 //!
 //! ```text
 //! 0 magic u32 | 4 zero u64 | 12 record_count u32
@@ -9,7 +9,7 @@
 //! Ends are counted from where the keys and the values begin. The end of one is the start of the
 //! next. The header has zeros where a slot has its ends, so the first record needs no special case.
 //! Records are sorted by key, and the versions of a key newest first. All versions of a key are in
-//! one page. If they are larger than a page, the page holds nothing else and continues in extension
+//! one page. If they are larger than a page, the page has nothing else and continues in extension
 //! pages: the bytes of the group are the concatenation of its pages.
 //!
 //! The bytes that searches and compactions read come first, in one piece. Values are passed on from

@@ -1,4 +1,4 @@
-//! The filter of a page: which keys the page may hold. It is in the metadata entry of the page, so
+//! The filter of a page: which keys the page may have. It is in the metadata entry of the page, so
 //! it costs no RAM and no separate read, and moves wherever a remapping moves the page.
 
 use std::sync::Arc;
@@ -54,7 +54,7 @@ impl PageFilter {
         &self.0
     }
 
-    /// Whether the page may hold a key.
+    /// Whether the page may have a key.
     pub fn may_hold(&self, key: &[u8]) -> bool {
         let is_set = |at: usize| self.0[at / 8] & 1 << (at % 8) != 0;
         self.0.is_empty() || places(key, self.0.len()).all(is_set)

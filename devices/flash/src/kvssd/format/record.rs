@@ -1,4 +1,4 @@
-//! Keys and their versions in RAM. How pages hold them is in `kv_page.rs`.
+//! Keys and their versions in RAM. How pages store them is in `kv_page.rs`.
 
 use std::ops::Range;
 

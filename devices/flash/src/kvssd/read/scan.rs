@@ -156,7 +156,7 @@ impl Scan<'_, '_> {
         keys.then_with(|| other.seq().cmp(&one.seq())) == Ordering::Less
     }
 
-    /// Opens the sources that may hold a key before the first key of the open sources.
+    /// Opens the sources that may have a key before the first key of the open sources.
     fn open(&mut self) -> Result<()> {
         while let Some(item) = self.waiting.last() {
             let is_later = |head: &Head| match self.direction {

@@ -54,7 +54,7 @@ pub struct ValueEntry {
 pub struct Values {
     /// How many groups there are; 0 if the commit knows of no values.
     pub group_count: u8,
-    /// Ranges of pages that values have left: first page and count.
+    /// Ranges of pages that no longer contain needed values: first page and count.
     pub emptied: Vec<(u32, u32)>,
     /// Pages that are added.
     pub added: Vec<ValueEntry>,

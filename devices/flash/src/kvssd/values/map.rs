@@ -33,7 +33,7 @@ pub(crate) struct ValuePage {
 pub(crate) struct ValueChange {
     /// Values whose pointers were removed from the tree: group, sequence number, record bytes.
     pub(crate) dropped: Vec<(u8, u64, usize)>,
-    /// Pages that values have left.
+    /// Pages that no longer contain needed values.
     pub(crate) emptied: Vec<u32>,
     /// New pages, with the sequence number and record bytes of each value.
     pub(crate) added: Vec<(ValueEntry, Vec<(u64, usize)>)>,
@@ -151,7 +151,7 @@ impl ValueMap {
         Some(ValueEntry { page, page_count, group, starts })
     }
 
-    /// Pages that hold values, needed or not.
+    /// Pages that contain values, needed or not.
     pub(crate) fn used_pages(&self) -> u64 {
         self.used_pages
     }

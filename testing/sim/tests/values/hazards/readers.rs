@@ -39,7 +39,7 @@ fn what_a_compaction_places_in_a_log_is_not_collected_before_the_tree_has_it() {
 }
 
 /// A reader finds the place of a record. Before it reads, the group is collected and written again
-/// until its slots hold other contents.
+/// until its slots have other contents.
 #[test]
 fn a_slot_is_not_used_again_under_a_reader() {
     holds_and_finds(Bug::SlotsFreedEarly, || {
