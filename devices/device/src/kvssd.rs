@@ -212,8 +212,8 @@ pub(crate) fn explain(place: &str, error: FlashError) -> Error {
     let (file, what) = (place.to_string(), error.to_string());
     let explained = match error {
         FlashError::InUse { place } => runstone::Error::InUse { path: place, process: None },
-        // Reported like a directory that cannot be opened. Later failures remain the device's own
-        // errors: free space does not help a device that has failed.
+        // This is reported like a directory that cannot be opened. Later failures remain errors of
+        // the device: free space does not help a device that has failed.
         FlashError::Image { what: "open", place, source } => {
             StorageError::new(Operation::Open, place, source).into()
         }

@@ -8,7 +8,7 @@
 //! * [`front`]: the interfaces for hosts of a KVSSD: NVMe key-value commands, and an API in SNIA's
 //!   style.
 //!
-//! Everything lives in one image file and survives a restart and a power cut. Not here: the file
+//! Everything is in one image file and survives a restart and a power cut. Not here: the file
 //! engine, which is one user of this crate among others.
 
 #![forbid(unsafe_code)]

@@ -57,9 +57,9 @@ impl Model {
         self.versions.drain(..self.versions.len() - 1);
     }
 
-    /// Whether a power cut may have left this content. Its length is one the file had, or a block
-    /// boundary inside a write that was committed in part. Each byte is one the file had there, or
-    /// zero where the file was shorter.
+    /// Whether a power cut may have left this content. Its length is a length that the file had, or
+    /// a block boundary inside a write that was committed in part. Each byte is one that the file
+    /// had there, or zero where the file was shorter.
     fn admits(&self, found: &[u8]) -> bool {
         let at = |version: &Vec<u8>, at: usize| version.get(at).copied().unwrap_or(0);
         let lens = || self.versions.iter().map(Vec::len);
@@ -270,8 +270,8 @@ impl Run {
         })
     }
 
-    /// A change that a power cut ended may be present in part. A change that a full device refused
-    /// is absent.
+    /// A change that a power cut interrupted may be present in part. A change that a full device
+    /// refused is absent.
     fn changed(
         &mut self,
         id: u64,

@@ -30,7 +30,7 @@ fn geometry(block_pages: u32, block_count: u32) -> Geometry {
     Geometry { page_bytes, spare_bytes, block_pages, block_count, channel_count: 1, die_count: 1 }
 }
 
-/// States that a power loss may leave: the last that was synced and each since.
+/// States that a power loss may leave: the last synced state and each state since.
 struct History<T> {
     states: Vec<T>,
 }

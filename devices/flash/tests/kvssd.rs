@@ -314,7 +314,7 @@ impl Tree {
         Ok(state)
     }
 
-    /// Whether every answer is the model's. A seeded bug may also end in a missing page.
+    /// Whether every answer equals that of the model. A seeded bug may also end in a missing page.
     fn is_right(&mut self) -> bool {
         let mut views = self.snapshots.clone();
         views.push((self.seq, self.state.clone()));

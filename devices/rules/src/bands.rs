@@ -65,7 +65,7 @@ impl Bands {
         Ok(Bands { width })
     }
 
-    /// Names of the policies that a device drives.
+    /// Names of the policies that a device can use.
     pub fn policy_names() -> String {
         POLICIES.map(|(name, _)| name).join(", ")
     }

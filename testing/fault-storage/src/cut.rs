@@ -38,7 +38,7 @@ pub struct CrashReport {
     pub entries_lost_count: u64,
 }
 
-/// What the seed does to everything at once.
+/// Whether all pending changes are lost, all stay, or the seed decides about each.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Extent {
     Nothing,

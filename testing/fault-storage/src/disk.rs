@@ -67,7 +67,7 @@ pub(super) struct Inode {
     pub(super) pending: Vec<Pending>,
     /// Made by `create_mapped`: the kernel writes its pages back one by one.
     pub(super) is_mapped: bool,
-    /// Space that is taken, whether written or not.
+    /// Space that is reserved, whether written or not.
     pub(super) reserved_bytes: u64,
     pub(super) handle_count: usize,
     pub(super) mapped_handle_count: usize,

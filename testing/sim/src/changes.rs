@@ -226,8 +226,7 @@ impl Life {
                 }
                 5 if random.one_in(2) => {
                     let seed = self.store().default_keyspace().options();
-                    // A seed whose options have a merge operator if this life has one, and none if
-                    // not.
+                    // The options of this seed have a merge operator only if this life has one.
                     let same = u64::from(seed.merge_operator.is_empty());
                     let mut options = keyspace_options(same, random.draw());
                     options.values.groups = seed.values.groups;

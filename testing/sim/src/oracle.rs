@@ -267,7 +267,7 @@ fn numbered(found: &Found, named: &Named) -> State {
     state
 }
 
-/// Applies writes to a content.
+/// Applies writes to the content of a store.
 pub fn apply(state: &mut State, batch: &[Write]) {
     for write in batch {
         let place = (write.keyspace, write.key.clone());

@@ -31,8 +31,8 @@ fn is_word(letter: char) -> bool {
     letter.is_alphanumeric() || letter == '_'
 }
 
-/// Replaces comments, strings and characters by spaces, so that each line keeps its number. Each
-/// string or character begins with a sign.
+/// Replaces comments, strings and characters by spaces, so that each line keeps its number. The
+/// replacement of a string or character begins with `sign`.
 pub(crate) fn bare(text: &str, sign: char) -> String {
     let mut out = String::new();
     let mut rest = text;
@@ -96,7 +96,7 @@ fn character_len(text: &str) -> usize {
 }
 
 /// Drops the items after `#[cfg(test)]`. The last line of an item is indented like its first, and
-/// at that indentation only a last line ends with one of these signs.
+/// at that indentation only a last line ends with a brace, a semicolon or a comma.
 pub(crate) fn without_tests(text: &str) -> String {
     let mut out = String::new();
     let mut lines = text.lines();

@@ -121,7 +121,7 @@ pub fn tables(files: &Files) -> Vec<String> {
 /// shortens it elsewhere.
 pub const SHORT: [(&str, usize); 2] = [("ARCHITECTURE.md", 300), ("CHANGELOG.md", 60)];
 
-/// Documents that must be short are.
+/// Documents that must be short are short.
 pub fn document_lengths(files: &Files, short: &[(&str, usize)]) -> Vec<String> {
     let mut found = Vec::new();
     for (place, most) in short {

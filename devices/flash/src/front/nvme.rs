@@ -130,7 +130,7 @@ impl<'a> NvmeKv<'a> {
         Ok(value.len())
     }
 
-    /// Delete.
+    /// Delete: removes a key. If the key does not exist, `on_missing` decides the result.
     pub fn delete(&mut self, key: &[u8], on_missing: OnMissing) -> Result<()> {
         check_key(key)?;
         if on_missing == OnMissing::Fail {

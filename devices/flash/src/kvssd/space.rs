@@ -2,7 +2,7 @@
 //! and live pages are counted per block. This module also tracks bad blocks. It decides nothing
 //! about tables and never moves a page.
 //!
-//! * A page counts as live from its program on. A transaction that fails gives its pages back. So a
+//! * A page counts as live once it is programmed. A transaction that fails releases its pages. So a
 //!   block with pages of an uncommitted transaction is never free. It is never a victim either,
 //!   because collections run only between transactions. So the pages need no pins
 //!   (docs/design/devices.md).

@@ -94,7 +94,7 @@ pub(super) struct Cells {
     pub(super) geometry: Geometry,
     pub(super) blocks: Vec<BlockState>,
     pub(super) order: Order,
-    /// The spare bytes and the stamp of one page, made once.
+    /// A buffer for the spare bytes and the stamp of one page.
     slot: Vec<u8>,
 }
 

@@ -1,4 +1,4 @@
-//! Where the bytes of an image live: a file with positioned I/O, or memory for tests. Files are not
+//! Where the bytes of an image are: a file with positioned I/O, or memory for tests. Files are not
 //! mapped. This module knows nothing of blocks and pages.
 
 use std::collections::BTreeMap;

@@ -273,7 +273,7 @@ fn a_block_that_could_not_be_marked_as_bad_is_not_lost() {
     assert!(refusals > 10, "{refusals}");
 }
 
-/// Makes a page of a table that sank unreadable. Returns the range of its keys.
+/// Chooses a table that sank, and makes one of its pages unreadable. Returns the keys of the page.
 fn lose_a_page(device: &mut KvSsd) -> Clip {
     let deep = device.tree().nodes().find(|node| node.level > 0);
     let table = device.table(deep.expect("a table sank").id).unwrap();

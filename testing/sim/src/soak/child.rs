@@ -1,5 +1,5 @@
 //! The process that is killed: one thread writes, reads back, holds values and takes snapshots, one
-//! checks those after a while, two move amounts between accounts, one collects and makes
+//! checks the snapshots after a while, two move amounts between accounts, one collects and makes
 //! checkpoints.
 //!
 //! It prints lines: `at N` (operations up to N are acknowledged), and `told`, with the numbers of

@@ -56,8 +56,8 @@ fn is_conflict(outcome: &Result<(), Error>) -> bool {
     matches!(outcome, Err(Error::Conflict { .. }))
 }
 
-/// Lets others write this many keys, which nobody else uses, between the check of a transaction and
-/// its lock.
+/// Makes others write this many keys, which nobody else uses, between the check of a transaction
+/// and its lock.
 fn write_at_the_check(store: &Arc<Store>, count: u64) {
     let keyspace = store.default_keyspace().clone();
     seeded::step_in(Waypoint::TransactionChecked, move || {

@@ -5,7 +5,7 @@
 //! Korach, *Testing Shared Memories*, 1997, zones). A *cluster* is a put together with the gets
 //! that saw its value. Between its earliest return and its latest call, the value must have been
 //! there. If that is an interval (the earliest return comes before the latest call), no other such
-//! interval may overlap it, and no other cluster may lie entirely inside it.
+//! interval may overlap it, and no other cluster may be entirely inside it.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::*};

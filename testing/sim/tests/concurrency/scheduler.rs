@@ -14,7 +14,7 @@ use runstone::{Background, Batch, Durability, Error, Keyspace, Store, WriteOptio
 use runstone_sim::changes;
 use runstone_sim::random::{Random, for_seeds, number};
 
-/// The last two are dropped and made again.
+/// The last two keyspaces are dropped and made again.
 const NAMES: [&str; 4] = ["default", "other", "one", "two"];
 const LASTING: u64 = 2;
 const THREADS: u64 = 4;

@@ -132,7 +132,8 @@ fn the_log_tells_of_a_lost_edit() {
     }
 }
 
-/// Without that record, a write to a keyspace that no edit has made reveals the loss.
+/// Without the log record that says how much of the manifest is durable, a write to a keyspace that
+/// no edit has made reveals the lost edit.
 #[test]
 fn a_write_to_no_keyspace_tells_of_a_lost_edit() {
     let (left, _) =

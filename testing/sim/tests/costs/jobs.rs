@@ -91,7 +91,7 @@ fn held_up(count: u64) -> u64 {
     allocated.bytes_total / READS
 }
 
-/// Once, each put made a list of all snapshots and cursors while such pressure lasted.
+/// Once, each put made a list of all snapshots and cursors while they held so much of the reserve.
 #[test]
 fn a_put_that_snapshots_hold_up_costs_the_same_with_any_number_of_them() {
     let (few, many) = (held_up(10), held_up(10_000));

@@ -114,7 +114,7 @@ fn reads_of_a_refresh(count: u64, mut also: impl FnMut(&Store, u64)) -> u64 {
     each
 }
 
-/// Once, each refresh read all of these values again.
+/// Once, each refresh read again all values that were in no table.
 #[test]
 fn a_refresh_reads_only_values_that_are_new() {
     let (few, many) = (reads_of_a_refresh(10, |_, _| {}), reads_of_a_refresh(1_000, |_, _| {}));

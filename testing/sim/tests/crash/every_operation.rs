@@ -1,6 +1,6 @@
 //! Crashes at every I/O operation of workloads of 200 operations, with and without power loss, over
-//! eight seeds that draw their policies. Crashes also at every second operation, over two seeds for
-//! each policy. Checks promises P1-P5, P8 and P10.
+//! eight seeds that draw their policies. There are also crashes at every second operation, over two
+//! seeds for each policy. The tests check promises P1-P5, P8 and P10.
 
 use runstone::{Background, Options, ValuePlacement};
 use runstone_policy::registry::POLICIES;

@@ -34,8 +34,8 @@ struct Life {
     /// Handles of dropped keyspaces.
     gone: Vec<Keyspace>,
     snapshots: Vec<(Snapshot, Vec<(Keyspace, Content)>)>,
-    /// A sync failed and the machine has kept its power since, so the kernel may mistake lost bytes
-    /// for written ones.
+    /// Whether a sync failed and the machine has kept its power since. Then the kernel may mistake
+    /// lost bytes for written ones.
     sync_failed: bool,
     /// Whether the store has no log most of the time.
     is_logless: bool,

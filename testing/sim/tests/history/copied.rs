@@ -247,9 +247,9 @@ fn a_reader_at_rest_notices_a_copy_from_before_the_close() {
     assert!(matches!(found, Err(Error::LeaseRevoked { .. })), "{found:?}");
 }
 
-/// An older copy is laid over the directory of a process that was killed. Its log continued the
-/// numbers of the copy. Once, the open replayed it: the store had the later writes of the log, and
-/// lacked those that had been flushed before them.
+/// An older copy is laid over the directory of a process that was killed. The log of the process
+/// continued the numbers of the copy. Once, the open replayed it: the store had the later writes of
+/// the log, and lacked the writes that had been flushed before them.
 #[test]
 fn a_log_that_a_copy_was_laid_over_is_refused() {
     for (flushes, wal_mode) in

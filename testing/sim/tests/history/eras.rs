@@ -98,7 +98,7 @@ fn every_position_leads_to_the_present() {
     assert!(gaps > 40 && logged > 40, "{gaps} gaps, {logged} without");
 }
 
-/// A store forgets old forks. Once, a reader with such a position, or with one of another store,
+/// A store forgets old forks. Once, a reader with a position in such a fork, or in another store,
 /// got an error that said that the log begins after number 0, and advised to keep more of it.
 #[test]
 fn a_position_of_a_forgotten_history_is_told_as_such() {
@@ -120,7 +120,7 @@ fn a_position_of_a_forgotten_history_is_told_as_such() {
     let end = format!("lies past the end of the log, number {}", position.seq());
     assert!(what.contains(&end), "{what}");
     assert!(hint.contains("begin anew"), "{hint}");
-    // Inside of a batch whose log was flushed, and is kept.
+    // The position is inside a batch whose log was flushed, and is kept.
     let mut batch = Batch::new();
     ["a", "b"].iter().for_each(|key| batch.put(store.default_keyspace(), key, "").expect("puts"));
     store.write(&batch, WriteOptions::default()).expect("no faults");

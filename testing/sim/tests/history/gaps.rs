@@ -114,8 +114,8 @@ impl Consumer {
     }
 }
 
-/// Runs a workload beside a consumer that is away for long. Returns its gaps. It may then have
-/// extra keys, whose deletes a compaction dropped.
+/// Runs a workload beside a consumer that is away for long. Returns the number of its gaps. After a
+/// gap it may have extra keys, whose deletes a compaction dropped.
 fn check(options: &Options, operations: &[Operation]) -> u64 {
     WorkloadClock::restart();
     let seed = options.seed.expect("seeded");

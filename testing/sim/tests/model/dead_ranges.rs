@@ -513,7 +513,7 @@ fn is_at_or_behind(cursor: &Cursor, next: Option<&[u8]>) {
     assert_eq!(cursor.valid().then(|| cursor.key()), next);
 }
 
-/// Asks the other thread to end.
+/// Ends the other thread when it is dropped.
 struct Ends<'a>(&'a AtomicBool);
 
 impl Drop for Ends<'_> {

@@ -88,7 +88,7 @@ fn values_apart_are_reckoned() {
 }
 
 /// Once, an estimate walked over all entries of the memtables. Now the tree gives the estimate,
-/// whether its keys came in order, which leaves full nodes, or not, which leaves half-full nodes.
+/// whether keys were put in order, which leaves full nodes, or not, which leaves half-full nodes.
 #[test]
 fn memtables_are_not_walked() {
     for ascending in [false, true] {

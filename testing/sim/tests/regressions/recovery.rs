@@ -86,7 +86,7 @@ fn a_crash_in_a_close_after_a_drop_is_no_corruption() {
 }
 
 /// A small log is logged again at open, and a crash before the new manifest replays both. For a
-/// pointer that a collection had written this made two versions with one record. A compaction
+/// pointer that a collection had written, this made two versions with one record. A compaction
 /// dropped the older version and reported to the group that the record was dead, and the next
 /// collection removed the value that the newer version still showed (seed 22969 of `crash
 /// in_a_row`).
@@ -197,7 +197,7 @@ fn without_log(storage: &SimStorage) -> Store {
     Store::open_on(Arc::new(storage.clone()), options).expect("opens")
 }
 
-/// A close beside a checkpoint lets other processes write to the files.
+/// A close beside a checkpoint allows other processes to write to the files.
 #[test]
 fn a_checkpoint_beside_a_close_leaves_nothing() {
     let storage = SimStorage::new(1);
@@ -211,7 +211,8 @@ fn a_checkpoint_beside_a_close_leaves_nothing() {
     assert!(left.list().expect("lists").is_empty());
 }
 
-/// The same with a keyspace that is being dropped: the copy had the keyspace without its memtable.
+/// The same happened with a keyspace that is being dropped: the copy had the keyspace without its
+/// memtable.
 #[test]
 fn a_checkpoint_beside_a_drop_holds_all_of_the_keyspace_or_nothing() {
     let storage = SimStorage::new(1);
@@ -333,7 +334,7 @@ fn a_recovery_trusts_no_edit_that_may_be_lost() {
     }
 }
 
-/// A log segment was used again while an older sync still held it. With mapped segments that is
+/// A log segment was used again while an older sync still used it. With mapped segments that is
 /// refused, and the store accepted no more writes.
 #[test]
 fn a_segment_under_a_sync_is_not_used_again() {
@@ -559,7 +560,7 @@ fn a_keyspace_made_after_one_was_dropped_begins_empty() {
     for step in 0.. {
         let storage = SimStorage::new(1);
         let store = open(&storage).expect("opens");
-        // Holds the beginning of the log, so that the records of the other keyspace stay in it.
+        // Keeps the beginning of the log, so that the records of the other keyspace stay in it.
         store.put("first", "value").expect("puts");
         let gone = store.open_keyspace("gone", None).expect("new");
         gone.put("old", "value").expect("puts");

@@ -241,7 +241,7 @@ fn check_lost(damage: &Damage, file: &str, report: &RepairReport, place: &str) {
             };
         assert!(is_it, "{place}: {} is called lost: {}", lost.file, lost.what);
     }
-    // What is missing beside a table that no manifest names looks like a lost edit.
+    // Missing data beside a table that no manifest names looks like a lost edit.
     if damage.family == Family::Values {
         assert_eq!(report.basis, RepairBasis::Manifest, "{place}");
     }

@@ -117,7 +117,7 @@ fn nothing_else_conflicts() {
     }
 }
 
-/// A leaked cursor never reports how far it came, so everything that it could pass counts as read.
+/// A leaked cursor never reports how far it moved, so everything that it could pass counts as read.
 #[test]
 fn a_leaked_cursor_conflicts() {
     let store = store();

@@ -14,7 +14,7 @@ use runstone_sim::workload::{Operation, Run, generate_large, options, read_all};
 
 use crate::crash::{mode, open};
 
-/// How long a store waits until it lets a write find out whether there is space again.
+/// How long a store waits before a write may find out whether there is space again.
 const RETRY: Duration = Duration::from_millis(260);
 
 /// Looks at what a failed commit left. Returns whether the store may accept later commits: in that

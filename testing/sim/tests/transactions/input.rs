@@ -167,8 +167,8 @@ fn writes_take_memory_up_to_a_limit() {
     assert!(store.get("large").expect("reads").is_none());
 }
 
-/// The commit finds no space for the log: nothing of it is visible, then or after a reopen, and the
-/// next commit succeeds when there is space again.
+/// The commit finds no space for the log: nothing of the commit is visible, then or after a reopen,
+/// and the next commit succeeds when there is space again.
 #[test]
 fn a_full_disk() {
     let storage = SimStorage::new(5);

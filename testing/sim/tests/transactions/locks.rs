@@ -101,7 +101,8 @@ fn circle(store: &Store, timeout: Duration, bug: Option<Bug>) -> Vec<Error> {
     received.into_iter().flatten().collect()
 }
 
-/// The last transaction to ask gets the error, which names the cycle; the others continue.
+/// The transaction whose request closes the circle gets the error, which names the circle; the
+/// others continue.
 #[test]
 fn a_circle_is_found_and_named() {
     let store = store();

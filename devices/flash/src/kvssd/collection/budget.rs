@@ -36,8 +36,8 @@ fn low_stream_count(catalog: &Catalog) -> u32 {
 /// for a large checkpoint.
 fn restart_blocks(catalog: &Catalog) -> u32 {
     let is_other = |stream: &Stream| !matches!(stream, Stream::Kv(_) | Stream::Values(_));
-    // If values are separated, the next collection may open another kind of block, and a second
-    // power cut would find two blocks fewer.
+    // If values are separated, the next collection may open another kind of block, and after a
+    // second power cut two blocks fewer would be free.
     let one_each = 1
         + streams(catalog).filter(is_other).count() as u32
         + if catalog.values.group_count() > 0 { 2 } else { 0 };

@@ -5,7 +5,7 @@
 //!    to the first key of the next table. The first table also receives the keys before that. So
 //!    outputs stay disjoint.
 //! 2. The data that sink into a table are merged in memory: one version per key and snapshot.
-//!    Deletes stay, because the older versions in the table itself are not looked at.
+//!    Deletes stay, because the older versions in the table itself are not read.
 //! 3. If table and segment together are no larger than a table may be, the segment is written and
 //!    becomes the highest stratum of the table. Nothing else is written except the metadata page.
 //! 4. Otherwise the two are merged: into one table if that is enough, or else into even parts.

@@ -160,8 +160,8 @@ fn threshold_for(catalog: &Catalog, job: &Job, piece: &Piece) -> u8 {
     if is_rewrite { 0 } else { catalog.options.threshold }
 }
 
-/// The plan of dLSM: one virtual table, or one rewrite of all. The tables of level 0 span all
-/// keys, so a virtual table of them would include the whole next level.
+/// The plan of dLSM: one virtual table, or one rewrite of all tables. The tables of level 0 span
+/// all keys, so a virtual table of them would include the whole next level.
 fn delay(
     catalog: &Catalog,
     piece: &Piece,
@@ -185,7 +185,7 @@ fn delay(
     }
 }
 
-/// The blocks that must be free, and the bytes of the journal page.
+/// How many blocks must be free, and how many bytes the commit may take in its journal page.
 fn needs(catalog: &Catalog, job: &Job, piece: &Piece, outputs: &[Output]) -> (u32, usize) {
     let (mut pages, mut tables, mut fence_bytes) = (0, piece.rest.len(), 0);
     let mut rewritten = 0;

@@ -1,4 +1,4 @@
-//! Which tables are compacted: as the policy says, and when space is short.
+//! Chooses the tables to compact: as the policy says, and when space is short.
 
 pub(super) mod append;
 mod filters;

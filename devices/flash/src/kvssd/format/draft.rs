@@ -141,7 +141,7 @@ mod tests {
         pages
     }
 
-    /// Runs from pages of any kind, and a value that is larger than a page.
+    /// Tests runs from pages of any kind, and a value that is larger than a page.
     #[test]
     fn runs_make_the_pages_that_their_records_make() {
         let mut random = runstone_random::Random::new(7);

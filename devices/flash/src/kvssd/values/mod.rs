@@ -107,8 +107,8 @@ impl ValueMap {
         Ok(())
     }
 
-    /// Called after the commit: pages that values have left become garbage, and the new pages
-    /// become the homes of their values.
+    /// Called after the commit: the emptied pages become garbage, and the new pages become the
+    /// homes of their values.
     pub(super) fn install(&mut self, space: &mut Space, change: ValueChange) {
         for page in change.emptied {
             space.release(page, self.remove(page));
