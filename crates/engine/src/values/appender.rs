@@ -1,7 +1,7 @@
 //! Appends the values of one flush, compaction or collection to a value file.
 //!
-//! 1. `append` gives each record its place in its group's stream and buffers it. A full buffer is
-//!    written.
+//! 1. `append` gives each record its place in its group's stream and buffers it (`buffers`). A full
+//!    buffer is written.
 //! 2. `finish` writes the rest and syncs the file once. The edit that it returns goes into the same
 //!    manifest record as the tables that point to the records.
 //! 3. After the edit has been published, `commit` hands the segments that are not full over to the
@@ -20,15 +20,13 @@ use crate::error::{Error, Result};
 use crate::format::record::{Pointer, placed_tag_bytes, record_bytes, tag_bytes};
 use crate::keys::SeqNo;
 use crate::pace::write_back::WriteBack;
+use crate::values::buffers::{Buffers, GROUP_BYTES, Pages};
 use crate::values::file::ValueFile;
 use crate::values::layout::{GroupEdit, Segment, ValueEdit};
 use crate::values::liveness::Tag;
 
-/// A group's buffer is written before it would contain more bytes than this.
-const WRITE_BYTES: usize = 64 << 10;
-
-/// All buffers of an appender are written before they would contain more than this fraction of the
-/// memory budget, or more than `LEAST_BUFFERED_BYTES` if that is larger.
+/// All buffers of an appender are written when they hold this fraction of the memory budget, and
+/// more than the least.
 const BUFFERED_FRACTION: u64 = 32;
 const LEAST_BUFFERED_BYTES: u64 = 1 << 20;
 
@@ -45,9 +43,9 @@ pub(crate) struct Appender {
     watched: Option<u32>,
     written_keys: Vec<(Vec<u8>, SeqNo)>,
     committed: bool,
-    /// Bytes in all buffers; `most_buffered` is the most that they may contain.
-    buffered: usize,
-    most_buffered: usize,
+    buffers: Buffers,
+    /// The record that is being encoded.
+    record: Vec<u8>,
     charged: usize,
     charge: Option<Reservation>,
     /// Bytes of the records that were appended.
@@ -81,7 +79,7 @@ struct GroupWriter {
     /// The open segment that the appender took over, as it was then.
     found: Option<Segment>,
     /// Bytes of `open` that are not written yet.
-    buffer: Vec<u8>,
+    pages: Pages,
     write_back: WriteBack,
     keys: Sketch,
 }
@@ -101,8 +99,8 @@ impl Appender {
             watched,
             written_keys,
             committed: false,
-            buffered: 0,
-            most_buffered: most_buffered as usize,
+            buffers: Buffers::new(most_buffered as usize),
+            record: Vec::new(),
             charged: 0,
             charge: None,
             bytes: 0,
@@ -173,19 +171,19 @@ impl Appender {
                 open: found,
                 found,
                 full: Vec::new(),
-                buffer: Vec::new(),
+                pages: Pages::default(),
                 write_back: WriteBack::default(),
                 keys: Sketch::of_nothing(),
             }
         });
         self.bytes += bytes;
-        let before = writer.buffer.len();
         if !matches!(what, What::Marker) {
             // A marker keeps nothing alive, so its key does not count as a key of the group.
             writer.keys.add(ValueFile::sketch_hash(key));
         }
-        let segment = writer.segment_for(&self.store, group, bytes)?;
+        let segment = writer.segment_for(&self.store, &mut self.buffers, group, bytes)?;
         let (offset, large) = (segment.bytes, segment.slots > 1);
+        let place = self.store.position(segment) + offset;
         let (seal, stream_offset) =
             (self.store.checksum_seed(segment), segment.stream_offset + offset);
         segment.bytes += bytes;
@@ -194,7 +192,8 @@ impl Appender {
             segment.tags += 1;
             segment.cold_bytes += u64::from(tag.bytes);
         }
-        let out = &mut writer.buffer;
+        let out = &mut self.record;
+        out.clear();
         match what {
             What::Value(value) => seal.put(out, offset, seq, key, value),
             What::Marker => seal.put_marker(out, offset, seq, key),
@@ -203,18 +202,23 @@ impl Appender {
                 seal.put_placed_tag(out, offset, seq, key, (tag.stream_offset, value_bytes));
             }
         }
+        let is_apart = large || out.len() > GROUP_BYTES;
+        if is_apart || self.buffers.add(&mut writer.pages, out).is_none() {
+            // It has no room in a buffer, or there is no memory for buffers.
+            debug_assert_eq!(writer.pages.bytes(), 0, "what comes before it is not written");
+            self.store.write_at(place, out, &mut writer.write_back)?;
+            out.shrink_to(GROUP_BYTES);
+        }
         if large {
-            writer.write_out(&self.store)?;
             writer.full.extend(writer.open.take());
         }
-        self.buffered = self.buffered + writer.buffer.len() - before;
         self.charge();
         Ok(stream_offset)
     }
 
     /// Takes the buffers' memory from the budget until the appender is dropped.
     fn charge(&mut self) {
-        while self.charged < self.buffered {
+        while self.charged < self.buffers.most_bytes() {
             self.charged += CHARGED_BYTES;
             let more = self.store.cache.pin(CHARGED_BYTES as u64);
             match &mut self.charge {
@@ -226,19 +230,17 @@ impl Appender {
 
     /// Writes buffers that have no room for `bytes` more bytes of a group.
     fn make_room(&mut self, group: u32, bytes: usize) -> Result<()> {
+        let mut none = Pages::default();
         if let Some(writer) = self.groups.get_mut(&group)
-            && writer.buffer.len() + bytes > WRITE_BYTES
+            && writer.pages.bytes() + bytes > GROUP_BYTES
         {
-            let buffered = writer.buffer.len();
-            writer.write_out(&self.store)?;
-            self.buffered -= buffered;
+            writer.write_out(&self.store, &mut self.buffers)?;
         }
-        if self.buffered + bytes > self.most_buffered {
+        let pages = self.groups.get_mut(&group).map_or(&mut none, |writer| &mut writer.pages);
+        if !self.buffers.has_room(pages, bytes) && bytes <= GROUP_BYTES {
             for writer in self.groups.values_mut() {
-                writer.write_out(&self.store)?;
-                writer.buffer = Vec::new();
+                writer.write_out(&self.store, &mut self.buffers)?;
             }
-            self.buffered = 0;
         }
         Ok(())
     }
@@ -246,7 +248,7 @@ impl Appender {
     /// Writes and syncs everything. Returns the edit that makes it part of the file.
     pub(crate) fn finish(&mut self) -> Result<ValueEdit> {
         for writer in self.groups.values_mut() {
-            writer.write_out(&self.store)?;
+            writer.write_out(&self.store, &mut self.buffers)?;
         }
         if !self.groups.is_empty() && !seeded!(AppendsNotSynced) {
             self.store.sync()?;
@@ -311,12 +313,18 @@ impl Drop for Appender {
 }
 
 impl GroupWriter {
-    /// The segment for a record of this many bytes. A record that is larger than a slot gets its
-    /// own extent.
-    fn segment_for(&mut self, store: &ValueFile, group: u32, bytes: u64) -> Result<&mut Segment> {
+    /// The segment that a record of this many bytes goes to. A record that is larger than a slot
+    /// gets an extent of its own.
+    fn segment_for(
+        &mut self,
+        store: &ValueFile,
+        buffers: &mut Buffers,
+        group: u32,
+        bytes: u64,
+    ) -> Result<&mut Segment> {
         let fits = self.open.is_some_and(|open| open.bytes + bytes <= store.slot_bytes);
         if !fits {
-            self.write_out(store)?;
+            self.write_out(store, buffers)?;
             self.full.extend(self.open.take());
             let slots = u32::try_from(bytes.div_ceil(store.slot_bytes)).map_err(|_| {
                 Error::invalid("a value takes 2^32 slots", "raise values.slot_bytes")
@@ -330,12 +338,9 @@ impl GroupWriter {
     }
 
     /// Writes the buffered bytes of the open segment.
-    fn write_out(&mut self, store: &ValueFile) -> Result<()> {
-        let Some(open) = self.open.filter(|_| !self.buffer.is_empty()) else { return Ok(()) };
-        let at = store.position(&open) + open.bytes - self.buffer.len() as u64;
-        store.write_at(at, &self.buffer, &mut self.write_back)?;
-        self.buffer.clear();
-        self.buffer.shrink_to(WRITE_BYTES);
-        Ok(())
+    fn write_out(&mut self, store: &ValueFile, buffers: &mut Buffers) -> Result<()> {
+        let Some(open) = self.open.filter(|_| self.pages.bytes() > 0) else { return Ok(()) };
+        let at = store.position(&open) + open.bytes - self.pages.bytes() as u64;
+        store.write_at(at, buffers.take(&mut self.pages), &mut self.write_back)
     }
 }

@@ -6,7 +6,8 @@
 //! - `pool`: free slots of the file.
 //! - `file`: an open value file, and its state.
 //! - `read`: reads a value from the cache or the file; `lookup`: reads many values at once.
-//! - `appender`: the appends of one flush, compaction or collection.
+//! - `appender`: the appends of one flush, compaction or collection; `buffers`: their bytes that
+//!   are not written yet.
 //! - `early`: values that are in the file before their writes are logged; `found`: finds them again
 //!   with the help of the log.
 //! - `separation`: where a flush or compaction puts each value.
@@ -21,6 +22,7 @@
 pub(crate) mod again;
 pub(crate) mod appender;
 mod behind;
+mod buffers;
 pub(crate) mod copy;
 pub(crate) mod early;
 pub(crate) mod file;
