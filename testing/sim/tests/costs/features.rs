@@ -138,6 +138,49 @@ fn steps_of_a_transaction() {
     });
 }
 
+/// Once, each range delete moved all writes behind it, and each savepoint copied all ranges.
+#[test]
+fn range_deletes_of_a_transaction() {
+    try_with(&COUNTS, "", |costs, count| {
+        let store = costs.store;
+        let keyspace = store.default_keyspace();
+        let options = TransactionOptions::default().max_write_bytes(256 << 20);
+        let mut transaction = store.begin(options).expect("begins");
+        (0..count).for_each(|n| transaction.put(keyspace, key(n), "newer").expect("puts"));
+        let range = |number: u64| key(number % count)..key(number % count) + "x";
+        costs.step("delete", READS, || {
+            for number in 0..READS {
+                transaction.delete_range(keyspace, range(number * 7919)).expect("deletes");
+            }
+        });
+        costs.step("savepoint and delete", READS, || {
+            for number in 0..READS {
+                transaction.set_savepoint();
+                transaction.delete_range(keyspace, range(number * 104_729)).expect("deletes");
+            }
+        });
+        costs.step("roll back", READS, || {
+            (0..READS).for_each(|_| transaction.rollback_to_savepoint().expect("a savepoint"));
+        });
+        costs.step("savepoint, put and delete", count, || {
+            for number in 0..count {
+                transaction.set_savepoint();
+                transaction.put(keyspace, key(number), "newest").expect("puts");
+                transaction.delete_range(keyspace, range(number / 2)).expect("deletes");
+            }
+        });
+        costs.step("roll back all but one", count, || {
+            (1..count).for_each(|_| transaction.rollback_to_savepoint().expect("a savepoint"));
+        });
+        costs.step("delete all", count, || {
+            transaction.delete_range(keyspace, key(0)..).expect("deletes");
+        });
+        costs.step("commit", READS, || {
+            transaction.commit(WriteOptions::default()).expect("commits");
+        });
+    });
+}
+
 #[test]
 fn open_transactions() {
     try_with(&COUNTS, "", |costs, count| {
