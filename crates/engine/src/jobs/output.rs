@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use runstone_policy::shape::Table;
 
+use crate::cache::{Cache, Reservation};
 use crate::callbacks::compaction_filter::FilterDecision;
 use crate::callbacks::event::Event;
 use crate::catalog::Catalog;
@@ -23,12 +24,16 @@ use crate::metrics::Counter;
 use crate::read::merge::MergeIter;
 use crate::read::source::Source;
 use crate::table::behind::Warmth;
-use crate::table::builder::{TableBuilder, TableLayout};
+use crate::table::builder::{BUILDER_BYTES, TableBuilder, TableLayout};
+use crate::table::iterator::COMPACTION_READ_BYTES;
 use crate::table::table_name;
 use crate::values::separation::{Separated, Separation};
 
 /// The number of entries between two checks whether the job should stop.
 const CANCEL_INTERVAL: u64 = 4096;
+
+/// A job's buffers take no more than this fraction of the budget from other users.
+const BUFFERS_FRACTION: u64 = 16;
 
 /// The tables to write.
 pub(crate) struct Output<'a> {
@@ -139,6 +144,7 @@ pub(crate) fn write_streams(
     cancelled: &dyn Fn() -> Result<()>,
 ) -> Result<Written> {
     let catalog = output.catalog;
+    let _buffers = charge_buffers(&catalog.tables.cache, &sources);
     let mut writing = Writing {
         output,
         live,
@@ -187,6 +193,14 @@ pub(crate) fn write_streams(
             Err(error)
         }
     }
+}
+
+/// Takes the memory of a job's buffers from the budget: what it reads of each run, and the table
+/// that it writes. A small budget has them beside it.
+fn charge_buffers(cache: &Arc<Cache>, sources: &[Source]) -> Reservation {
+    let runs = sources.iter().filter(|source| matches!(source, Source::Run(_))).count() as u64;
+    let bytes = runs * COMPACTION_READ_BYTES + BUILDER_BYTES;
+    cache.pin(bytes.min(cache.bytes() / BUFFERS_FRACTION))
 }
 
 /// The operands that passed unfolded.

@@ -8,6 +8,8 @@
 //! 2. All of a region is initialised from the start, because the system maps zeros.
 #![allow(unsafe_code)]
 
+use std::alloc::{Layout, handle_alloc_error};
+use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
@@ -100,7 +102,83 @@ impl Drop for Region {
     }
 }
 
-/// Bytes in a mapping of their own, which a job needs for a while.
+/// A growing list in a mapping of its own, for what a job needs for a while. Elements are not
+/// dropped.
+#[derive(Debug)]
+pub struct MappedVec<T: Copy> {
+    region: Option<Region>,
+    len: usize,
+    element: PhantomData<T>,
+}
+
+impl<T: Copy> Default for MappedVec<T> {
+    fn default() -> MappedVec<T> {
+        MappedVec { region: None, len: 0, element: PhantomData }
+    }
+}
+
+impl<T: Copy> MappedVec<T> {
+    fn capacity(&self) -> usize {
+        self.region.as_ref().map_or(0, |region| region.bytes() / size_of::<T>())
+    }
+
+    /// Makes room for more elements. Ends the process if the system has no memory, as a `Vec` does.
+    pub fn reserve(&mut self, more: usize) {
+        const {
+            assert!(align_of::<T>() <= PAGE_BYTES && size_of::<T>() > 0, "elements fit pages");
+        }
+        let wanted = self.len + more;
+        if wanted <= self.capacity() {
+            return;
+        }
+        let bytes = wanted.max(2 * self.capacity()) * size_of::<T>();
+        let Some(region) = Region::map(bytes) else {
+            handle_alloc_error(Layout::array::<T>(wanted).unwrap_or(Layout::new::<T>()));
+        };
+        if let Some(old) = &self.region {
+            let len_bytes = self.len * size_of::<T>();
+            // SAFETY: inside both regions, which are different ones.
+            unsafe {
+                old.at(0, len_bytes).copy_to_nonoverlapping(region.at(0, len_bytes), len_bytes)
+            };
+        }
+        self.region = Some(region);
+    }
+
+    pub fn push(&mut self, element: T) {
+        if self.len == self.capacity() {
+            self.reserve(1);
+        }
+        if let Some(region) = &self.region {
+            let at = region.at(self.len * size_of::<T>(), size_of::<T>());
+            // SAFETY: aligned, since regions begin at pages, and inside; only this value uses it.
+            unsafe { at.cast::<T>().write(element) };
+            self.len += 1;
+        }
+    }
+}
+
+impl<T: Copy> Deref for MappedVec<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        let Some(region) = &self.region else { return &[] };
+        let first = region.at(0, self.len * size_of::<T>()).cast::<T>();
+        // SAFETY: `len` elements were written, and this value alone uses the region (obligation 1).
+        unsafe { std::slice::from_raw_parts(first.as_ptr(), self.len) }
+    }
+}
+
+impl<T: Copy> DerefMut for MappedVec<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        let Some(region) = &self.region else { return &mut [] };
+        let first = region.at(0, self.len * size_of::<T>()).cast::<T>();
+        // SAFETY: as in `deref`; `&mut self` is the only access.
+        unsafe { std::slice::from_raw_parts_mut(first.as_ptr(), self.len) }
+    }
+}
+
+/// Bytes in a mapping of their own, for what a job needs for a while.
 #[derive(Debug)]
 pub struct MappedBytes {
     region: Region,
@@ -148,6 +226,22 @@ mod tests {
                 unsafe { byte.write(1) };
             }
         }
+    }
+
+    #[test]
+    fn a_mapped_list_grows_and_keeps_its_elements() {
+        let mut list = MappedVec::default();
+        assert!(list.is_empty() && list.iter().all(|_: &(u64, bool)| false));
+        for number in 0..3_000u64 {
+            list.push((number, number % 3 == 0));
+            assert_eq!(list.len() as u64, number + 1);
+        }
+        list.reserve(10_000);
+        list[7].0 = 9;
+        let numbers: Vec<u64> = list.iter().map(|(number, _)| *number).collect();
+        let wanted = (0..3_000).map(|number| if number == 7 { 9 } else { number });
+        assert_eq!(numbers, wanted.collect::<Vec<_>>());
+        assert!(list.iter().skip(8).all(|(number, third)| *third == (number % 3 == 0)));
     }
 
     #[test]

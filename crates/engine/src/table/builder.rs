@@ -37,8 +37,13 @@ use crate::table::handle::{DiskUse, TableContext};
 use crate::table::{FOOTER_BYTES, TABLE_FORMAT, TABLE_MAGIC, table_name};
 
 const WRITE_BUFFER_BYTES: usize = 256 << 10;
+/// What a builder holds of a table of usual entries: the write buffer, and a partition.
+pub(crate) const BUILDER_BYTES: u64 = (WRITE_BUFFER_BYTES + (128 << 10)) as u64;
 /// A partition covers this many blocks: 2 MiB of 4 KiB blocks, about 40 KiB of index and filter.
 const PARTITION_BLOCKS: usize = 512;
+/// A partition ends once it covers this many keys, which only large blocks of small entries reach.
+/// Their hashes are held in memory until then, and would take megabytes.
+const PARTITION_KEYS: usize = 64 << 10;
 
 /// How a table is laid out.
 #[derive(Clone, Debug)]
@@ -279,7 +284,7 @@ impl TableBuilder {
             false => separator(&pending.last_key, key),
         };
         self.partition.add_block(middle, pending.offset, pending.stored_len);
-        if self.partition.block_count() >= PARTITION_BLOCKS {
+        if self.partition.block_count() >= PARTITION_BLOCKS || self.hashes.len() >= PARTITION_KEYS {
             self.finish_partition()?;
         }
         Ok(())

@@ -15,9 +15,9 @@ use crate::table::behind::Behind;
 use crate::table::copy::WholeBlock;
 use crate::table::reader::{ProbeStats, TableReader};
 
-/// How many bytes of each input run a compaction reads at once. Eight such reads fit the cache of a
-/// core (measured, docs/limits.md).
-const COMPACTION_READ_BYTES: u64 = 128 << 10;
+/// How much a compaction reads of each input run at once. Eight such reads fit the cache of a core
+/// (measured, docs/limits.md).
+pub(crate) const COMPACTION_READ_BYTES: u64 = 128 << 10;
 const FIRST_READ_AHEAD_BYTES: u64 = 16 << 10;
 const MAX_READ_AHEAD_BYTES: u64 = 256 << 10;
 

@@ -4,6 +4,7 @@
 
 use crate::error::Result;
 use crate::format::record::Record;
+use crate::memory::region::MappedBytes;
 use crate::values::file::ValueFile;
 use crate::values::layout::Segment;
 use crate::values::liveness::RecordEntry;
@@ -19,7 +20,9 @@ pub(crate) struct ReadAgain {
     generation: u64,
     /// The offset of the part in the segment.
     offset: u64,
-    bytes: Vec<u8>,
+    /// Its bytes, at the beginning of memory that is used for every read.
+    memory: Option<MappedBytes>,
+    len: usize,
 }
 
 impl ReadAgain {
@@ -39,8 +42,8 @@ impl ReadAgain {
             return first.checked(bytes).map_err(|what| store.corrupt(place, what));
         }
         let is_there = self.generation == segment.generation
-            && (self.offset..=self.offset + self.bytes.len() as u64).contains(&start)
-            && end <= self.offset + self.bytes.len() as u64;
+            && (self.offset..=self.offset + self.len as u64).contains(&start)
+            && end <= self.offset + self.len as u64;
         if !is_there {
             for next in records {
                 let is_near = (end..=end + MOST_GAP_BYTES).contains(&next.offset.into());
@@ -51,10 +54,17 @@ impl ReadAgain {
             }
             // If the read fails, the old content must not be mistaken for these bytes.
             self.generation = 0;
-            self.bytes = store.file.read_vec(place, (end - start) as usize)?;
+            self.len = (end - start) as usize;
+            if self.memory.as_ref().is_none_or(|memory| memory.len() < self.len) {
+                self.memory = MappedBytes::zeros(self.len.max(MOST_READ_BYTES as usize));
+            }
+            let too_large = || store.corrupt(place, "records are larger than memory");
+            let memory = self.memory.as_mut().ok_or_else(too_large)?;
+            store.file.read_at(place, &mut memory[..self.len])?;
             (self.generation, self.offset) = (segment.generation, start);
         }
-        let bytes = &self.bytes[(start - self.offset) as usize..];
+        let bytes = self.memory.as_ref().map_or(&[][..], |memory| &memory[..self.len]);
+        let bytes = &bytes[(start - self.offset) as usize..];
         let record = store.checksum_seed(segment).take(bytes, start);
         record.map_err(|what| store.corrupt(place, what))
     }

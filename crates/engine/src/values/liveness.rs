@@ -10,6 +10,7 @@ use runstone_policy::sketch::Sketch;
 use crate::cache::Reservation;
 use crate::format::record::{Record, footer_bytes, tag_bytes};
 use crate::keys::{SeqNo, head};
+use crate::memory::region::MappedVec;
 use crate::values::file::ValueFile;
 use crate::values::layout::{DeadRecord, Segment, SegmentList};
 use crate::values::scan::HeldSegment;
@@ -73,8 +74,8 @@ impl RecordEntry {
 #[derive(Debug, Default)]
 pub(crate) struct Scanned {
     pub(crate) keys: Vec<u8>,
-    pub(crate) entries: Vec<RecordEntry>,
-    /// The memory of the entries, taken from the budget.
+    pub(crate) entries: MappedVec<RecordEntry>,
+    /// What the entries take from the memory budget.
     pub(crate) charge: Option<Reservation>,
     /// The bytes of each segment that is held.
     pub(crate) held: Vec<Option<HeldSegment>>,
@@ -560,7 +561,7 @@ mod tests {
     /// offset, whether it is a marker).
     fn relocated(records: &[(&str, SeqNo, u64, bool)], dead: &[u64]) -> Vec<u64> {
         let mut scanned = scanned(records);
-        for entry in &mut scanned.entries {
+        for entry in scanned.entries.iter_mut() {
             entry.is_marker = entry.tag.take().is_some();
         }
         let dead = dead.iter().map(|at| (*at, 100)).collect();
@@ -593,7 +594,7 @@ mod tests {
         markers: &[u64],
     ) -> (Vec<(u64, bool)>, Vec<u64>) {
         let mut scanned = scanned(records);
-        for entry in &mut scanned.entries {
+        for entry in scanned.entries.iter_mut() {
             entry.is_marker = markers.contains(&entry.stream_offset);
         }
         let out = newest(&scanned, &BTreeMap::new(), true);
