@@ -7,6 +7,8 @@ pub use crate::format::filter::hash;
 pub use crate::keys::codec::Reader;
 pub use crate::log::{LogHeader, LogKind, LogReader, LogWriter, Next};
 pub use crate::options::store::KeyspaceOptions;
+#[cfg(debug_assertions)]
+pub use crate::sync::most_looked;
 pub use crate::table::TABLE_FORMAT;
 pub use crate::table::builder::{TableBuilder, TableLayout};
 pub use crate::table::handle::{DiskUse, TableContext};

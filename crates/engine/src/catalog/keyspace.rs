@@ -357,11 +357,11 @@ impl KeyspaceCore {
         filled: Option<&Arc<Memtable>>,
         fresh: Arc<Memtable>,
         wanted: impl Fn(&Arc<Memtable>) -> bool,
-    ) {
+    ) -> bool {
         let _view = self.view_lock.lock();
         let old = self.view.load_full();
         if !wanted(&old.active) {
-            return;
+            return false;
         }
         let used = Some(&old.active).filter(|active| !active.is_empty());
         assert!(fresh.is_empty(), "an active memtable begins empty");
@@ -375,6 +375,7 @@ impl KeyspaceCore {
         let loaded = old.loaded;
         self.view.store(Arc::new(View { active: fresh, immutable, version, loaded }));
         self.dead_ranges.forget_unused();
+        true
     }
 
     /// Notes that the last load ended, before its sequence number is visible.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use rpds::{HashTrieMapSync, RedBlackTreeMapSync, RedBlackTreeSetSync};
 
-use crate::sync::{Mutex, rank};
+use crate::sync::{Mutex, looked, rank};
 
 use crate::catalog::keyspace::KeyspaceCore;
 use crate::keys::{KeyspaceId, SeqNo};
@@ -104,26 +104,47 @@ impl FromIterator<(KeyspaceId, SeqNo)> for Flushed {
 /// The keyspaces that may hold writes which are only in the log. Every keyspace that holds such
 /// writes is in this list.
 #[derive(Debug, Default)]
-pub(crate) struct Unflushed(Mutex<rank::Unflushed, ById>);
+pub(crate) struct Unflushed(Mutex<rank::Unflushed, Lists>);
+
+#[derive(Debug, Default)]
+struct Lists {
+    all: ById,
+    /// Those among them whose memtables may wait for a flush. Every search for a job asks for them.
+    waiting: ById,
+}
+
+/// One of the lists.
+type Which = fn(&Lists) -> &ById;
 
 impl Unflushed {
     /// Adds a keyspace whose memtable just announced its first write.
     pub(crate) fn add(&self, keyspace: &Arc<KeyspaceCore>) {
-        self.0.lock().insert(keyspace.id, Arc::clone(keyspace));
+        self.0.lock().all.insert(keyspace.id, Arc::clone(keyspace));
+    }
+
+    /// Notes that a memtable of a keyspace was replaced, so that it waits for its flush.
+    pub(crate) fn await_flush(&self, keyspace: &Arc<KeyspaceCore>) {
+        self.0.lock().waiting.insert(keyspace.id, Arc::clone(keyspace));
     }
 
     /// Removes a keyspace unless it contains writes. A concurrent write is announced before the
     /// keyspace is added, so it is either seen here or adds the keyspace again.
     pub(crate) fn remove_if_flushed(&self, keyspace: &KeyspaceCore) {
-        let mut unflushed = self.0.lock();
+        let mut lists = self.0.lock();
         if !keyspace.holds_writes() {
-            unflushed.remove(&keyspace.id);
+            lists.all.remove(&keyspace.id);
+        }
+        // A memtable that is replaced meanwhile is seen here or noted after this.
+        if keyspace.view.load().immutable.is_empty() {
+            lists.waiting.remove(&keyspace.id);
         }
     }
 
     /// Removes a keyspace that was dropped.
     pub(crate) fn remove(&self, id: KeyspaceId) {
-        self.0.lock().remove(&id);
+        let mut lists = self.0.lock();
+        lists.all.remove(&id);
+        lists.waiting.remove(&id);
     }
 
     /// All keyspaces that hold writes, in order of creation.
@@ -142,18 +163,36 @@ impl Unflushed {
         &self,
         found: impl FnMut(&Arc<KeyspaceCore>) -> Option<T>,
     ) -> Option<T> {
-        self.find_within((Unbounded, Unbounded), found)
+        self.find_within(|lists| &lists.all, (Unbounded, Unbounded), found)
     }
 
     /// The first keyspace that is `wanted`, searched from `turn` on and then from the beginning.
     pub(crate) fn find_from(
         &self,
         turn: KeyspaceId,
+        wanted: impl FnMut(&&Arc<KeyspaceCore>) -> bool,
+    ) -> Option<Arc<KeyspaceCore>> {
+        self.find_in_turn(|lists| &lists.all, turn, wanted)
+    }
+
+    /// The same among those whose memtables may wait for a flush.
+    pub(crate) fn find_waiting_from(
+        &self,
+        turn: KeyspaceId,
+        wanted: impl FnMut(&&Arc<KeyspaceCore>) -> bool,
+    ) -> Option<Arc<KeyspaceCore>> {
+        self.find_in_turn(|lists| &lists.waiting, turn, wanted)
+    }
+
+    fn find_in_turn(
+        &self,
+        which: Which,
+        turn: KeyspaceId,
         mut wanted: impl FnMut(&&Arc<KeyspaceCore>) -> bool,
     ) -> Option<Arc<KeyspaceCore>> {
         let mut found = |keyspace: &Arc<KeyspaceCore>| wanted(&keyspace).then(|| keyspace.clone());
-        let first = self.find_within((Included(turn), Unbounded), &mut found);
-        first.or_else(|| self.find_within((Unbounded, Excluded(turn)), &mut found))
+        let first = self.find_within(which, (Included(turn), Unbounded), &mut found);
+        first.or_else(|| self.find_within(which, (Unbounded, Excluded(turn)), &mut found))
     }
 
     /// Looks at each keyspace.
@@ -169,14 +208,22 @@ impl Unflushed {
     /// that stays in the list is always found.
     fn find_within<T>(
         &self,
+        which: Which,
         (mut from, to): (Bound<KeyspaceId>, Bound<KeyspaceId>),
         mut found: impl FnMut(&Arc<KeyspaceCore>) -> Option<T>,
     ) -> Option<T> {
         loop {
-            let next = |unflushed: &ById| {
-                unflushed.range((from, to)).map(|(_, one)| one).take(PAGE).cloned().collect()
+            let next = |lists: &Lists| {
+                let page = which(lists).range((from, to)).map(|(_, one)| one).take(PAGE).cloned();
+                let page: Vec<Arc<KeyspaceCore>> = page.collect();
+                looked(page.len() as u64);
+                page
             };
-            let page: Vec<Arc<KeyspaceCore>> = next(&self.0.lock());
+            let page = next(&self.0.lock());
+            let mut found = |keyspace: &Arc<KeyspaceCore>| {
+                looked(1);
+                found(keyspace)
+            };
             if let Some(found) = page.iter().find_map(&mut found) {
                 return Some(found);
             }

@@ -18,7 +18,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
-use crate::sync::{Mutex, RwLock, rank};
+use crate::sync::{Mutex, RwLock, looked, rank};
 use crossbeam_utils::CachePadded;
 
 use crate::env::Env;
@@ -190,6 +190,7 @@ impl Catalog {
     /// The whole state that a manifest records, as of now. Called with the manifest lock held.
     pub(crate) fn store_state(&self, manifest: &ManifestState) -> StoreState {
         let keyspaces = self.keyspaces.read();
+        looked(keyspaces.size() as u64);
         let describe = |keyspace: &Arc<KeyspaceCore>| KeyspaceState {
             name: keyspace.name.clone(),
             options: keyspace.options.load().to_toml(),

@@ -14,7 +14,7 @@ use runstone_policy::shape::Table;
 
 use crate::catalog::keyspace::KeyspaceCore;
 use crate::catalog::keyspaces::Keyspaces;
-use crate::jobs::runner::{Job, Runner, find_from};
+use crate::jobs::runner::{Job, Runner};
 use crate::jobs::search::Search;
 use crate::keys::{KeyspaceId, SeqNo};
 use crate::memtable::Memtable;
@@ -48,9 +48,28 @@ impl Runner {
         claims: &mut MutexGuard<'_, Claims>,
         search: &Search<'_>,
     ) -> Option<Job> {
-        if !claims.running.is_empty() || !self.preparer.may_start(claims) {
+        let may_start =
+            |claims: &Claims| claims.running.is_empty() && self.preparer.may_start(claims);
+        // There may be very many memtables, and writers must not wait for the count of their
+        // entries.
+        if !may_start(claims)
+            || MutexGuard::unlocked(claims, || self.tidy_memtables())
+            || !may_start(claims)
+        {
             return None;
         }
+        let keyspaces = self.catalog.keyspaces.read().clone();
+        self.find_from(
+            claims,
+            |claims| &claims.untidy,
+            0,
+            |claims, id| self.idle_job_of(claims, &keyspaces, id, search),
+        )
+    }
+
+    /// Counts the entries of memtables that expire, if that is due, or replaces a memtable that is
+    /// full of deletes and expired entries. Returns whether there was anything to do.
+    fn tidy_memtables(&self) -> bool {
         let mut uncounted = Vec::new();
         self.catalog.unflushed.for_each(|keyspace| {
             let view = keyspace.view.load();
@@ -59,25 +78,18 @@ impl Runner {
             }
         });
         if !uncounted.is_empty() {
-            // Writers must not wait for this count.
-            MutexGuard::unlocked(claims, || uncounted.iter().for_each(Memtable::count_expiries));
-            return None;
+            uncounted.iter().for_each(Memtable::count_expiries);
+            return true;
         }
         let now_ms = self.env.watch.now_ms();
         let is_littered =
             |keyspace: &&Arc<KeyspaceCore>| keyspace.view.load().active.is_littered(now_ms);
-        if let Some(keyspace) = self.catalog.unflushed.find_from(0, is_littered) {
+        let littered = self.catalog.unflushed.find_from(0, is_littered);
+        littered.is_some_and(|keyspace| {
             let active = Arc::clone(&keyspace.view.load().active);
-            MutexGuard::unlocked(claims, || self.committer.rotate_if_active(&keyspace, &active));
-            return None;
-        }
-        let keyspaces = self.catalog.keyspaces.read();
-        find_from(
-            claims,
-            |claims| &claims.untidy,
-            0,
-            |claims, id| self.idle_job_of(claims, &keyspaces, id, search),
-        )
+            self.committer.rotate_if_active(&keyspace, &active);
+            true
+        })
     }
 
     /// A job for a keyspace that is not tidy. If there is none, the keyspace is tidy, unless

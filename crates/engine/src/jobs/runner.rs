@@ -32,7 +32,7 @@ use crate::keys::KeyspaceId;
 use crate::options::store::KeyspaceOptions;
 use crate::ranges::RangeDeletes;
 use crate::schedule::{CORES, Claim, Claims, Relief, Schedule};
-use crate::sync::threads;
+use crate::sync::{MutexGuard, looked, threads};
 use crate::tree::version::Version;
 use crate::values::file::ValueFile;
 use crate::visibility::snapshot::Visibility;
@@ -41,6 +41,9 @@ use crate::write::pressure::level_0_slows_writers;
 
 /// The most small memtables that are flushed together. Others wait meanwhile.
 pub(crate) const MOST_FLUSHES: usize = 32;
+
+/// How many keyspaces a search looks at under one hold of the claims.
+const MOST_LOOKS: usize = 1_000;
 
 /// A job, with its inputs.
 #[derive(Debug)]
@@ -127,7 +130,12 @@ impl Runner {
     }
 
     /// The next job that nothing forbids.
-    fn next_job(&self, claims: &mut Claims, compactions: bool, search: &Search<'_>) -> Option<Job> {
+    fn next_job(
+        &self,
+        claims: &mut MutexGuard<'_, Claims>,
+        compactions: bool,
+        search: &Search<'_>,
+    ) -> Option<Job> {
         // This runs even in a store that has stopped, so that the commits learn of it.
         let syncs = self.env.is_manual() && self.committer.wants_sync();
         if syncs && !self.schedule.is_closing() && !claims.is_single_running("sync") {
@@ -160,7 +168,7 @@ impl Runner {
         if !compactions || self.is_paused() {
             return None;
         }
-        let keyspaces = self.catalog.keyspaces.read();
+        let keyspaces = self.catalog.keyspaces.read().clone();
         let collection = self.next_collection(claims, &keyspaces, search);
         collection.or_else(|| self.next_compaction(claims, &keyspaces, search))
     }
@@ -182,7 +190,10 @@ impl Runner {
             claims.running.iter().any(|(_, claim)| is_of(claim))
         };
         let mut due = Vec::new();
-        self.catalog.unflushed.find_from(claims.turns.flush, |keyspace| {
+        if self.schedule.flush_limit() == 0 {
+            return due;
+        }
+        self.catalog.unflushed.find_waiting_from(claims.turns.flush, |keyspace| {
             let is_due = self.flush_is_due(keyspace)
                 && !flushing(keyspace.id)
                 && !claims.frozen.contains(&keyspace.id)
@@ -190,6 +201,9 @@ impl Runner {
             let is_small = is_due && keyspace.is_flush_small();
             if is_due && (is_small || due.is_empty()) {
                 due.push(Arc::clone(keyspace));
+            } else if !is_due {
+                // It may be listed although the last of its memtables was just flushed.
+                self.catalog.unflushed.remove_if_flushed(keyspace);
             }
             is_due && !is_small || due.len() >= MOST_FLUSHES
         });
@@ -249,15 +263,46 @@ impl Runner {
         }
     }
 
-    /// The next worthwhile collection.
+    /// Asks for each keyspace of a set, from `turn` on and then from the beginning, until one
+    /// yields something. The set may lose keyspaces meanwhile, and may be very large, so the claims
+    /// are released after every few keyspaces. Nothing is found once jobs may not start any more.
+    pub(super) fn find_from<T>(
+        &self,
+        claims: &mut MutexGuard<'_, Claims>,
+        set: fn(&Claims) -> &BTreeSet<KeyspaceId>,
+        turn: KeyspaceId,
+        mut find: impl FnMut(&mut Claims, KeyspaceId) -> Option<T>,
+    ) -> Option<T> {
+        let mut looks = 0;
+        for (from, to) in [(Included(turn), Unbounded), (Unbounded, Excluded(turn))] {
+            let mut next = set(claims).range((from, to)).next().copied();
+            while let Some(id) = next {
+                looked(1);
+                looks += 1;
+                if looks % MOST_LOOKS == 0 {
+                    MutexGuard::unlocked(claims, || ());
+                    if !self.preparer.may_start(claims) {
+                        return None;
+                    }
+                }
+                if let Some(found) = find(claims, id) {
+                    return Some(found);
+                }
+                next = set(claims).range((Excluded(id), to)).next().copied();
+            }
+        }
+        None
+    }
+
+    /// A collection that is worth it.
     fn next_collection(
         &self,
-        claims: &mut Claims,
+        claims: &mut MutexGuard<'_, Claims>,
         keyspaces: &Keyspaces,
         search: &Search<'_>,
     ) -> Option<Job> {
         let turn = claims.turns.collect;
-        find_from(
+        self.find_from(
             claims,
             |claims| &claims.crowded,
             turn,
@@ -302,13 +347,13 @@ impl Runner {
 
     fn next_compaction(
         &self,
-        claims: &mut Claims,
+        claims: &mut MutexGuard<'_, Claims>,
         keyspaces: &Keyspaces,
         search: &Search<'_>,
     ) -> Option<Job> {
         self.stir_expired(claims);
         let turn = claims.turns.compaction;
-        find_from(
+        self.find_from(
             claims,
             |claims| &claims.unsettled,
             turn,
@@ -539,7 +584,18 @@ impl Runner {
         self.run_one(true)
     }
 
-    /// Does the same, but runs a compaction or a collection only if `compacts`.
+    /// Runs one job of those of an idle store, as if the store had been idle for long.
+    #[cfg(feature = "seeded-bugs")]
+    pub(crate) fn run_idle_job(&self) -> Result<bool> {
+        self.env.check_caller()?;
+        let Some(claimed) = self.claim_idle() else { return Ok(false) };
+        if !self.run_job(claimed) {
+            self.env.check_healthy()?;
+        }
+        Ok(true)
+    }
+
+    /// Runs one job like [`Runner::run_one_job`]; a compaction or a collection only if `compacts`.
     pub(crate) fn run_one(&self, compacts: bool) -> Result<bool> {
         self.env.check_caller()?;
         let Some(claimed) = self.claim_next(compacts) else { return Ok(false) };
@@ -603,8 +659,10 @@ impl Runner {
                 if self.schedule.is_closing() {
                     return Err(Error::Closed);
                 }
+                // The search may let another thread begin a job.
                 if claims.running.is_empty()
                     && self.next_job(&mut claims, true, &self.search()).is_none()
+                    && claims.running.is_empty()
                 {
                     return self.check_writable_or_read_only();
                 }
@@ -621,30 +679,9 @@ impl Runner {
     }
 }
 
-/// Calls `find` for the keyspaces of a set, from `turn` on and then from the beginning, and returns
-/// its first result. `find` may remove the keyspace from the set. The set is not copied: it may be
-/// very large, and its first keyspace usually has a job.
-pub(super) fn find_from<T>(
-    claims: &mut Claims,
-    set: fn(&Claims) -> &BTreeSet<KeyspaceId>,
-    turn: KeyspaceId,
-    mut find: impl FnMut(&mut Claims, KeyspaceId) -> Option<T>,
-) -> Option<T> {
-    for (from, to) in [(Included(turn), Unbounded), (Unbounded, Excluded(turn))] {
-        let mut next = set(claims).range((from, to)).next().copied();
-        while let Some(id) = next {
-            if let Some(found) = find(claims, id) {
-                return Some(found);
-            }
-            next = set(claims).range((Excluded(id), to)).next().copied();
-        }
-    }
-    None
-}
-
-/// The options with which the next compaction is picked. A policy may leave a small level 0 alone
-/// for a while. While writers are slowed down it must not: they would wait for that compaction,
-/// which would wait for more of their writes.
+/// The options by which the next compaction is picked. A policy may leave a small level 0 alone for
+/// a while. While writers are slowed down it must not: they would wait for that compaction, which
+/// would wait for more of their writes.
 fn impatient<'a>(shape: &Shape, options: &'a KeyspaceOptions) -> Cow<'a, PolicyOptions> {
     if options.shape.l0_share_percent == 0 || !level_0_slows_writers(shape, options) {
         return Cow::Borrowed(&options.shape);

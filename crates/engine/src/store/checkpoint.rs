@@ -13,6 +13,7 @@ use crate::keys::SeqNo;
 use crate::store::engine::Engine;
 use crate::store::follow::cut::{Cut, Tables, copy_table, write_manifest};
 use crate::store::unfinished::Unfinished;
+use crate::sync::looked;
 use crate::tree::manifest::StoreState;
 use crate::values::separation::ValueFiles;
 
@@ -108,6 +109,7 @@ impl Engine {
     fn pin_state(&self, last_seq: SeqNo) -> Option<(StoreState, Vec<Pinned>)> {
         let manifest = self.catalog.manifest.lock();
         let all = self.catalog.keyspaces.read().clone();
+        looked(all.size() as u64);
         let mut keyspaces: BTreeMap<u32, Arc<KeyspaceCore>> =
             all.iter().map(|(id, keyspace)| (*id, Arc::clone(keyspace))).collect();
         let is_flushed = |keyspace: &KeyspaceCore| keyspace.is_flushed(last_seq);

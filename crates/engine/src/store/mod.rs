@@ -339,6 +339,13 @@ impl Store {
         self.inner.runner.run_one_job()
     }
 
+    /// Runs one job of those that a store runs when nobody has written to it for long.
+    #[cfg(feature = "seeded-bugs")]
+    #[doc(hidden)]
+    pub fn run_idle_job(&self) -> Result<bool> {
+        self.inner.runner.run_idle_job()
+    }
+
     /// Collects garbage in value files until no group can free a slot, and returns the space to the
     /// file system. It works on a full disk too, because it frees space.
     pub fn collect_values(&self) -> Result<()> {

@@ -14,4 +14,6 @@ mod ranked;
 pub(crate) mod threads;
 
 pub use counter::subtract;
-pub use ranked::{Aside, Condvar, Mutex, MutexGuard, RwLock};
+#[cfg(debug_assertions)]
+pub use ranked::most_looked;
+pub use ranked::{Aside, Condvar, Mutex, MutexGuard, RwLock, looked};

@@ -152,15 +152,15 @@ impl Condvar {
 }
 
 #[cfg(debug_assertions)]
-pub use checked::Aside;
-#[cfg(debug_assertions)]
 use checked::Held;
-#[cfg(not(debug_assertions))]
-pub use unchecked::Aside;
+#[cfg(debug_assertions)]
+pub use checked::{Aside, looked, most_looked};
 #[cfg(not(debug_assertions))]
 use unchecked::Held;
+#[cfg(not(debug_assertions))]
+pub use unchecked::{Aside, looked};
 
-/// The ranks that a thread holds.
+/// The ranks that a thread holds, and how much it looks at meanwhile.
 #[cfg(debug_assertions)]
 mod checked {
     use std::cell::RefCell;
@@ -168,7 +168,22 @@ mod checked {
     use super::super::rank::{NAMES, Rank};
 
     thread_local! {
-        static HELD: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+        /// The places of the locks, and how much was looked at under each since it was taken.
+        static HELD: RefCell<Vec<(u8, u64)>> = const { RefCell::new(Vec::new()) };
+        /// The most that was looked at under one hold of a lock, by the place of its rank.
+        static MOST: RefCell<[u64; NAMES.len()]> = const { RefCell::new([0; NAMES.len()]) };
+    }
+
+    /// Counts things that a loop looks at or copies, for all locks that this thread holds.
+    pub fn looked(count: u64) {
+        let _ = HELD.try_with(|held| held.borrow_mut().iter_mut().for_each(|one| one.1 += count));
+    }
+
+    /// The most that this thread looked at under one hold of a lock of this rank, since it last
+    /// asked.
+    pub fn most_looked(rank: &str) -> u64 {
+        let place = NAMES.iter().position(|name| *name == rank).expect("a rank of this name");
+        MOST.with(|most| std::mem::take(&mut most.borrow_mut()[place]))
     }
 
     /// A lock that this thread holds.
@@ -178,7 +193,10 @@ mod checked {
         /// Fails if the thread holds a lock of this rank or of a later one.
         #[track_caller]
         pub(super) fn checked<R: Rank>() -> Held {
-            let taken = HELD.try_with(|held| held.borrow().iter().copied().max());
+            let places = |held: &RefCell<Vec<(u8, u64)>>| {
+                held.borrow().iter().map(|(place, _)| *place).max()
+            };
+            let taken = HELD.try_with(places);
             if let Ok(Some(last)) = taken {
                 assert!(
                     last < R::PLACE || R::IS_SHARED && last == R::PLACE,
@@ -197,15 +215,18 @@ mod checked {
         }
 
         pub(super) fn enter(&mut self) {
-            let _ = HELD.try_with(|held| held.borrow_mut().push(self.0));
+            let _ = HELD.try_with(|held| held.borrow_mut().push((self.0, 0)));
         }
 
         pub(super) fn leave(&mut self) {
             let _ = HELD.try_with(|held| {
                 let mut held = held.borrow_mut();
-                if let Some(at) = held.iter().rposition(|place| *place == self.0) {
-                    held.swap_remove(at);
-                }
+                let Some(at) = held.iter().rposition(|(place, _)| *place == self.0) else { return };
+                let (place, looked) = held.swap_remove(at);
+                let _ = MOST.try_with(|most| {
+                    let most = &mut most.borrow_mut()[usize::from(place)];
+                    *most = looked.max(*most);
+                });
             });
         }
     }
@@ -216,9 +237,9 @@ mod checked {
         }
     }
 
-    /// While this value exists, the locks that the thread holds are not checked: user code runs,
-    /// and may use other stores, whose locks have an order of their own.
-    pub struct Aside(Vec<u8>);
+    /// While this lives, the locks that the thread holds are set aside: code of a program runs, and
+    /// may use other stores, whose locks have an order of their own.
+    pub struct Aside(Vec<(u8, u64)>);
 
     impl Aside {
         pub fn begin() -> Aside {
@@ -257,6 +278,10 @@ mod unchecked {
         #[inline(always)]
         pub(super) fn leave(&mut self) {}
     }
+
+    /// Nothing is counted.
+    #[inline(always)]
+    pub fn looked(_count: u64) {}
 
     /// There are no ranks to set aside.
     pub struct Aside;
@@ -317,6 +342,22 @@ mod tests {
         drop(other);
         drop(aside);
         assert!(is_refused(|| manifest.lock()));
+    }
+
+    #[test]
+    fn what_is_looked_at_counts_for_the_locks_that_are_held() {
+        let (manifest, commit) = (Mutex::<Manifest, _>::new(()), Mutex::<Commit, _>::new(()));
+        for _ in 0..2 {
+            let _outer = manifest.lock();
+            looked(1);
+            let mut inner = commit.lock();
+            looked(2);
+            MutexGuard::unlocked(&mut inner, || looked(4));
+            looked(8);
+        }
+        looked(16);
+        assert_eq!((most_looked("Manifest"), most_looked("Commit")), (15, 8));
+        assert_eq!((most_looked("Manifest"), most_looked("Commit")), (0, 0), "since last asked");
     }
 
     #[test]

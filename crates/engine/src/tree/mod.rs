@@ -15,6 +15,7 @@ mod in_memory;
 pub mod level;
 pub mod manifest;
 mod newer;
+mod numbers;
 mod pending;
 mod probe;
 pub mod record;

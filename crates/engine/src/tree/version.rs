@@ -15,6 +15,7 @@ use crate::ranges::RangeDeletes;
 use crate::table::handle::TableHandle;
 use crate::table::reader::ProbeStats;
 use crate::tree::level::{OldLevel, ReadLevel};
+use crate::tree::numbers::Numbers;
 use crate::tree::probe::{Hit, Lookup, ProbeQueue};
 use crate::tree::seeks::Seeks;
 
@@ -51,10 +52,10 @@ pub struct Version {
     pub range_deletes: Option<Arc<RangeDeletes>>,
     /// How many of the range deletes are in tables.
     range_delete_count: u64,
-    /// The sequence numbers of the range deletes that are not in tables.
-    left: Vec<SeqNo>,
-    /// Accounts for the memory of the range deletes. It is shared with the versions that have the
-    /// same set.
+    /// The sequence numbers of those that are not in tables.
+    left: Numbers,
+    /// Accounts for the memory of all of them. It is shared with the versions that have the same
+    /// set.
     range_memory: Option<Arc<Reservation>>,
     /// The seeks that reads charge to tables, if the policy uses them.
     pub(super) seeks: Option<Arc<Seeks>>,
@@ -127,15 +128,15 @@ impl Version {
             set.append(flushed);
             self.range_deletes = Some(Arc::new(set));
         }
-        self.left.extend_from_slice(left);
+        self.left.add(left);
         if self.range_delete_count == 0 {
-            (self.range_deletes, self.left) = (None, Vec::new());
+            (self.range_deletes, self.left) = (None, Numbers::default());
         } else if are_too_many(self.left.len() as u64, self.range_delete_count) {
-            self.left.sort_unstable();
-            let stays = |range: &RangeDelete| self.left.binary_search(&range.seq).is_err();
+            let left = self.left.sorted();
+            let stays = |range: &RangeDelete| left.binary_search(&range.seq).is_err();
             let all = self.range_deletes.iter().flat_map(|set| set.iter());
             let set = RangeDeletes::of(all.filter(stays).map(Arc::new).collect());
-            (self.range_deletes, self.left) = (Some(Arc::new(set)), Vec::new());
+            (self.range_deletes, self.left) = (Some(Arc::new(set)), Numbers::default());
         }
     }
 
@@ -151,7 +152,7 @@ impl Version {
     pub fn without_range_deletes(&self) -> Version {
         Version {
             range_deletes: None,
-            left: Vec::new(),
+            left: Numbers::default(),
             range_memory: None,
             ..Version::clone(self)
         }

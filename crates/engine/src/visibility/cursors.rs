@@ -5,14 +5,18 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use crate::sync::{Mutex, rank};
+use crate::sync::{Mutex, looked, rank};
 
 use crate::visibility::standing::{Standing, visit};
 
 /// The number of cursors that are blocked at a time while they are visited.
 const VISITED_TOGETHER: usize = 64;
 
-/// Memory that a cursor has released. It is dropped when the cursor is no longer blocked.
+/// How many slots are looked at under one hold of their lock, which each cursor takes when it
+/// begins and ends.
+const PAGE: usize = 1024;
+
+/// Memory that a cursor released, to be dropped when the cursor is no longer blocked.
 pub(crate) type Left = Box<dyn Send>;
 
 /// A cursor, as threads that need its memory see it.
@@ -59,10 +63,22 @@ impl Cursors {
     /// Parks the idle cursors. Cursors in use park themselves at their next step. O(cursors): a few
     /// microseconds for each 64 of them.
     pub(crate) fn park(&self) {
-        let all: Vec<_> = self.0.lock().cursors.iter().flatten().cloned().collect();
-        for some in all.chunks(VISITED_TOGETHER) {
-            let mut left = Vec::new();
-            visit(some, |cursor| left.extend(cursor.park()));
+        let mut from = 0;
+        loop {
+            // A cursor that begins meanwhile has its memory of what is there now.
+            let slots = self.0.lock();
+            let to = slots.cursors.len().min(from + PAGE);
+            let some: Vec<_> = slots.cursors[from.min(to)..to].iter().flatten().cloned().collect();
+            looked((to - from.min(to)) as u64);
+            drop(slots);
+            for together in some.chunks(VISITED_TOGETHER) {
+                let mut left = Vec::new();
+                visit(together, |cursor| left.extend(cursor.park()));
+            }
+            if to < from + PAGE {
+                return;
+            }
+            from = to;
         }
     }
 }

@@ -3,16 +3,20 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::ops::Bound::{Excluded, Included, Unbounded};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
-use crate::sync::{Mutex, rank};
+use crate::sync::{Mutex, looked, rank};
 use runstone_storage::fork::Process;
 
 use crate::keys::SeqNo;
 use crate::lease::holder::LeasePart;
 use crate::visibility::cursors::Cursors;
 use crate::visibility::publish::Publisher;
+
+/// How many moments are read under one hold of their lock.
+const PAGE: usize = 1024;
 
 /// The writes that readers see, and the moments that live snapshots hold.
 #[derive(Debug)]
@@ -44,7 +48,8 @@ struct Live {
     told_ms: u64,
 }
 
-/// Facts about the moment that a snapshot holds.
+/// Facts about the moment that a snapshot holds. Of two moments the one that was registered later
+/// is not smaller in number, epoch or time, so the first of all has the least of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Moment {
     seq: SeqNo,
@@ -167,12 +172,24 @@ impl Visibility {
     /// The current readers.
     pub(crate) fn readers(&self) -> Readers {
         let live = self.live.lock();
-        let now = self.now();
-        let mut points: Vec<SeqNo> = live.handles.keys().map(|moment| moment.seq).collect();
+        let (now, epoch) = (self.now(), live.epoch);
+        let oldest = live.handles.first_key_value().map(|(moment, _)| *moment);
+        drop(live);
+        let (mut points, mut from) = (Vec::new(), oldest.map(Included));
+        while let Some(begin) = from.take() {
+            let live = self.live.lock();
+            let page = live.handles.range((begin, Unbounded)).map(|(moment, _)| moment);
+            let (mut last, before) = (None, points.len());
+            points.extend(page.take(PAGE).take_while(|moment| moment.seq < now).map(|moment| {
+                last = Some(*moment);
+                moment.seq
+            }));
+            looked((points.len() - before) as u64);
+            from = last.map(Excluded);
+        }
         points.push(now);
         points.dedup();
-        let oldest_epoch = live.handles.keys().map(|moment| moment.epoch).min();
-        Readers { points, oldest_epoch: oldest_epoch.unwrap_or(live.epoch) }
+        Readers { points, oldest_epoch: oldest.map_or(epoch, |moment| moment.epoch) }
     }
 
     /// A number that changes when readers may need less than before. It must be read before
@@ -205,8 +222,8 @@ impl Visibility {
     pub(crate) fn tell_time(&self, now_ms: u64) -> (SeqNo, u64) {
         let mut live = self.live.lock();
         live.told_ms = live.told_ms.max(now_ms);
-        let since_ms = live.handles.keys().map(|moment| moment.since_ms).min();
-        let newest = live.handles.keys().next_back().map_or(0, |moment| moment.seq);
+        let since_ms = live.handles.first_key_value().map(|(moment, _)| moment.since_ms);
+        let newest = live.handles.last_key_value().map_or(0, |(moment, _)| moment.seq);
         (newest, since_ms.unwrap_or(now_ms))
     }
 }

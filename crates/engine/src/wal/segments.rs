@@ -304,10 +304,14 @@ impl Wal {
         [first_seq, unsynced, count].into_iter().for_each(|n| put_varint(&mut head, n));
         let bytes = head.len() + operations_bytes;
         self.make_room(LogWriter::max_stored_bytes(bytes), first_seq)?;
-        let Some(writer) = self.writer.as_mut().filter(|writer| writer.file().is_mapped()) else {
-            return Ok(None);
-        };
+        let Some(writer) = self.writer.as_mut() else { return Ok(None) };
         let before = writer.position();
+        if !writer.file().is_mapped() {
+            match writer.file().allocate(before, LogWriter::max_stored_bytes(bytes)) {
+                Err(error) if error.is_no_space() => return Ok(None),
+                allocated => allocated?,
+            }
+        }
         let place = writer.reserve(bytes);
         Ok(Some((self.note_filled(before), PlacedRecord { place, head })))
     }

@@ -20,12 +20,10 @@ pub(crate) const MOST_OF_A_KIND: u64 = 1_000;
 
 const _: () = assert!(4 * MOST_OF_A_KIND <= MOST_ENTRIES, "four kinds do not fit");
 
-/// The most bytes of a batch that are copied: this takes about 50 us. Records of larger batches are
-/// written without the lock (`apart`, `large`).
+/// The most bytes of a batch that are copied, together with the keys that are copied for
+/// conditional commits: this takes about 50 us. Records of larger batches are written without the
+/// lock (`apart`, `large`).
 pub(crate) const MOST_BYTES: u64 = 256 << 10;
-
-/// The same, together with the keys that are copied for conditional commits.
-const MOST_BYTES_IN_ALL: u64 = 2 * MOST_BYTES;
 
 /// The most work that was done under one hold since the store was opened.
 #[derive(Clone, Copy, Debug, Default)]
@@ -94,7 +92,7 @@ impl CommitState {
     /// Counts the work under this hold of the lock, which is within the limits.
     pub(super) fn note_held(&mut self, entries: u64, bytes: u64) {
         debug_assert!(entries <= MOST_ENTRIES, "{entries} entries under the commit lock");
-        debug_assert!(bytes <= MOST_BYTES_IN_ALL, "{bytes} bytes copied under the commit lock");
+        debug_assert!(bytes <= MOST_BYTES, "{bytes} bytes copied under the commit lock");
         self.note_unbounded(entries, bytes);
     }
 

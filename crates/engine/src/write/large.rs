@@ -86,7 +86,7 @@ impl Committer {
         for own in &owns {
             // This is the only announcement to this memtable.
             let _ = own.filled.announce(first_seq, batch.len(), batch.deletes(), segment);
-            own.keyspace.replace_active(Some(&own.filled), Arc::clone(&own.fresh), |_| true);
+            self.replace_active(&own.keyspace, Some(&own.filled), Arc::clone(&own.fresh), |_| true);
             self.catalog.unflushed.add(&own.keyspace);
         }
         drop(state);

@@ -91,7 +91,7 @@ impl Committer {
         }
         keyspace.last_load.store(seq, Relaxed);
         self.catalog.load.begin(seq, segment);
-        keyspace.replace_active(None, fresh, |active| !active.is_empty());
+        self.replace_active(keyspace, None, fresh, |active| !active.is_empty());
         keyspace.dead_ranges.forget_all();
         if turn.is_some() {
             // Later generations become visible only after the load, and their flush would wait for

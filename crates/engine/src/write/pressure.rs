@@ -11,12 +11,12 @@
 
 use std::cell::OnceCell;
 use std::cmp::{Ordering, Reverse};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use crate::sync::{Mutex, rank};
+use crate::sync::{Mutex, looked, rank};
 use runstone_policy::policy::{compaction_debt_bytes, space_percent};
 use runstone_policy::shape::Shape;
 use runstone_policy::units::Thousandths;
@@ -42,6 +42,9 @@ use crate::write::siblings::{Candidate, Sibling, Siblings};
 /// Memtables are looked at each time they have grown by this fraction of their limit.
 const LOOKS_PER_LIMIT: u64 = 64;
 
+/// How many keyspaces are measured under one hold of the lock of those that exert pressure.
+const MEASURED_AT_ONCE: usize = 256;
+
 /// If no more keyspaces than this exert pressure, each delayed write looks at all of them.
 const MOST_LOOKED_AT: usize = 16;
 
@@ -58,8 +61,12 @@ pub(crate) struct BackPressure {
     pressed: Mutex<rank::Pressed, Pressed>,
     /// The value of [`Visibility::released`] when writers last looked at what snapshots keep.
     released: AtomicU64,
-    /// The memory of memtables when it was last measured.
-    buffers: Mutex<rank::MeasuredBuffers, Buffers>,
+    /// The memory of memtables when it was last measured, and the turn of that measurement.
+    buffers: Mutex<rank::MeasuredBuffers, (u64, Buffers)>,
+    /// The turn of the last measurement that began. Measurements run beside each other, because
+    /// there may be very many memtables. One with a later turn saw all that one with an earlier
+    /// turn did, so it stays.
+    turns: AtomicU64,
     /// How much memory memtables had taken in total when some were last chosen for a flush.
     looked_at_bytes: AtomicU64,
 }
@@ -68,9 +75,34 @@ pub(crate) struct BackPressure {
 #[derive(Debug, Default)]
 struct Pressed {
     by_id: BTreeMap<KeyspaceId, (Arc<KeyspaceCore>, Pressure)>,
+    /// The same, by pressure.
+    by_permille: BTreeSet<(u32, KeyspaceId)>,
     /// The pressure of their memtables when it was last measured, and how much memory memtables had
     /// taken in total by then.
     memtables: Option<(u32, u64)>,
+}
+
+impl Pressed {
+    fn set(&mut self, keyspace: &Arc<KeyspaceCore>, pressure: Pressure) {
+        let id = keyspace.id;
+        let before = match pressure.permille {
+            0 => self.by_id.remove(&id),
+            permille => {
+                self.by_permille.insert((permille, id));
+                self.by_id.insert(id, (Arc::clone(keyspace), pressure))
+            }
+        };
+        if let Some((_, before)) = before.filter(|(_, old)| old.permille != pressure.permille) {
+            self.by_permille.remove(&(before.permille, id));
+        }
+    }
+
+    /// The keyspace with the largest pressure, and that pressure.
+    fn worst(&self) -> (Option<Arc<KeyspaceCore>>, Pressure) {
+        let worst = self.by_permille.last().and_then(|(_, id)| self.by_id.get(id));
+        let (keyspace, pressure) = worst.cloned().unzip();
+        (keyspace, pressure.unwrap_or(Pressure::NONE))
+    }
 }
 
 fn measure(view: &View, options: &KeyspaceOptions, cache: &Cache) -> Pressure {
@@ -167,15 +199,16 @@ impl BackPressure {
             pressed: Mutex::default(),
             released: AtomicU64::new(0),
             buffers: Mutex::default(),
+            turns: AtomicU64::new(0),
             looked_at_bytes: AtomicU64::new(0),
         }
     }
 
     /// Measures the pressure of keyspaces again, after their views changed or they were dropped.
     pub(crate) fn refresh<'a>(&self, keyspaces: impl IntoIterator<Item = &'a Arc<KeyspaceCore>>) {
-        let was_full = self.buffers.lock().is_full;
+        let was_full = self.buffers.lock().1.is_full;
         self.refresh_with(keyspaces, || self.present_buffers());
-        let buffers = *self.buffers.lock();
+        let (_, buffers) = *self.buffers.lock();
         if buffers.is_full || was_full {
             // The writers of other stores fill the same budget. This is not done under the
             // throttle's lock, because two stores may do it at the same time. A thread that waits
@@ -197,23 +230,32 @@ impl BackPressure {
         keyspaces: impl IntoIterator<Item = &'a Arc<KeyspaceCore>>,
         measure_buffers: impl FnOnce() -> Buffers,
     ) {
-        let (mut named, readers) = (None, OnceCell::new());
-        let changed = self.env.throttle.refresh(|| {
+        let readers = OnceCell::new();
+        let mut keyspaces = keyspaces.into_iter().peekable();
+        while keyspaces.peek().is_some() {
+            // They are measured under the lock, so that the last measurement of a keyspace stays.
             let mut pressed = self.pressed.lock();
-            pressed.memtables = None;
-            let pressed = &mut pressed.by_id;
-            for keyspace in keyspaces {
-                let pressure = self.pressure_of(keyspace, &readers);
-                match pressure.permille {
-                    0 => pressed.remove(&keyspace.id),
-                    _ => pressed.insert(keyspace.id, (Arc::clone(keyspace), pressure)),
-                };
+            for keyspace in keyspaces.by_ref().take(MEASURED_AT_ONCE) {
+                looked(1);
+                pressed.set(keyspace, self.pressure_of(keyspace, &readers));
             }
-            let all = pressed.values().max_by_key(|(_, pressure)| pressure.permille);
-            let (keyspace, pressure) = all.cloned().unzip();
-            let pressure = pressure.unwrap_or(Pressure::NONE);
-            let buffers = measure_buffers();
-            *self.buffers.lock() = buffers;
+        }
+        let turn = self.turns.fetch_add(1, AcqRel) + 1;
+        let buffers = measure_buffers();
+        let mut named = None;
+        let changed = self.env.throttle.refresh(|| {
+            let (keyspace, pressure) = {
+                let mut pressed = self.pressed.lock();
+                pressed.memtables = None;
+                pressed.worst()
+            };
+            let (_, buffers) = {
+                let mut measured = self.buffers.lock();
+                if measured.0 < turn {
+                    *measured = (turn, buffers);
+                }
+                *measured
+            };
             let buffers = Pressure { permille: buffers.permille(&self.env), cause: BUFFERS };
             // The pressure of the memtables belongs to the whole store.
             named = keyspace.filter(|_| pressure.permille >= buffers.permille);
@@ -428,7 +470,7 @@ impl BackPressure {
     /// write calls this. If many keyspaces exert pressure, they are looked at only once memtables
     /// have taken more memory.
     fn memtables_permille(&self) -> u32 {
-        let mut buffers = *self.buffers.lock();
+        let (_, mut buffers) = *self.buffers.lock();
         let taken = self.catalog.pool.taken_bytes();
         buffers.flushable.used_bytes += taken.saturating_sub(buffers.measured_at_bytes);
         buffers.permille(&self.env).max(self.fullest_permille(taken)).min(999)

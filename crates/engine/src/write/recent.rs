@@ -44,11 +44,11 @@ pub(crate) struct Noted {
     bytes: Vec<u8>,
 }
 
-/// Whether a batch has so few writes that they are noted. The writer of any other batch holds
-/// `Committer::unnoted` when it takes the commit lock.
+/// Whether a batch has so few writes that they are noted: the log and the notes each get a copy.
+/// The writer of any other batch holds `Committer::unnoted` when it takes the commit lock.
 #[inline]
 pub(super) fn is_noted(batch: &Batch) -> bool {
-    batch.len() <= MOST_OF_A_KIND && batch.encoded().len() as u64 <= MOST_BYTES
+    batch.len() <= MOST_OF_A_KIND && batch.encoded().len() as u64 <= MOST_BYTES / 2
 }
 
 impl Recent {

@@ -131,7 +131,7 @@ impl Committer {
             let mut state = self.state.lock();
             state.note_held(some.len() as u64, 0);
             for (keyspace, fresh) in some.iter().zip(fresh) {
-                keyspace.replace_active(None, fresh, &wanted);
+                self.replace_active(keyspace, None, fresh, &wanted);
             }
         }
     }
@@ -141,7 +141,21 @@ impl Committer {
     pub(super) fn replace_older(&self, keyspace: &Arc<KeyspaceCore>, moment: SeqNo) {
         let is_older = |active: &Arc<Memtable>| active.first_seq() <= moment;
         if is_older(&keyspace.view.load().active) {
-            keyspace.replace_active(None, self.fresh_memtable(keyspace), is_older);
+            self.replace_active(keyspace, None, self.fresh_memtable(keyspace), is_older);
+        }
+    }
+
+    /// Replaces the active memtable of a keyspace ([`KeyspaceCore::replace_active`]), and notes
+    /// that it waits for its flush. Called under the commit lock.
+    pub(super) fn replace_active(
+        &self,
+        keyspace: &Arc<KeyspaceCore>,
+        filled: Option<&Arc<Memtable>>,
+        fresh: Arc<Memtable>,
+        wanted: impl Fn(&Arc<Memtable>) -> bool,
+    ) {
+        if keyspace.replace_active(filled, fresh, wanted) {
+            self.catalog.unflushed.await_flush(keyspace);
         }
     }
 

@@ -265,10 +265,14 @@ fn a_batch_copies_little_under_the_lock() {
     }
 }
 
+/// Both kinds of logs, whose places for long records are in memory or on the disk.
+const MODES: [WalMode; 2] = [WalMode::Mapped, WalMode::Write];
+
 /// A store on a disk that can fail, with a batch whose record is long.
-fn with_long_batch() -> (SimStorage, Arc<Store>, Batch) {
+fn with_long_batch(mode: WalMode) -> (SimStorage, Arc<Store>, Batch) {
     let storage = SimStorage::new(1);
-    let store = Store::open_on(Arc::new(storage.clone()), options()).expect("opens");
+    let options = options().wal_mode(mode);
+    let store = Store::open_on(Arc::new(storage.clone()), options).expect("opens");
     let mut batch = Batch::new();
     for number in 0..5_000 {
         batch.put(store.default_keyspace(), key(number), [7; 100]).expect("adds");
@@ -314,8 +318,8 @@ fn write_behind(
 /// then, the earlier writes stay. No later write was acknowledged.
 #[test]
 fn a_store_that_ends_within_a_long_record_has_what_was_acknowledged() {
-    for seed in 0..5 {
-        let scene = with_long_batch();
+    for (seed, mode) in (0..5).flat_map(|seed| MODES.map(|mode| (seed, mode))) {
+        let scene = with_long_batch(mode);
         let (disk, (tell, told)) = (scene.0.clone(), mpsc::channel());
         scene.1.sync().expect("syncs");
         // Another test checks what happens to the store that was copied.
@@ -325,31 +329,36 @@ fn a_store_that_ends_within_a_long_record_has_what_was_acknowledged() {
         });
         let copy = told.recv().expect("it was told");
         let copy = Store::open_on(Arc::new(copy), options()).expect("opens");
-        assert_eq!(counts(&copy), (0, true, false), "{seed}");
+        assert_eq!(counts(&copy), (0, true, false), "{seed}, {mode:?}");
     }
-    let scene = with_long_batch();
-    let outcomes = write_behind(&scene, |_| {});
-    assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
-    let copy = Store::open_on(Arc::new(scene.0.power_cut(1).0), options()).expect("opens");
-    assert_eq!(counts(&copy), (5_000, true, true), "the sync covers the record");
+    for mode in MODES {
+        let scene = with_long_batch(mode);
+        let outcomes = write_behind(&scene, |_| {});
+        assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
+        let copy = Store::open_on(Arc::new(scene.0.power_cut(1).0), options()).expect("opens");
+        assert_eq!(counts(&copy), (5_000, true, true), "the sync covers the record");
+    }
 }
 
 /// A long record that cannot be written leaves a gap: the store stops, and no later write is
 /// acknowledged.
 #[test]
 fn a_long_record_that_fails_stops_what_is_behind_it() {
-    let scene = with_long_batch();
-    let (storage, store) = (scene.0.clone(), Arc::clone(&scene.1));
-    let disk = storage.clone();
-    let outcomes = write_behind(&scene, move |_| {
-        let (kind, category) = (FaultKind::Eio, Some(Category::Wal));
-        disk.inject(Fault { at_op: disk.ops(), kind, sticky: false, category });
-    });
-    let is_stopped = |outcome: &Result<(), Error>| matches!(outcome, Err(Error::Stopped { .. }));
-    assert!(outcomes.iter().all(is_stopped), "{outcomes:?}");
-    assert!(store.put("later", "3").is_err() && store.sync().is_err());
-    let copy = Store::open_on(Arc::new(storage.process_crash()), options()).expect("opens");
-    assert_eq!(counts(&copy), (0, true, false));
+    for mode in MODES {
+        let scene = with_long_batch(mode);
+        let (storage, store) = (scene.0.clone(), Arc::clone(&scene.1));
+        let disk = storage.clone();
+        let outcomes = write_behind(&scene, move |_| {
+            let (kind, category) = (FaultKind::Eio, Some(Category::Wal));
+            disk.inject(Fault { at_op: disk.ops(), kind, sticky: false, category });
+        });
+        let is_stopped =
+            |outcome: &Result<(), Error>| matches!(outcome, Err(Error::Stopped { .. }));
+        assert!(outcomes.iter().all(is_stopped), "{outcomes:?}");
+        assert!(store.put("later", "3").is_err() && store.sync().is_err());
+        let copy = Store::open_on(Arc::new(storage.process_crash()), options()).expect("opens");
+        assert_eq!(counts(&copy), (0, true, false));
+    }
 }
 
 /// A collection writes pointers when all earlier writes are visible, and holds the lock while it

@@ -4,12 +4,14 @@
 //! Cost is counted, not timed: bytes and calls of the allocator, bytes written, and entries, blocks
 //! and runs that reads pass. Jobs are run by hand, so that everything happens in this thread. A
 //! loop over existing data allocates nothing and is not counted; the tests of range deletes,
-//! operands and dead ranges count the steps of such loops.
+//! operands and dead ranges count the steps of such loops, and `locks` those under a lock.
 
 mod copies;
 mod features;
 mod full;
 mod jobs;
+#[cfg(debug_assertions)]
+mod locks;
 mod log_readers;
 mod opens;
 mod values;
