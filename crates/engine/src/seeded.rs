@@ -253,6 +253,12 @@ pub enum Bug {
     FilterIgnoresSnapshots,
     /// An entry that a compaction filter changes no longer expires.
     FilterForgetsExpiry,
+    /// A table says that its entries expire earlier than they do.
+    ExpiriesNotedEarly,
+    /// Two slots of a slab share their memory.
+    SlotsOverlap,
+    /// An idle store does not collect the garbage of hash groups.
+    IdleGarbageKept,
 }
 
 /// A place where a test may run code.

@@ -154,7 +154,8 @@ impl Runner {
         search: &Search<'_>,
     ) -> bool {
         let values = keyspace.values.load();
-        let Some(store) = values.current.as_ref().filter(|store| store.may_collect()) else {
+        let current = values.current.as_ref().filter(|_| !seeded!(IdleGarbageKept));
+        let Some(store) = current.filter(|store| store.may_collect()) else {
             return false;
         };
         let Some(garbage_bytes) = store.idle_garbage(|| search.readers()) else {

@@ -185,7 +185,8 @@ impl Slabs {
         let slot = slab.free.pop()?;
         slab.tags[usize::from(slot)] = tag;
         slab.is_told = false;
-        let place = slab.region.at(usize::from(slot) * slot_bytes, slot_bytes);
+        let at_slot = if seeded!(SlotsOverlap) { slot & !1 } else { slot };
+        let place = slab.region.at(usize::from(at_slot) * slot_bytes, slot_bytes);
         if slab.free.is_empty() {
             class.partial.remove(&at);
         }

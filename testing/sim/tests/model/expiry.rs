@@ -192,6 +192,23 @@ fn what_it_replaced_stays_hidden_below() {
     });
 }
 
+/// A table whose entries all expired leaves the tree unread, by what it says of their expiry.
+#[test]
+fn a_table_stays_until_its_last_entry_expires() {
+    holds_and_finds(Bug::ExpiriesNotedEarly, || {
+        let world = World::new(|_| ());
+        (0..100).for_each(|i| world.put(&format!("short{i}"), "1", 10 + i));
+        world.put("long", "2", 3000);
+        world.store().flush().expect("flushes");
+        world.clock.set(seconds(2500));
+        while world.store().run_one_job().expect("runs") {}
+        assert_eq!(world.get("long").as_deref(), Some("2"), "it lives until 4000");
+        world.clock.set(seconds(4001));
+        while world.store().run_one_job().expect("runs") {}
+        assert_eq!(world.entries(), 0, "the table is gone");
+    });
+}
+
 #[test]
 fn what_a_cursor_saw_stays_readable_until_it_ends() {
     holds_and_finds(Bug::ExpiryIgnoresSnapshots, || {

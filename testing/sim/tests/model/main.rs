@@ -17,6 +17,7 @@ mod operands_and_snapshots;
 mod operations;
 mod range_deletes;
 mod range_scenarios;
+mod slabs;
 mod standing;
 mod unlike_ranges;
 mod unreadable_entries;

@@ -2,4 +2,5 @@
 
 mod beside_threads;
 mod hazards;
+mod idle;
 mod smallest;
