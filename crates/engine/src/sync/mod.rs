@@ -14,6 +14,6 @@ mod ranked;
 pub(crate) mod threads;
 
 pub use counter::subtract;
-#[cfg(debug_assertions)]
+#[cfg(all(debug_assertions, feature = "seeded-bugs"))]
 pub use ranked::most_looked;
 pub use ranked::{Aside, Condvar, Mutex, MutexGuard, RwLock, looked};

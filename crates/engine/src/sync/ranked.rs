@@ -153,8 +153,10 @@ impl Condvar {
 
 #[cfg(debug_assertions)]
 use checked::Held;
+#[cfg(all(debug_assertions, any(test, feature = "seeded-bugs")))]
+pub use checked::most_looked;
 #[cfg(debug_assertions)]
-pub use checked::{Aside, looked, most_looked};
+pub use checked::{Aside, looked};
 #[cfg(not(debug_assertions))]
 use unchecked::Held;
 #[cfg(not(debug_assertions))]
@@ -181,6 +183,7 @@ mod checked {
 
     /// The most that this thread looked at under one hold of a lock of this rank, since it last
     /// asked.
+    #[cfg(any(test, feature = "seeded-bugs"))]
     pub fn most_looked(rank: &str) -> u64 {
         let place = NAMES.iter().position(|name| *name == rank).expect("a rank of this name");
         MOST.with(|most| std::mem::take(&mut most.borrow_mut()[place]))
