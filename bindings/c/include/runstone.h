@@ -692,6 +692,55 @@ runstone_status runstone_changes_position(const runstone_changes *changes,
 // error.
 runstone_status runstone_changes_close(runstone_changes *changes);
 
+// Stores a value if the key has none. Otherwise `existing` gets the present value of the key. It
+// is null if the key had none.
+runstone_status runstone_put_if_absent(const runstone_keyspace *keyspace,
+                                       const void *key,
+                                       size_t key_size,
+                                       const void *value,
+                                       size_t value_size,
+                                       int32_t durability,
+                                       runstone_bytes *existing);
+
+// Gives a key the value `value` (null: deletes it) if it has the value `expected` (null: none).
+// `is_swapped` gets whether the key had the expected value.
+runstone_status runstone_compare_and_swap(const runstone_keyspace *keyspace,
+                                          const void *key,
+                                          size_t key_size,
+                                          const void *expected,
+                                          size_t expected_size,
+                                          const void *value,
+                                          size_t value_size,
+                                          int32_t durability,
+                                          bool *is_swapped);
+
+// Removes the first entry, and returns its key and its value; null if there is none. Callers in
+// other threads get other entries.
+runstone_status runstone_pop_first(const runstone_keyspace *keyspace,
+                                   int32_t durability,
+                                   runstone_bytes *key,
+                                   runstone_bytes *value);
+
+// Removes the last entry, as runstone_pop_first() does the first.
+runstone_status runstone_pop_last(const runstone_keyspace *keyspace,
+                                  int32_t durability,
+                                  runstone_bytes *key,
+                                  runstone_bytes *value);
+
+// Removes the first entries from `from` (null: the first key) up to but not including `to` (null:
+// no bound), either all of them or none. `keys` and `values` have room for `most` entries, and
+// `count` gets how many there are; the rest is null. There are none only if the range is empty.
+runstone_status runstone_drain(const runstone_keyspace *keyspace,
+                               const void *from,
+                               size_t from_size,
+                               const void *to,
+                               size_t to_size,
+                               size_t most,
+                               int32_t durability,
+                               runstone_bytes *keys,
+                               runstone_bytes *values,
+                               size_t *count);
+
 // Makes a cursor. `options` may be null. Move it before you look at it, and close it with
 // runstone_cursor_close().
 runstone_status runstone_cursor_create(const runstone_keyspace *keyspace,
@@ -803,26 +852,6 @@ runstone_status runstone_delete_range(const runstone_keyspace *keyspace,
                                       const void *to,
                                       size_t to_size,
                                       int32_t durability);
-
-// Stores a value if the key has none. Otherwise `existing` gets the present value of the key. It
-// is null if the key had none.
-runstone_status runstone_put_if_absent(const runstone_keyspace *keyspace,
-                                       const void *key,
-                                       size_t key_size,
-                                       const void *value,
-                                       size_t value_size,
-                                       runstone_bytes *existing);
-
-// Gives a key the value `value` (null: deletes it) if it has the value `expected` (null: none).
-// `is_swapped` gets whether the key had the expected value.
-runstone_status runstone_compare_and_swap(const runstone_keyspace *keyspace,
-                                          const void *key,
-                                          size_t key_size,
-                                          const void *expected,
-                                          size_t expected_size,
-                                          const void *value,
-                                          size_t value_size,
-                                          bool *is_swapped);
 
 // The approximate numbers of entries and bytes in a range, including deleted and replaced entries.
 // Null pointers leave the range open.

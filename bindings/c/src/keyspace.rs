@@ -1,4 +1,5 @@
-//! Keyspaces: reads and writes of keys and ranges.
+//! Keyspaces: reads and writes of keys and ranges. Writes that depend on what is there are in
+//! `conditional`.
 
 use std::ffi::{c_char, c_void};
 use std::path::PathBuf;
@@ -234,59 +235,6 @@ pub unsafe extern "C" fn runstone_delete_range(
         let range = unsafe { range(from, from_size, to, to_size) }?;
         let options = write_options(durability)?;
         Ok(runstone_keyspace::get(keyspace)?.delete_range_with(range, options)?)
-    })
-}
-
-/// Stores a value if the key has none. Otherwise `existing` gets the present value of the key. It
-/// is null if the key had none.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn runstone_put_if_absent(
-    keyspace: *const runstone_keyspace,
-    key: *const c_void,
-    key_size: usize,
-    value: *const c_void,
-    value_size: usize,
-    existing: *mut runstone_bytes,
-) -> runstone_status {
-    answer(|| {
-        // SAFETY: the caller promises a valid place.
-        let place = unsafe { Place::empty("existing", existing) }?;
-        // SAFETY: the caller promises valid bytes.
-        let (key, value) =
-            unsafe { (required("key", key, key_size)?, required("value", value, value_size)?) };
-        let found = runstone_keyspace::get(keyspace)?.put_if_absent(key, value)?;
-        place.set(found.map_or(runstone_bytes::NONE, runstone_bytes::of));
-        Ok(())
-    })
-}
-
-/// Gives a key the value `value` (null: deletes it) if it has the value `expected` (null: none).
-/// `is_swapped` gets whether the key had the expected value.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn runstone_compare_and_swap(
-    keyspace: *const runstone_keyspace,
-    key: *const c_void,
-    key_size: usize,
-    expected: *const c_void,
-    expected_size: usize,
-    value: *const c_void,
-    value_size: usize,
-    is_swapped: *mut bool,
-) -> runstone_status {
-    answer(|| {
-        // SAFETY: the caller promises valid bytes.
-        let (key, expected, value) = unsafe {
-            (
-                required("key", key, key_size)?,
-                optional("expected", expected, expected_size)?,
-                optional("value", value, value_size)?,
-            )
-        };
-        // SAFETY: the caller promises a valid place.
-        let place = unsafe { Place::new("is_swapped", is_swapped) }?;
-        let keyspace = runstone_keyspace::get(keyspace)?;
-        place.set(keyspace.compare_and_swap(key, expected, value)?.is_ok());
-        Ok(())
     })
 }
 

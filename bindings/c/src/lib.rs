@@ -4,7 +4,8 @@
 //! * [`status`]: results of functions. [`bytes`]: bytes and strings that cross the boundary.
 //!   [`durability`]: the durability of a write. [`handles`]: the types that C programs keep in
 //!   place of objects.
-//! * [`options`], [`store`], [`keyspace`]: opening, and functions that need no other object.
+//! * [`options`], [`store`], [`keyspace`], [`conditional`]: opening, and functions that need no
+//!   other object.
 //! * [`batch`], [`snapshot`], [`cursor`], [`transaction`], [`sorted`]: the other objects.
 //! * [`backups`], [`archiver`]: backups, and every moment between them. [`repair`]: a new store
 //!   from the data of a damaged one. [`changes`], [`mirror`]: committed changes, for other systems
@@ -24,6 +25,7 @@ pub mod batch;
 pub mod bytes;
 pub mod callbacks;
 pub mod changes;
+pub mod conditional;
 pub mod cursor;
 pub mod durability;
 pub mod handles;

@@ -57,11 +57,12 @@ static void keys_and_ranges(runstone_keyspace *keyspace) {
     WORKS(runstone_contains(keyspace, "a", 1, &flag));
     CHECK(flag);
     runstone_bytes existing;
-    WORKS(runstone_put_if_absent(keyspace, "a", 1, "other", 5, &existing));
+    WORKS(runstone_put_if_absent(keyspace, "a", 1, "other", 5, RUNSTONE_SYNC, &existing));
     CHECK(has(&existing, "1"));
-    WORKS(runstone_compare_and_swap(keyspace, "a", 1, "1", 1, "one", 3, &flag));
+    WORKS(runstone_compare_and_swap(keyspace, "a", 1, "1", 1, "one", 3, RUNSTONE_SYNC,
+                                     &flag));
     CHECK(flag && is(keyspace, "a", "one"));
-    WORKS(runstone_compare_and_swap(keyspace, "a", 1, NULL, 0, "two", 3, &flag));
+    WORKS(runstone_compare_and_swap(keyspace, "a", 1, NULL, 0, "two", 3, 0, &flag));
     CHECK(!flag);
     WORKS(runstone_put_with_ttl(keyspace, "t", 1, "x", 1, 3600000, RUNSTONE_SYNC));
     CHECK(is(keyspace, "t", "x"));
@@ -184,6 +185,31 @@ static void merges(runstone_store *store) {
     WORKS(runstone_keyspace_close(counters));
 }
 
+static void removals(runstone_store *store) {
+    runstone_keyspace *queue;
+    runstone_bytes key, value, keys[9], values[9];
+    size_t count;
+    WORKS(runstone_open_keyspace(store, "queue", NULL, &queue));
+    const char *jobs[] = {"1", "2", "3", "4", "5", "6"};
+    for (int job = 0; job < 6; job++) put(queue, jobs[job], "work");
+    WORKS(runstone_pop_first(queue, RUNSTONE_SYNC, &key, &value));
+    CHECK(has(&key, "1") && has(&value, "work"));
+    WORKS(runstone_pop_last(queue, RUNSTONE_AS_OPENED, &key, &value));
+    CHECK(has(&key, "6") && has(&value, "work"));
+    WORKS(runstone_drain(queue, "3", 1, NULL, 0, 9, RUNSTONE_SYNC, keys, values, &count));
+    CHECK(count == 3 && keys[3].data == NULL && values[8].data == NULL);
+    for (size_t at = 0; at < count; at++)
+        CHECK(has(&keys[at], jobs[at + 2]) && has(&values[at], "work"));
+    WORKS(runstone_drain(queue, NULL, 0, NULL, 0, 0, 0, NULL, NULL, &count));
+    CHECK(count == 0);
+    WORKS(runstone_drain(queue, NULL, 0, NULL, 0, 1, 0, keys, values, &count));
+    CHECK(count == 1 && has(&keys[0], "2") && has(&values[0], "work"));
+    WORKS(runstone_pop_first(queue, 0, &key, &value));
+    CHECK(key.data == NULL && value.data == NULL);
+    WORKS(runstone_keyspace_close(queue));
+    WORKS(runstone_drop_keyspace(store, "queue"));
+}
+
 static void files(runstone_store *store, runstone_keyspace *keyspace, const char *path) {
     runstone_sorted_writer *writer;
     uint64_t entries;
@@ -276,6 +302,7 @@ int main(int argc, char **argv) {
     cursors(keyspace);
     transactions(store, keyspace);
     merges(store);
+    removals(store);
     files(store, keyspace, argv[1]);
     WORKS(runstone_keyspace_close(keyspace));
     WORKS(runstone_close(store));

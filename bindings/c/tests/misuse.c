@@ -76,7 +76,7 @@ static void huge_sizes(runstone_store *store, runstone_keyspace *keyspace, const
         REFUSED(INVALID, "key has", runstone_delete(keyspace, "k", huge, 0));
         REFUSED(INVALID, "to has", runstone_delete_range(keyspace, "a", 1, "b", huge, 0));
         REFUSED(INVALID, "expected has", runstone_compare_and_swap(keyspace, "k", 1, "a", huge,
-                                                                   "b", 1, &flag));
+                                                                   "b", 1, 0, &flag));
         REFUSED(INVALID, "value has", runstone_batch_put(batch, keyspace, "k", 1, "v", huge));
         REFUSED(INVALID, "value has",
                 runstone_transaction_put(transaction, keyspace, "k", 1, "v", huge));
@@ -112,8 +112,21 @@ static void nothing_to_release(runstone_keyspace *keyspace) {
     EMPTIES(runstone_multi_get(keyspace, 1, keys, &huge, &bytes));
     EMPTIES(runstone_multi_get(keyspace, 1, NULL, &size, &bytes));
     EMPTIES(runstone_multi_get(keyspace, 1, keys, NULL, &bytes));
-    EMPTIES(runstone_put_if_absent(none, "k", 1, "v", 1, &bytes));
-    EMPTIES(runstone_put_if_absent(keyspace, NULL, 1, "v", 1, &bytes));
+    EMPTIES(runstone_put_if_absent(none, "k", 1, "v", 1, 0, &bytes));
+    EMPTIES(runstone_put_if_absent(keyspace, NULL, 1, "v", 1, 0, &bytes));
+    EMPTIES(runstone_put_if_absent(keyspace, "k", 1, "v", 1, 3, &bytes));
+    runstone_bytes other;
+    EMPTIES(runstone_pop_first(none, 0, &other, &bytes));
+    EMPTIES(runstone_pop_first(keyspace, 3, &other, &bytes));
+    EMPTIES(runstone_pop_last(keyspace, 0, NULL, &bytes));
+    EMPTIES(runstone_pop_last(keyspace, 0, &bytes, NULL));
+    EMPTIES(runstone_drain(none, NULL, 0, NULL, 0, 1, 0, &other, &bytes, &size));
+    EMPTIES(runstone_drain(keyspace, NULL, 0, NULL, 0, 1, 3, &bytes, &other, &size));
+    EMPTIES(runstone_drain(keyspace, NULL, 0, NULL, 0, 1, 0, NULL, &bytes, &size));
+    EMPTIES(runstone_drain(keyspace, NULL, 0, NULL, 0, 1, 0, &other, &bytes, NULL));
+    EMPTIES(runstone_drain(keyspace, "b", 1, "a", 1, 1, 0, &other, &bytes, &size));
+    REFUSED(INVALID, "no array", runstone_drain(keyspace, NULL, 0, NULL, 0, SIZE_MAX, 0, &other,
+                                                &bytes, &size));
     EMPTIES(runstone_transaction_get((runstone_transaction *)none, keyspace, "k", 1, &bytes));
     EMPTIES(runstone_transaction_get((runstone_transaction *)none, keyspace, NULL, 1, &bytes));
     EMPTIES(runstone_transaction_get_for_update((runstone_transaction *)none, keyspace, "k", 1,

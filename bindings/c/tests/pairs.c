@@ -48,10 +48,16 @@ static void check_expiry(runstone_keyspace *keyspace, bool expires) {
     while (expires && has(keyspace, "k")) usleep(1000);
 }
 
-enum { PUT, PUT_LONG, PUT_SHORT, DELETE, MERGE, RANGE, BATCH, BATCH_LONG, BATCH_SHORT, WRITES };
+enum {
+    PUT, PUT_LONG, PUT_SHORT, DELETE, MERGE, RANGE, FIRST, LAST, DRAIN, SWAP, ABSENT,
+    BATCH, BATCH_LONG, BATCH_SHORT, WRITES
+};
 
 static void write_one(runstone_store *store, runstone_keyspace *keyspace, int kind, int survives) {
     uint64_t ttl_ms = kind == PUT_SHORT || kind == BATCH_SHORT ? 1 : 3600000, one = 1;
+    runstone_bytes key = {NULL, 0, NULL}, value = {NULL, 0, NULL};
+    size_t count;
+    bool swapped;
     runstone_batch *batch;
     WORKS(runstone_batch_create(&batch));
     switch (kind) {
@@ -63,6 +69,21 @@ static void write_one(runstone_store *store, runstone_keyspace *keyspace, int ki
         case DELETE: WORKS(runstone_delete(keyspace, "other", 5, survives)); break;
         case MERGE: WORKS(runstone_merge(keyspace, "k", 1, &one, 8, survives)); break;
         case RANGE: WORKS(runstone_delete_range(keyspace, "x", 1, "y", 1, survives)); break;
+        case FIRST: WORKS(runstone_pop_first(keyspace, survives, &key, &value)); break;
+        case LAST: WORKS(runstone_pop_last(keyspace, survives, &key, &value)); break;
+        case DRAIN:
+            WORKS(runstone_drain(keyspace, NULL, 0, "k", 1, 1, survives, &key, &value, &count));
+            CHECK(count == 1);
+            break;
+        case SWAP:
+            WORKS(runstone_compare_and_swap(keyspace, "a", 1, "12345678", 8, NULL, 0, survives,
+                                            &swapped));
+            CHECK(swapped);
+            break;
+        case ABSENT:
+            WORKS(runstone_put_if_absent(keyspace, "new", 3, &one, 8, survives, &value));
+            CHECK(value.data == NULL);
+            break;
         case BATCH:
             WORKS(runstone_batch_put(batch, keyspace, "k", 1, &one, 8));
             WORKS(runstone_write(store, batch, survives));
@@ -71,6 +92,9 @@ static void write_one(runstone_store *store, runstone_keyspace *keyspace, int ki
             WORKS(runstone_batch_put_with_ttl(batch, keyspace, "k", 1, &one, 8, ttl_ms));
             WORKS(runstone_write(store, batch, survives));
     }
+    CHECK((key.data != NULL) == (kind == FIRST || kind == LAST || kind == DRAIN));
+    runstone_bytes_free(&key);
+    runstone_bytes_free(&value);
     WORKS(runstone_batch_close(batch));
 }
 
@@ -85,7 +109,9 @@ static void writes(const char *path) {
         for (int survives = RUNSTONE_AS_OPENED; survives <= RUNSTONE_SYNC; survives++) {
             uint64_t expected = survives == RUNSTONE_SYNC || (survives == 0 && sync);
             for (int kind = 0; kind < WRITES; kind++) {
-                WORKS(runstone_put(keyspace, "k", 1, "12345678", 8, RUNSTONE_BUFFERED));
+                for (const char *key = "akz"; *key != 0; key++)
+                    WORKS(runstone_put(keyspace, key, 1, "12345678", 8, RUNSTONE_BUFFERED));
+                WORKS(runstone_delete(keyspace, "new", 3, RUNSTONE_BUFFERED));
                 uint64_t before = syncs(store);
                 write_one(store, keyspace, kind, survives);
                 if (syncs(store) - before != expected) fprintf(stderr, "%d %d\n", kind, survives);

@@ -124,7 +124,11 @@ def methods(db: runstone.Store, path: Path) -> Iterator[tuple[Callable[..., Any]
     yield db.delete, {**key, "sync": True}
     yield db.delete_range, {**bounds, "sync": True}
     yield db.merge, {**key, "operand": b"v", "sync": True}
-    yield db.compare_and_swap, {**key, "expected": b"other", "new": b"v"}
+    yield db.compare_and_swap, {**key, "expected": b"o", "new": b"v", "sync": True, "ttl": 60.0}
+    yield db.pop_first, {"sync": True}
+    yield db.pop_last, {"sync": True}
+    yield db.drain, {**bounds, "most": 1, "sync": True}
+    yield db.drain, {"prefix": b"k", "most": 1}
     for name in ("keys", "values", "items"):
         yield getattr(db, name), {**bounds, "reverse": True, "snapshot": snapshot}
     yield db.keys, {"prefix": b"k"}

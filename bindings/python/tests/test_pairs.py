@@ -55,6 +55,14 @@ def test_writes(tmp_path: Path, durability: str, sync: Optional[bool]) -> None:
                     time.sleep(0.001)
                 assert (b"k" in keyspace) == (ttl != 0.001)
             assert synced(db, lambda: keyspace.delete(b"k", sync=sync)) == expected
+            for take in (
+                lambda: keyspace.pop_first(sync=sync),
+                lambda: keyspace.pop_last(sync=sync),
+                lambda: keyspace.drain(most=1, sync=sync),
+                lambda: keyspace.compare_and_swap(b"k", b"v", None, sync=sync),
+            ):
+                keyspace.put(b"k", b"v", sync=False)
+                assert synced(db, take) == expected and b"k" not in keyspace
         assert synced(db, lambda: part.merge(b"m", bytes(8), sync=sync)) == expected
         assert synced(db, lambda: write_batch(db, part, sync)) == expected
         assert db[b"k"] == b"v" == part[b"k"]

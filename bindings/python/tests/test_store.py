@@ -156,6 +156,21 @@ def test_transactions(db: runstone.Store) -> None:
     assert not db.compare_and_swap(b"bob", b"5", b"6")
 
 
+def test_entries_are_taken_from_both_ends(db: runstone.Store) -> None:
+    db.update({key: key * 2 for key in (b"a", b"b", b"c", b"d", b"e")})
+    assert db.pop_first(sync=True) == (b"a", b"aa") and db.pop_last() == (b"e", b"ee")
+    assert db.drain(b"c", most=9, sync=True) == [(b"c", b"cc"), (b"d", b"dd")]
+    assert db.drain(most=0) == [] and db.drain(prefix=b"x", most=1) == []
+    assert db.popitem() == (b"b", b"bb")
+    assert db.pop_first() is None and db.pop_last() is None and db.drain(most=1) == []
+    with pytest.raises(KeyError):
+        db.popitem()
+    with pytest.raises(OverflowError):
+        db.drain(most=-1)
+    with pytest.raises(runstone.Error):
+        db.drain(b"b", b"a", most=1)
+
+
 def test_expiry(db: runstone.Store) -> None:
     db.put(b"kept", b"", ttl=3600.0)
     assert b"kept" in db

@@ -109,8 +109,8 @@ impl FlashArgs {
         writes: u64,
     ) -> std::result::Result<FlashCosts, FlashError> {
         let page = self.page.max(1);
-        let block_pages = written.options.table_bytes / page;
-        let blocks = self.device / written.options.table_bytes.max(1);
+        let block_pages = written.options.table_bytes() / page;
+        let blocks = self.device / written.options.table_bytes().max(1);
         let threshold = self.threshold;
         let pages = |bytes: u64| u32::try_from(bytes / page).unwrap_or(u32::MAX);
         let mut flash = FlashSimulator::new(
@@ -166,7 +166,8 @@ impl FlashArgs {
 /// Fields are in JSON.md.
 pub fn to_json(all: &[OnFlash]) -> Value {
     let one = |OnFlash { policy, design, costs }: &OnFlash| {
-        let [compaction, read_modify_write, collection] = costs.layers_permille();
+        let factors = costs.layers_permille().map(|factor| factor as f64 / 1000.0);
+        let [compaction, read_modify_write, collection] = factors;
         json!({
             "policy": policy,
             "flash": design,
@@ -174,9 +175,9 @@ pub fn to_json(all: &[OnFlash]) -> Value {
             "tree_bytes": costs.tree_bytes,
             "page_bytes": costs.page_bytes,
             "flash_bytes": costs.flash_bytes,
-            "compaction_permille": compaction,
-            "read_modify_write_permille": read_modify_write,
-            "collection_permille": collection,
+            "compaction_factor": compaction,
+            "read_modify_write_factor": read_modify_write,
+            "collection_factor": collection,
             "remapped_tables": costs.remapped_tables,
             "rewritten_tables": costs.rewritten_tables,
             "collections": costs.collections,

@@ -4,17 +4,14 @@
 use std::sync::LazyLock;
 
 use runstone::{KeyspaceOptions, Options, ValueOptions};
-use runstone_policy::options::{OptionDoc, PolicyOptions};
+use runstone_policy::options::{Numbers, OptionDoc};
 
 use crate::output::size;
 
 /// The sections of a keyspace's TOML and their options; `""` is above all sections, and has a field
 /// for each of the others.
-const SECTIONS: [(&str, &[OptionDoc]); 3] = [
-    ("", KeyspaceOptions::FIELDS),
-    ("shape", PolicyOptions::FIELDS),
-    ("values", ValueOptions::FIELDS),
-];
+const SECTIONS: [(&str, &[OptionDoc]); 3] =
+    [("", KeyspaceOptions::FIELDS), ("shape", Numbers::FIELDS), ("values", ValueOptions::FIELDS)];
 
 /// Options of an open store, which are not kept in it.
 pub const OF_STORES: &[OptionDoc] = Options::FIELDS;

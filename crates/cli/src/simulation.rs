@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use runstone_plot::{Axis, BarChart, Bars, Chart, Line, LineChart};
-use runstone_policy::options::PolicyOptions;
+use runstone_policy::options::{Numbers, PolicyOptions};
 use runstone_policy::policy::CompactionPolicy;
 use runstone_simulator::{
     Coarsening, Loads, RangeDeletes, SimGets, SimPoint, SimReport, SimWorkload, Simulator,
@@ -205,8 +205,8 @@ impl<'a> Simulation<'a> {
             size(self.setup.size_bytes),
             workload.entry_bytes,
             size(workload.flush_bytes),
-            options.size_ratio,
-            size(options.base_bytes),
+            options.size_ratio(),
+            size(options.base_bytes()),
         );
         let (coarse, coarse_workload) = coarsening.apply(options, workload);
         let mut say = |name: &str, from: u64, to: u64| {
@@ -215,8 +215,12 @@ impl<'a> Simulation<'a> {
                 text.push_str(&format!("simulated with {name} of {to} instead of {from}\n"));
             }
         };
-        say("tables", options.table_bytes, coarse.table_bytes);
-        say("prefix pieces (T_s)", options.split_bytes, coarse.split_bytes);
+        say("tables", options.table_bytes(), coarse.table_bytes());
+        say(
+            "prefix pieces (T_s)",
+            Numbers::of(options).split_bytes,
+            Numbers::of(&coarse).split_bytes,
+        );
         say("flushes", workload.flush_bytes, coarse_workload.flush_bytes);
         if coarsening.table_factor > 1 {
             text.push_str(

@@ -23,30 +23,23 @@ impl CompactionPolicy for AllAtOnce {
 
     /// The limits of each level, on which back-pressure and metrics are based.
     fn targets(&self, _shape: &Shape, options: &PolicyOptions) -> Vec<LevelTarget> {
-        let level_0 = LevelTarget { max_runs: options.l0_trigger - 1, ..LevelTarget::UNBOUNDED };
-        vec![level_0, LevelTarget { max_runs: 1, ..LevelTarget::UNBOUNDED }, LevelTarget::UNBOUNDED]
+        let most_runs = |count| LevelTarget::UNBOUNDED.max_runs(count);
+        vec![most_runs(options.l0_trigger() - 1), most_runs(1), LevelTarget::UNBOUNDED]
     }
 
     /// A pure function of the shape: it only names tables, and the store does the work.
     fn decide(&self, job: &Job<'_>) -> Option<Plan> {
         let fresh = job.shape.level(0).runs();
-        if fresh.len() < job.options.l0_trigger as usize || job.busy.writes_into(1) {
+        if fresh.len() < job.options.l0_trigger() as usize || job.busy.writes_into(1) {
             return None;
         }
         let runs = fresh.iter().map(|run| (0, run));
         let runs = runs.chain(job.shape.level(1).runs().iter().map(|run| (1, run)));
-        let inputs = runs.map(|(level, run)| CompactionInput {
-            level,
-            tables: run.tables.iter().map(|table| table.id).collect(),
+        let inputs = runs.map(|(level, run)| {
+            CompactionInput::new(level, run.tables.iter().map(|table| table.id))
         });
-        let compaction = Compaction {
-            inputs: inputs.collect(),
-            output_level: 1,
-            slot: RunSlot::New(1),
-            cut: job.options.cut(),
-        };
-        let why = format!("{} runs in level 0", fresh.len());
-        Some(Plan { compactions: vec![compaction], why, ..Plan::default() })
+        let compaction = Compaction::new(inputs, (1, RunSlot::New(1)), job.options.cut());
+        Some(Plan::new(format!("{} runs in level 0", fresh.len())).compact(compaction))
     }
 }
 

@@ -219,7 +219,7 @@ pub mod policy {
         pub use runstone_policy::options::{OptionError, PolicyOptions};
         pub use runstone_policy::policy::{CompactionPolicy, Job, LevelTarget};
 
-        pub use crate::options::policy::{options_mut, options_of, policy_of, with_options};
+        pub use crate::options::policy::{options_of, policy_of};
 
         /// What a policy decides, and what it must leave alone.
         pub mod plan {

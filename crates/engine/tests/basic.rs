@@ -4,7 +4,6 @@ use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
 use std::time::Duration;
 
-use runstone::policy::custom;
 use runstone::storage::{Category, MemoryStorage, Storage};
 use runstone::unstable;
 use runstone::{
@@ -16,7 +15,7 @@ use runstone_fault_storage::SimStorage;
 fn small() -> Options {
     let mut keyspace = KeyspaceOptions::default();
     keyspace.write_buffer_bytes = 64 << 10;
-    let shape = custom::options_mut(&mut keyspace);
+    let shape = unstable::numbers_mut(&mut keyspace);
     shape.table_bytes = 32 << 10;
     shape.base_bytes = 128 << 10;
     Options::default().memory_budget_bytes(4 << 20).wal_segment_bytes(256 << 10).keyspace(keyspace)
@@ -516,7 +515,7 @@ fn hash(i: u64) -> u8 {
 fn flushes_do_not_pause_for_synced_writes() {
     let mut options = small().background(Background::Threads(2));
     let keyspace = options.keyspace.as_mut().expect("options");
-    (custom::options_mut(keyspace).l0_trigger, keyspace.l0_slowdown_runs) = (500, 501);
+    (unstable::numbers_mut(keyspace).l0_trigger, keyspace.l0_slowdown_runs) = (500, 501);
     keyspace.l0_stop_runs = 1000;
     let store = Store::open_on(Arc::new(MemoryStorage::new()), options).expect("opens");
     for i in 0..4000u64 {

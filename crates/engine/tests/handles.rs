@@ -8,11 +8,14 @@ use std::time::Duration;
 
 use runstone::storage::MemoryStorage;
 use runstone::{
-    Archiver, Backups, Batch, Changes, Commit, Cursor, Durability, Error, Follower, Keyspace,
-    KeyspaceOptions, LiveRequest, Mirror, Options, ReadOptions, Resources, Scan, Snapshot,
-    SortedFile, SortedWriter, Store, StoreBuilder, Transaction, TransactionCursor,
+    Archiver, Background, Backups, Batch, Changes, Commit, Cursor, Durability, Error, Expiry,
+    Follower, Keyspace, KeyspaceOptions, LiveRequest, Mirror, Options, ReadOptions, Resources,
+    Scan, Snapshot, SortedFile, SortedWriter, Store, StoreBuilder, Transaction, TransactionCursor,
     TransactionOptions, TransactionScan, Value, Watch, WriteOptions,
 };
+use runstone_fault_storage::SimStorage;
+
+const HOUR: Duration = Duration::from_secs(3600);
 
 fn open() -> Store {
     Store::builder_on(Arc::new(MemoryStorage::new())).threads(1).open().expect("opens")
@@ -162,6 +165,57 @@ fn entries_are_taken_from_both_ends() {
     assert!(keyspace.pop_first().expect("pops").is_some());
     assert!(keyspace.pop_first().expect("pops").is_none());
     assert!(keyspace.pop_last().expect("pops").is_none());
+}
+
+/// What was taken with a sync stays taken after a power loss, and a removal has no time to live.
+#[test]
+fn removals_and_swaps_take_write_options() {
+    let disk = SimStorage::new(1);
+    let options = || Options::default().background(Background::Manual);
+    let store = Store::open_on(Arc::new(disk.clone()), options()).expect("opens");
+    let keyspace = store.default_keyspace();
+    let (sync, hour) = (WriteOptions::sync(), WriteOptions::default().ttl(HOUR));
+    for key in ["a", "b", "c", "d", "e"] {
+        keyspace.put_with(key, key, sync).expect("puts");
+    }
+    keyspace.pop_first_with(sync).expect("pops").expect("there is one");
+    keyspace.pop_last_with(sync).expect("pops").expect("there is one");
+    assert_eq!(keyspace.drain_with(.."c", 9, sync).expect("drains").len(), 1);
+    keyspace
+        .compare_and_swap_with("c", Some(b"c"), Some(b"2"), sync.ttl(HOUR))
+        .expect("swaps")
+        .expect("it had that value");
+    keyspace.put_if_absent_with("f", "3", sync.ttl(HOUR)).expect("puts");
+    keyspace.fetch_update_with("d", |_| Some(b"4".into()), sync).expect("updates");
+    assert!(keyspace.pop_first_with(hour).expect_err("refused").is_invalid());
+    assert!(keyspace.drain_with(.., 9, hour).expect_err("refused").is_invalid());
+    let refused = keyspace.compare_and_swap_with("c", Some(b"2"), None, hour);
+    assert!(refused.expect_err("refused").is_invalid());
+
+    let (after, _) = disk.power_cut(2);
+    let store = Store::open_on(Arc::new(after), options()).expect("opens again");
+    let keyspace = store.default_keyspace();
+    let entries: Vec<_> =
+        keyspace.iter().expect("reads").map(|entry| entry.expect("reads")).collect();
+    let shown = entries.iter().map(|(key, value)| [key, &**value].concat()).collect::<Vec<_>>();
+    assert_eq!(shown, [b"c2", b"d4", b"f3"]);
+    let expires = |key| keyspace.expiry(key).expect("reads") != Some(Expiry::Never);
+    assert_eq!(["c", "d", "f"].map(expires), [true, false, true]);
+}
+
+#[test]
+fn a_drain_ends_where_it_is_told_to() {
+    let store = filled(&["a", "b", "c", "d"]);
+    let keyspace = store.default_keyspace();
+    let way = WriteOptions::default();
+    let taken = keyspace.drain_while(.., 9, way, |key, _| Ok(key < &b"c"[..])).expect("drains");
+    assert_eq!(taken.len(), 2);
+    let is_known = |key: &[u8], _: &[u8]| match key {
+        b"c" => Ok(true),
+        _ => Err(runstone::Error::invalid("an unknown key", "none")),
+    };
+    keyspace.drain_while(.., 9, way, is_known).expect_err("of the closure");
+    assert_eq!(keys(&store), "c,d", "nothing was removed");
 }
 
 /// Each of several concurrent callers gets entries that no other caller gets.

@@ -346,7 +346,7 @@ fn a_request_of_another_process_is_answered() {
     let names: Vec<&str> = changes.iter().map(|change| change.name.as_str()).collect();
     assert_eq!(names, ["shape.l0_trigger", "write_buffer_bytes", "background_threads"]);
     assert_eq!((changes[0].new.as_str(), changes[2].new.as_str()), ("7", "3"));
-    assert_eq!(options_of(&store.default_keyspace().options()).l0_trigger, 7);
+    assert_eq!(options_of(&store.default_keyspace().options()).l0_trigger(), 7);
     for (asked, told) in [
         (request().setting("no_such", "1"), "no setting of an open store is named \"no_such\""),
         (request().setting("background_threads", "0"), "must be 1 to 256"),
@@ -367,7 +367,7 @@ fn a_request_of_another_process_is_answered() {
     store.close().expect("it closes");
     let options = Options::default().background(Background::Manual);
     let store = Store::open_on(Arc::new(storage), options).expect("it opens");
-    assert_eq!(options_of(&store.default_keyspace().options()).l0_trigger, 7, "it is kept");
+    assert_eq!(options_of(&store.default_keyspace().options()).l0_trigger(), 7, "it is kept");
 }
 
 /// Once, a request for several keyspaces changed the keyspaces before the one that refused it.

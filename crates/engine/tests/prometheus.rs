@@ -8,8 +8,8 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use runstone::policy::custom;
 use runstone::storage::MemoryStorage;
+use runstone::unstable;
 use runstone::{
     Background, Batch, KeyspaceOptions, Options, Store, TransactionOptions, ValuePlacement,
     WriteOptions,
@@ -21,7 +21,7 @@ const TRICKY: &str = "or\\ders \"<new>\" {a=\"b\"} 7";
 fn open() -> Store {
     let mut keyspace = KeyspaceOptions::default();
     keyspace.write_buffer_bytes = 64 << 10;
-    let shape = custom::options_mut(&mut keyspace);
+    let shape = unstable::numbers_mut(&mut keyspace);
     shape.table_bytes = 32 << 10;
     shape.base_bytes = 128 << 10;
     let options = Options::default()

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::time::{Duration, SystemTime};
 
-use runstone::policy::custom;
 use runstone::storage::{Category, MemoryStorage, Storage};
 use runstone::unstable;
 use runstone::{
@@ -15,7 +14,7 @@ use runstone::{
 fn options() -> Options {
     let mut keyspace = KeyspaceOptions::default();
     keyspace.write_buffer_bytes = 64 << 10;
-    let shape = custom::options_mut(&mut keyspace);
+    let shape = unstable::numbers_mut(&mut keyspace);
     shape.table_bytes = 32 << 10;
     shape.base_bytes = 128 << 10;
     Options::default().memory_budget_bytes(8 << 20).wal_segment_bytes(256 << 10).keyspace(keyspace)
@@ -177,7 +176,7 @@ fn the_pressure_of_a_dropped_keyspace_goes_with_it() {
     let mut crowded = KeyspaceOptions::default();
     crowded.write_buffer_bytes = 64 << 10;
     // Full leveling keeps level 0 until the trigger while the base level is never over its target.
-    custom::options_mut(&mut crowded).l0_trigger = 90;
+    unstable::numbers_mut(&mut crowded).l0_trigger = 90;
     crowded.l0_slowdown_runs = 91;
     crowded.l0_stop_runs = 92;
     let keyspace = store.open_keyspace("crowded", Some(crowded)).expect("new");
@@ -186,7 +185,7 @@ fn the_pressure_of_a_dropped_keyspace_goes_with_it() {
         store.flush().expect("flush");
     }
     let mut tight = (*keyspace.options()).clone();
-    custom::options_mut(&mut tight).l0_trigger = 1;
+    unstable::numbers_mut(&mut tight).l0_trigger = 1;
     tight.l0_slowdown_runs = 2;
     tight.l0_stop_runs = 3;
     store.open_keyspace("crowded", Some(tight)).expect("options change");
@@ -256,7 +255,7 @@ fn versions_on_both_sides_of_a_partition_are_found() {
     // There is a block per entry, one table for all entries, and 512 blocks per partition.
     keyspace.block_bytes = 256;
     keyspace.write_buffer_bytes = 1 << 20;
-    custom::options_mut(keyspace).table_bytes = 64 << 20;
+    unstable::numbers_mut(keyspace).table_bytes = 64 << 20;
     let store = Store::open_on(Arc::new(MemoryStorage::new()), options).expect("open");
     for i in 0..400u32 {
         store.put(format!("a{i:03}"), [0; 250]).expect("put");
@@ -413,7 +412,7 @@ fn a_job_that_panics_stops_the_store_in_every_thread() {
 #[test]
 fn keyspaces_take_turns_in_compaction() {
     let mut options = options().background(Background::Manual);
-    custom::options_mut(options.keyspace.as_mut().expect("given")).l0_share_percent = 0;
+    unstable::numbers_mut(options.keyspace.as_mut().expect("given")).l0_share_percent = 0;
     let store = Store::open_on(Arc::new(MemoryStorage::new()), options.clone()).expect("open");
     let second = store.open_keyspace("second", options.keyspace).expect("new");
     let keyspaces = [store.default_keyspace(), &second];

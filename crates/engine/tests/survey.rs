@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use runstone::policy::custom;
 use runstone::storage::{Category, MemoryStorage, Storage};
+use runstone::unstable;
 use runstone::{
     Background, Batch, KeySurvey, Keyspace, KeyspaceOptions, Options, Store, SurveyedKey,
     ValueOptions, ValuePlacement, WriteOptions,
@@ -13,7 +13,7 @@ use runstone_random::Random;
 fn options(table_bytes: u64, values: Option<ValuePlacement>) -> Options {
     let mut keyspace = KeyspaceOptions::default();
     keyspace.write_buffer_bytes = 1 << 20;
-    custom::options_mut(&mut keyspace).table_bytes = table_bytes;
+    unstable::numbers_mut(&mut keyspace).table_bytes = table_bytes;
     if let Some(placement) = values {
         let mut values = ValueOptions::default();
         (values.placement, values.separate_at) = (placement, 512);

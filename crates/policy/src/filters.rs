@@ -44,6 +44,7 @@ use crate::shape::{Level, Shape, Table, TableId};
 /// How the filter budget is divided.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
 pub enum FilterAllocation {
     /// No filters.
     None,
@@ -272,7 +273,7 @@ fn solve(levels: &[Population], mut budget_bits: f64, range: RangeInclusive<f64>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::options::PolicyOptions;
+    use crate::options::Numbers;
     use crate::policies::garnering::capacities_bytes;
 
     const ANY: RangeInclusive<f64> = 0.0..=f64::INFINITY;
@@ -280,8 +281,8 @@ mod tests {
     /// Full levels of Garnering, one key per byte.
     fn full(last: u32, size_ratio: u32, c_permille: u32) -> Vec<Population> {
         let c = crate::units::Thousandths::of_parts(c_permille);
-        let numbers = PolicyOptions { size_ratio, c, ..PolicyOptions::default() };
-        let capacities = capacities_bytes(last, &numbers);
+        let numbers = Numbers { size_ratio, c, ..Numbers::default() };
+        let capacities = capacities_bytes(last, &numbers.into_options());
         capacities[1..].iter().map(|keys| Population { keys: *keys as f64, runs: 1.0 }).collect()
     }
 

@@ -43,11 +43,12 @@ macro_rules! options {
         $(#[serde($($serde:tt)+)])?
         $setter:ident($of:ty) $name:ident: $type:ty = $default:expr;
     )+) => {
-        /// The numbers that a compaction policy may be given. A policy ignores those it does not
-        /// use.
+        /// What [`PolicyOptions`] holds, as plain fields, for simulators, firmware and tests. A
+        /// policy ignores the numbers that it does not use. Crate `runstone` does not show it, so
+        /// that numbers can come and go.
         #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
         #[serde(default, deny_unknown_fields)]
-        pub struct PolicyOptions {
+        pub struct Numbers {
             $(
                 $(#[doc = $doc])+
                 #[doc = concat!("\n\nDefault: `", stringify!($default), "`.")]
@@ -56,7 +57,7 @@ macro_rules! options {
             )+
         }
 
-        impl PolicyOptions {
+        impl Numbers {
             /// The meaning of each field, in the order of the fields, for help.
             #[doc(hidden)]
             pub const FIELDS: &'static [OptionDoc] = &[$(OptionDoc {
@@ -66,9 +67,9 @@ macro_rules! options {
             }),+];
         }
 
-        impl Default for PolicyOptions {
+        impl Default for Numbers {
             fn default() -> Self {
-                PolicyOptions { $($name: $default,)+ }
+                Numbers { $($name: $default,)+ }
             }
         }
 
@@ -83,7 +84,7 @@ macro_rules! options {
                     "\n\nDefault: `", stringify!($default), "`. As text: `", stringify!($name), "`."
                 )]
                 pub fn $setter(mut self, $setter: $of) -> Self {
-                    self.0.options.$name = $setter.into();
+                    $crate::options::Numbers::of_mut(&mut self.0.options).$name = $setter.into();
                     self
                 }
             };)+
@@ -181,6 +182,7 @@ options! {
 /// Where an intra-level compaction may happen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
 pub enum IntraLevel {
     /// In every overlapping level.
     #[default]
@@ -192,6 +194,7 @@ pub enum IntraLevel {
 /// The accesses that a table's counter counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
 pub enum Charge {
     /// Each probe of a table by a get where two or more tables overlap, even if only its filter is
     /// read, as in the paper.
@@ -225,6 +228,7 @@ pub const MAX_STACK_RUNS: u32 = 1000;
 /// Why a policy refuses its options. `option` is the name of the option as text; the numbers of `c`
 /// are in thousandths. Messages show them in the form that users write.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum OptionError {
     /// The policy cuts tables by a partitioner of its own.
     #[error("{policy} cuts tables by {own}, not by {asked}; set partitioner to {own}, or leave it")]
@@ -293,12 +297,87 @@ impl OptionError {
     }
 }
 
+/// The numbers of a compaction policy. Programs set them by the typed policies of crate `runstone`,
+/// by their names, or as TOML; see [`Numbers`] for crates that need all of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct PolicyOptions {
+    pub(crate) numbers: Numbers,
+}
+
 impl PolicyOptions {
-    /// Checks the limits that hold for every policy. A policy's own `check` starts with this one.
+    /// T: how many times larger a level is than the one above it.
+    pub fn size_ratio(&self) -> u32 {
+        self.numbers.size_ratio
+    }
+
+    /// Level-0 runs that call for a compaction into level 1.
+    pub fn l0_trigger(&self) -> u32 {
+        self.numbers.l0_trigger
+    }
+
+    /// Capacity of level 1, in bytes.
+    pub fn base_bytes(&self) -> u64 {
+        self.numbers.base_bytes
+    }
+
+    /// Size at which an output table is closed, in bytes.
+    pub fn table_bytes(&self) -> u64 {
+        self.numbers.table_bytes
+    }
+
+    /// Where compactions cut their tables. Only the partitioners that look at keys need a
+    /// histogram.
+    pub fn cut(&self) -> Cut {
+        let Numbers { partitioner, table_bytes, .. } = self.numbers;
+        match partitioner {
+            Partitioner::None => Cut::Size(u64::MAX),
+            Partitioner::Size => Cut::Size(table_bytes),
+            Partitioner::Prefix => self.prefix_cut(),
+            Partitioner::LocalRange
+            | Partitioner::GlobalRange
+            | Partitioner::GroupedGlobalRange => Cut::Cells { partitioner, table_bytes },
+        }
+    }
+
+    /// Cuts where the prefix changes, or at the size cap even inside a prefix.
+    pub(crate) fn prefix_cut(&self) -> Cut {
+        let split_bytes = self.numbers.split_bytes;
+        Cut::Prefix { split_bytes, cap_bytes: split_bytes.saturating_mul(PREFIX_CAP_FACTOR) }
+    }
+
+    /// The limits that hold for every policy. A policy's own `check` starts with this one.
+    pub fn check_common(&self) -> Result<(), OptionError> {
+        self.numbers.check()
+    }
+}
+
+impl Numbers {
+    /// The numbers of options.
+    pub fn of(options: &PolicyOptions) -> &Numbers {
+        &options.numbers
+    }
+
+    /// The same, to change them.
+    pub fn of_mut(options: &mut PolicyOptions) -> &mut Numbers {
+        &mut options.numbers
+    }
+
+    /// These numbers as the options of a policy.
+    pub fn into_options(self) -> PolicyOptions {
+        PolicyOptions { numbers: self }
+    }
+
+    /// The seeks that `seek_compaction` allows a table of this size.
+    pub fn allowed_seeks(&self, table_bytes: u64) -> u64 {
+        u64::from(self.least_seeks).max(table_bytes / self.seek_bytes.max(1))
+    }
+
+    /// Refuses what no policy can work with.
     ///
     /// `base_bytes` may be below `table_bytes`: then every table of level 1 sinks at once, which is
     /// wasteful but correct. It makes the shapes in tests easier to read.
-    pub fn check_common(&self) -> Result<(), OptionError> {
+    fn check(&self) -> Result<(), OptionError> {
         let least = [
             ("size_ratio", i128::from(self.size_ratio), 2),
             ("l0_trigger", i128::from(self.l0_trigger), 1),
@@ -349,29 +428,5 @@ impl PolicyOptions {
             Some((option, value, max)) => Err(OptionError::TooLarge { option, value, max }),
             None => Ok(()),
         }
-    }
-
-    /// The seeks that `seek_compaction` allows a table of this size.
-    pub fn allowed_seeks(&self, table_bytes: u64) -> u64 {
-        u64::from(self.least_seeks).max(table_bytes / self.seek_bytes.max(1))
-    }
-
-    /// Where compactions cut their tables. Only the partitioners that look at keys need a
-    /// histogram.
-    pub fn cut(&self) -> Cut {
-        let (partitioner, table_bytes) = (self.partitioner, self.table_bytes);
-        match partitioner {
-            Partitioner::None => Cut::Size(u64::MAX),
-            Partitioner::Size => Cut::Size(table_bytes),
-            Partitioner::Prefix => self.prefix_cut(),
-            Partitioner::LocalRange
-            | Partitioner::GlobalRange
-            | Partitioner::GroupedGlobalRange => Cut::Cells { partitioner, table_bytes },
-        }
-    }
-    /// Cuts where the prefix changes, or at the size cap even inside a prefix.
-    pub fn prefix_cut(&self) -> Cut {
-        let split_bytes = self.split_bytes;
-        Cut::Prefix { split_bytes, cap_bytes: split_bytes.saturating_mul(PREFIX_CAP_FACTOR) }
     }
 }

@@ -17,6 +17,7 @@ pub const MAX_TABLE_PREFIXES: usize = 1024;
 
 /// A rule, as stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum PrefixRule {
     /// The first n bytes; a shorter key is its own prefix.
     Fixed(u32),
@@ -47,6 +48,7 @@ pub struct Prefixer {
 
 /// Why a text is not a rule, or why a rule cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum PrefixError {
     /// Not of a known form.
     #[error("{0:?} is not a prefix rule; write fixed(8), delimiter(/) or custom(name)")]

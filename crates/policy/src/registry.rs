@@ -33,6 +33,7 @@ pub static POLICIES: &[&dyn CompactionPolicy] = &[
     suggest(nearest),
     all.join(", ")
 )]
+#[non_exhaustive]
 pub struct UnknownPolicy {
     /// The name that was requested.
     pub name: String,
@@ -48,6 +49,7 @@ static REGISTERED: RwLock<Vec<&'static dyn CompactionPolicy>> = RwLock::new(Vec:
 /// A policy of this name exists already.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a compaction policy named {0:?} is there already: choose another name")]
+#[non_exhaustive]
 pub struct NameTaken(pub String);
 
 /// Adds a policy of the program to those that keyspaces may name, for the life of the process.

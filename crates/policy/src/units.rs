@@ -102,6 +102,11 @@ impl<const PARTS: u32> Decimal<PARTS> {
         Decimal(parts as i64)
     }
 
+    /// The same for any number; what cannot be held becomes the largest that can.
+    pub(crate) fn saturating(parts: u128) -> Self {
+        Decimal(i64::try_from(parts).unwrap_or(i64::MAX))
+    }
+
     /// How many parts of one it is; 0 if it is below zero, `u32::MAX` if it is larger than that.
     pub fn parts(self) -> u32 {
         self.0.clamp(0, u32::MAX.into()) as u32

@@ -35,12 +35,12 @@ use std::sync::Arc;
 
 use runstone_policy::drop_guard::{DropGuard, LinkGuard, NewerGuard, RangeGuard};
 use runstone_policy::edit::edit_for;
-use runstone_policy::options::{IntraLevel, PolicyOptions};
+use runstone_policy::options::{IntraLevel, Numbers, PolicyOptions};
 use runstone_policy::partition::{PARTITIONERS, Partitioner};
 use runstone_policy::plan::{Busy, BusyRange, Compaction, Heat, Plan};
 use runstone_policy::policy::{
     CompactionPolicy, LevelTarget, compaction_debt_bytes, expired_plan, idle_plan, next_plan,
-    score_permille, space_percent,
+    score, space_percent,
 };
 use runstone_policy::registry;
 use runstone_policy::shape::expiry::Expiries;
@@ -151,7 +151,8 @@ impl World {
                 Ok(self.show_plan())
             }
             "space" => {
-                let percent = space_percent(&self.shape, self.options.max_space_percent);
+                let percent =
+                    space_percent(&self.shape, Numbers::of(&self.options).max_space_percent);
                 Ok(format!("{percent}%"))
             }
             "idle" => {
@@ -176,10 +177,9 @@ impl World {
     fn set_policy(&mut self, name: &str, args: &Args) -> Result<String, String> {
         let policy = registry::find(name).map_err(|error| error.to_string())?;
         // Fixed here, so that the texts do not change with the defaults.
-        let defaults =
-            PolicyOptions { l0_trigger: 4, access_bytes: 16 << 10, ..PolicyOptions::default() };
+        let defaults = Numbers { l0_trigger: 4, access_bytes: 16 << 10, ..Numbers::default() };
         let small = |number: u64| u32::try_from(number).map_err(|error| error.to_string());
-        let options = PolicyOptions {
+        let options = Numbers {
             size_ratio: small(args.number("fanout", defaults.size_ratio.into())?)?,
             l0_trigger: small(args.number("l0", defaults.l0_trigger.into())?)?,
             l0_share_percent: small(args.number("share", defaults.l0_share_percent.into())?)?,
@@ -212,7 +212,8 @@ impl World {
                 }
             },
             ..defaults
-        };
+        }
+        .into_options();
         policy.check(&options).map_err(|error| error.to_string())?;
         (self.policy, self.options) = (policy, options);
         Ok("ok".to_owned())
@@ -252,7 +253,7 @@ impl World {
             }
             let (level, keys) = word.split_once('[').ok_or(format!("bad range {word}"))?;
             let (min_key, max_key) = parse_keys(keys.trim_end_matches(']'))?;
-            self.busy.ranges.push(BusyRange { level: parse_level(level)?, min_key, max_key });
+            self.busy.ranges.push(BusyRange::new(parse_level(level)?, min_key, max_key));
         }
         Ok("ok".to_owned())
     }
@@ -279,7 +280,7 @@ impl World {
         let mut out = String::new();
         let targets = self.policy.targets(&self.shape, &self.options);
         for (index, target) in (0u32..).zip(&targets) {
-            let score = score_permille(self.shape.level(index), target);
+            let score = score(self.shape.level(index), target).signed_parts();
             let capacity = match target.capacity_bytes {
                 u64::MAX => "any size".to_owned(),
                 bytes => format_bytes(bytes),

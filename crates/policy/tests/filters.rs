@@ -14,7 +14,7 @@ use support::{placing, table};
 const UNBOUNDED: LevelTarget = LevelTarget::UNBOUNDED;
 
 fn target(capacity_bytes: u64, max_runs: u32) -> LevelTarget {
-    LevelTarget { capacity_bytes, max_runs }
+    UNBOUNDED.capacity_bytes(capacity_bytes).max_runs(max_runs)
 }
 
 fn grown(edits: &[Edit]) -> Shape {

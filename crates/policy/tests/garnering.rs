@@ -1,6 +1,6 @@
 //! Garnering's capacities against the figures of its paper. Its rules one by one are text tests.
 
-use runstone_policy::options::PolicyOptions;
+use runstone_policy::options::{Numbers, PolicyOptions};
 use runstone_policy::policies::garnering::capacities_bytes;
 use runstone_policy::units::Thousandths;
 
@@ -8,14 +8,15 @@ use runstone_policy::units::Thousandths;
 const BUFFER_BYTES: u64 = 1 << 20;
 
 fn options(size_ratio: u32, c_permille: u32) -> PolicyOptions {
-    PolicyOptions {
+    Numbers {
         size_ratio,
         c: Thousandths::of_parts(c_permille),
         l0_trigger: 4,
         base_bytes: BUFFER_BYTES * u64::from(size_ratio),
         table_bytes: BUFFER_BYTES / 4,
-        ..PolicyOptions::default()
+        ..Numbers::default()
     }
+    .into_options()
 }
 
 /// The least L whose levels together can hold `buffers` times B.
@@ -65,6 +66,6 @@ fn without_widening_the_capacities_are_those_of_leveling() {
     let options = options(7, 1000);
     let capacities = capacities_bytes(40, &options);
     for (level, bytes) in (1u32..=40).zip(&capacities[1..]) {
-        assert_eq!(*bytes, 7u64.saturating_pow(level - 1).saturating_mul(options.base_bytes));
+        assert_eq!(*bytes, 7u64.saturating_pow(level - 1).saturating_mul(options.base_bytes()));
     }
 }

@@ -42,17 +42,13 @@ fn stack_of(runs: &[BTreeSet<u8>]) -> Shape {
 /// Compacts all runs except the oldest and the newest into one.
 fn middle_compaction(shape: &Shape) -> Plan {
     let runs = shape.level(0).runs();
-    let inputs = runs[1..runs.len() - 1].iter().map(|run| CompactionInput {
-        level: 0,
-        tables: run.tables.iter().map(|table| table.id).collect(),
-    });
-    let compaction = Compaction {
-        inputs: inputs.collect(),
-        output_level: 0,
-        slot: RunSlot::New(runs[1].id),
-        cut: Cut::Size(10),
-    };
-    Plan { compactions: vec![compaction], cursors: vec![(0, (*b"c").into())], ..Plan::default() }
+    let inputs = runs[1..runs.len() - 1]
+        .iter()
+        .map(|run| CompactionInput::new(0, run.tables.iter().map(|table| table.id)));
+    let compaction = Compaction::new(inputs, (0, RunSlot::New(runs[1].id)), Cut::Size(10));
+    let mut plan = Plan::new("").compact(compaction);
+    plan.cursors = vec![(0, (*b"c").into())];
+    plan
 }
 
 /// Ids of the tables that show a key, newest first.
@@ -124,10 +120,15 @@ fn steps_that_share_keys_are_installed_at_once() {
     let shape = stack_of(&[[9, 19].into(), [19].into(), [9, 19].into(), [19].into()]);
     let plan = middle_compaction(&shape);
     assert!(can_be_parted(&shape, &plan));
-    let step = |table| Move { table, from_level: 0, to_level: 1, slot: RunSlot::New(9) };
-    assert!(!can_be_parted(&shape, &Plan { moves: vec![step(1)], ..plan.clone() }));
-    assert!(!can_be_parted(&shape, &Plan { relabel: vec![(1, 2)], ..plan.clone() }));
-    assert!(!can_be_parted(&shape, &Plan { last_level: Some(3), ..plan.clone() }));
+    let with = |change: fn(&mut Plan)| {
+        let mut plan = plan.clone();
+        change(&mut plan);
+        plan
+    };
+    let step = || Move::new(1, (0, 1), RunSlot::New(9));
+    assert!(!can_be_parted(&shape, &plan.clone().move_table(step())));
+    assert!(!can_be_parted(&shape, &with(|plan| plan.relabel = vec![(1, 2)])));
+    assert!(!can_be_parted(&shape, &with(|plan| plan.last_level = Some(3))));
     let mut overlapping = plan.clone();
     overlapping.compactions[0].slot = RunSlot::Overlapping;
     assert!(!can_be_parted(&shape, &overlapping));

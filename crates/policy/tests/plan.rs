@@ -18,7 +18,8 @@ fn shape() -> Shape {
 
 #[test]
 fn a_relabelled_level_is_owned_whole_and_written_below() {
-    let plan = Plan { relabel: vec![(2, 3)], ..Plan::default() };
+    let mut plan = Plan::default();
+    plan.relabel = vec![(2, 3)];
     let busy = Busy::of(&shape(), [&plan]);
     assert_eq!(busy.tables.iter().copied().collect::<Vec<_>>(), [2, 3]);
     assert!(busy.writes_into(3) && !busy.writes_into(2) && !busy.writes_into(1));
@@ -33,7 +34,8 @@ fn a_relabelled_level_is_owned_whole_and_written_below() {
 
 #[test]
 fn a_plan_that_only_stores_the_last_level_owns_nothing_and_fits() {
-    let plan = Plan { last_level: Some(4), ..Plan::default() };
+    let mut plan = Plan::default();
+    plan.last_level = Some(4);
     assert_eq!(Busy::of(&shape(), [&plan]), Busy::default());
     // Two workers may pick the same plan. Applying it twice gives the same as once.
     let once = shape().apply(&edit_for(&shape(), &plan, &[])).unwrap();

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use runstone_policy::drop_guard::DropGuard;
 use runstone_policy::edit::edit_for;
-use runstone_policy::options::PolicyOptions;
+use runstone_policy::options::{Numbers, PolicyOptions};
 use runstone_policy::partition::PARTITIONERS;
 use runstone_policy::plan::{Busy, Compaction, Heat, Plan};
 use runstone_policy::policies::fragmented_leveling::L0_PATIENCE;
@@ -75,7 +75,7 @@ fn options() -> impl Strategy<Value = PolicyOptions> {
         let (size_ratio, l0_trigger, base, table, (k, z), c_permille, share) = numbers;
         let (l0_share_percent, seek_compaction) = share;
         let (stack_runs, (trigger, amp, ratio, min_width, more), partitioner) = stack;
-        PolicyOptions {
+        Numbers {
             stack_runs,
             universal_trigger: trigger,
             universal_amp_percent: amp,
@@ -94,8 +94,9 @@ fn options() -> impl Strategy<Value = PolicyOptions> {
             last_level_runs: z,
             c: Thousandths::of_parts(c_permille),
             max_space_percent,
-            ..PolicyOptions::default()
+            ..Numbers::default()
         }
+        .into_options()
     })
 }
 
@@ -154,7 +155,7 @@ impl World {
         keeps_history: bool,
     ) -> World {
         if let Some(own) = policy.own_partitioner() {
-            options.partitioner = own;
+            Numbers::of_mut(&mut options).partitioner = own;
         }
         policy.check(&options).unwrap();
         let mut world = World {
@@ -346,7 +347,11 @@ impl World {
     /// Policies that sink single tables let more runs wait until a compaction is worth its cost.
     fn most_waiting_runs(&self, target: &LevelTarget) -> u64 {
         let patience = match self.policy.name() {
-            "fragmented-leveling" | "garnering" if self.options.l0_share_percent > 0 => L0_PATIENCE,
+            "fragmented-leveling" | "garnering"
+                if Numbers::of(&self.options).l0_share_percent > 0 =>
+            {
+                L0_PATIENCE
+            }
             _ => 1,
         };
         (u64::from(target.max_runs) + 1) * u64::from(patience) - 1

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use runstone_policy::edit::edit_for;
-use runstone_policy::options::{MAX_OPTION_BYTES, PolicyOptions};
+use runstone_policy::options::{MAX_OPTION_BYTES, Numbers, PolicyOptions};
 use runstone_policy::plan::{Busy, Heat, Plan};
 use runstone_policy::policy::{CompactionPolicy, compaction_debt_bytes};
 use runstone_policy::registry::find;
@@ -29,8 +29,8 @@ struct Stack {
 
 impl Stack {
     fn new(policy: &str, stack_runs: u32) -> Stack {
-        let options =
-            PolicyOptions { stack_runs, table_bytes: MAX_OPTION_BYTES, ..Default::default() };
+        let options = Numbers { stack_runs, table_bytes: MAX_OPTION_BYTES, ..Numbers::default() }
+            .into_options();
         let policy = find(policy).unwrap();
         policy.check(&options).unwrap();
         let shape = Shape::default();
@@ -183,7 +183,7 @@ fn what_comes_up_is_the_oldest_and_keeps_its_way_free() {
     // A tiered policy does not look at tables that it does not compact. The range into which the
     // running plan writes stops such a policy.
     let tiering = find("tiering").unwrap();
-    let options = PolicyOptions { l0_trigger: 1, ..PolicyOptions::default() };
+    let options = Numbers { l0_trigger: 1, ..Numbers::default() }.into_options();
     assert_eq!(tiering.pick(&stack.shape, &busy, &Heat::default(), &options), None);
     stack.finish(&plan);
     stack.flush();

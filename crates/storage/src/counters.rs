@@ -33,6 +33,7 @@ pub struct Counters {
 /// rate from the difference of two snapshots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)]
+#[non_exhaustive]
 pub struct CountersSnapshot {
     pub written_bytes: u64,
     pub read_bytes: u64,

@@ -13,6 +13,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// The attempted operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
+#[non_exhaustive]
 pub enum Operation {
     Create,
     Open,

@@ -48,6 +48,7 @@ pub use posix::{Access, PosixStorage};
 
 /// The purpose of a file. Counters are kept per category, and faults can be aimed at one category.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
 pub enum Category {
     /// Write-ahead log segments.
     Wal,

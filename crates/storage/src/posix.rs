@@ -30,6 +30,7 @@ const DIRECTORY_MODE: u32 = 0o700;
 
 /// The changes that opening a directory may make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Access {
     /// Creates the directory, and its parents, if they are missing.
     CreateIfMissing,

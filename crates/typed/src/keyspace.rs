@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};
 use std::time::Duration;
 
-use runstone::{Error, Keyspace, ReadOptions, Result, Transaction, Value, WriteOptions};
+use runstone::{Error, Keyspace, ReadOptions, Result, Scan, Transaction, Value, WriteOptions};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -131,9 +131,84 @@ where
         self.delete_between(bounds_of_prefix::<K>(prefix)?)
     }
 
-    fn delete_between(&self, (start, end): Bounds) -> Result<()> {
-        let end = end.map_or(Bound::Unbounded, Bound::Excluded);
-        self.keyspace.delete_range((Bound::Included(start), end))
+    fn delete_between(&self, bounds: Bounds) -> Result<()> {
+        self.keyspace.delete_range(range_of(bounds))
+    }
+
+    /// Removes all keys, as [`Keyspace::clear`] does.
+    pub fn clear(&self) -> Result<()> {
+        self.keyspace.clear()
+    }
+
+    /// Removes the smallest key and returns it with its value; `None` if there is no key.
+    /// Concurrent callers get different keys.
+    ///
+    /// # Errors
+    /// If the entry is not of the types: then it stays. Also those of [`Keyspace::pop_first`].
+    pub fn pop_first(&self) -> Result<Option<(K, V)>> {
+        self.pop_first_with(WriteOptions::default())
+    }
+
+    /// The same with the durability in `options`.
+    pub fn pop_first_with(&self, options: WriteOptions) -> Result<Option<(K, V)>> {
+        self.pop(options, |scan| scan.next())
+    }
+
+    /// Removes the largest key and returns it, as [`TypedKeyspace::pop_first`] does the smallest.
+    pub fn pop_last(&self) -> Result<Option<(K, V)>> {
+        self.pop_last_with(WriteOptions::default())
+    }
+
+    /// The same with the durability in `options`.
+    pub fn pop_last_with(&self, options: WriteOptions) -> Result<Option<(K, V)>> {
+        self.pop(options, |scan| scan.next_back())
+    }
+
+    /// Removes the first entries of a range, up to `most` of them, and returns them in order, as
+    /// [`Keyspace::drain`] does: either all of them are removed or none.
+    ///
+    /// # Errors
+    /// If the range ends before it starts, or an entry is not of the types: then all of them stay.
+    /// Also those of [`Keyspace::drain`].
+    pub fn drain(&self, range: impl RangeBounds<K>, most: usize) -> Result<Vec<(K, V)>> {
+        self.drain_with(range, most, WriteOptions::default())
+    }
+
+    /// The same with the durability in `options`.
+    pub fn drain_with(
+        &self,
+        range: impl RangeBounds<K>,
+        most: usize,
+        options: WriteOptions,
+    ) -> Result<Vec<(K, V)>> {
+        let range = range_of(self.bounds(&range)?);
+        // Decoded before anything is removed, so that nothing is lost that is not of the types.
+        let is_typed = |key: &[u8], value: &[u8]| self.decoded(key, value).map(|_| true);
+        let taken = self.keyspace.drain_while(range, most, options, is_typed)?;
+        taken.iter().map(|(key, value)| self.decoded(key, value)).collect()
+    }
+
+    /// Removes the entry that `next` finds, and returns it. It is decoded before it is removed.
+    fn pop(
+        &self,
+        options: WriteOptions,
+        next: fn(&mut Scan) -> Option<<Scan as Iterator>::Item>,
+    ) -> Result<Option<(K, V)>> {
+        loop {
+            let mut scan = self.keyspace.scan(ReadOptions::default())?;
+            let Some((key, value)) = next(&mut scan).transpose()? else { return Ok(None) };
+            drop(scan);
+            let entry = self.decoded(&key, &value)?;
+            let swapped = self.keyspace.compare_and_swap_with(&key, Some(&value), None, options)?;
+            if swapped.is_ok() {
+                return Ok(Some(entry));
+            }
+        }
+    }
+
+    fn decoded(&self, key: &[u8], value: &[u8]) -> Result<(K, V)> {
+        let name = self.keyspace.name();
+        Ok((key::decode_of(name, key)?, format::decode::<V, F>(value, key, name)?))
     }
 
     /// Iterates over all entries, in both directions.
@@ -218,6 +293,10 @@ where
 
 /// The first key, and the smallest key after the last one, if there is one.
 type Bounds = (Vec<u8>, Option<Vec<u8>>);
+
+fn range_of((start, end): Bounds) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
+    (Bound::Included(start), end.map_or(Bound::Unbounded, Bound::Excluded))
+}
 
 fn bounds_of_prefix<K: DeserializeOwned>(prefix: &impl Serialize) -> Result<Bounds> {
     let start = key::encode_prefix_of::<K, _>(prefix)?;

@@ -72,6 +72,41 @@ fn ranges_and_prefixes() {
     });
 }
 
+#[test]
+fn entries_are_taken_from_both_ends() {
+    on_scores(|_, scores| {
+        let at = |level: i32, name: &str| (level, name.to_string());
+        assert_eq!(scores.pop_first()?, Some((at(-300, ""), 300)));
+        assert_eq!(scores.pop_last_with(WriteOptions::sync())?, Some((at(300, "b"), 300)));
+        let taken = scores.drain(at(-1, "a")..at(1, ""), 5)?;
+        assert_eq!(levels(taken.into_iter().map(Ok)), [-1, -1, -1, 0, 0]);
+        assert!(scores.drain(at(1, "")..at(0, ""), 5).expect_err("inverted").is_invalid());
+        scores.clear()?;
+        assert_eq!(
+            (scores.pop_first()?, scores.pop_last()?, scores.drain(.., 9)?),
+            (None, None, vec![])
+        );
+        Ok(())
+    });
+}
+
+/// An entry of other types is an error, and stays: nobody else could return what was removed.
+#[test]
+fn what_is_not_of_the_types_is_not_taken() {
+    on_scores(|_, scores| {
+        scores.clear()?;
+        scores.put(&(1, "a".into()), &1)?;
+        let (first, last) = (runstone_typed::key::encode(&(0, "a"))?, [255; 3]);
+        scores.keyspace().put(&first, "no number")?;
+        scores.keyspace().put(last, "1")?;
+        scores.pop_first().expect_err("the value");
+        scores.pop_last().expect_err("the key");
+        scores.drain(.., 9).expect_err("both");
+        assert_eq!(scores.keyspace().iter()?.count(), 3);
+        Ok(())
+    });
+}
+
 /// No key is above the keys of a prefix whose bytes are all 255.
 #[test]
 fn a_prefix_at_the_end() {

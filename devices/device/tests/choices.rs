@@ -7,8 +7,8 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use runstone::policy::custom;
 use runstone::storage::MemoryStorage;
+use runstone::unstable;
 use runstone::{
     Background, CompactionInstall, Durability, Error, GcPointers, KeyspaceOptions, Options, Store,
     SubCompactions, ValuePlacement, WalMode,
@@ -46,7 +46,7 @@ impl Trial {
         let mut keyspace = KeyspaceOptions::default();
         keyspace.write_buffer_bytes = 64 << 10;
         keyspace.block_bytes = 1024;
-        let shape = custom::options_mut(&mut keyspace);
+        let shape = unstable::numbers_mut(&mut keyspace);
         shape.table_bytes = 8 << 10;
         shape.split_bytes = 4 << 10;
         shape.base_bytes = 32 << 10;
@@ -120,7 +120,7 @@ fn policies_and_partitioners() -> [Axis; 2] {
     let partitioner = |one: &Partitioner| {
         let (name, one) = (one.rule().name(), *one);
         let set =
-            move |keyspace: &mut KeyspaceOptions| custom::options_mut(keyspace).partitioner = one;
+            move |keyspace: &mut KeyspaceOptions| unstable::numbers_mut(keyspace).partitioner = one;
         (name, asked("cuts", name, set))
     };
     [
@@ -371,7 +371,7 @@ fn large_stores(half: usize) {
 fn enlarge(trial: &mut Trial) {
     trial.keyspace.write_buffer_bytes = 1 << 20;
     trial.keyspace.block_bytes = 4 << 10;
-    let shape = custom::options_mut(&mut trial.keyspace);
+    let shape = unstable::numbers_mut(&mut trial.keyspace);
     (shape.table_bytes, shape.split_bytes, shape.base_bytes) = (512 << 10, 256 << 10, 2 << 20);
     let values = &mut trial.keyspace.values;
     (values.separate_at, values.slot_bytes, values.vlog_chunk_bytes) = (100, 64 << 10, 256 << 10);

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use runstone::policy::Policy;
-use runstone::policy::custom;
+use runstone::unstable;
 use runstone::{Background, KeyspaceOptions, Options, Store, WalMode};
 use runstone_flash::block::{BlockOptions, BlockStorage};
 use runstone_flash::ftl::{FtlOptions, GcFrontier, HOST_BLOCK_BYTES};
@@ -29,7 +29,7 @@ fn storage(gc_frontier: GcFrontier) -> BlockStorage {
 
 fn store(storage: &BlockStorage, policy: &str) -> Store {
     let mut keyspace = KeyspaceOptions::default().policy(Policy::named(policy));
-    let shape = custom::options_mut(&mut keyspace);
+    let shape = unstable::numbers_mut(&mut keyspace);
     shape.table_bytes = 256 << 10;
     shape.base_bytes = 1 << 20;
     let options = Options::default()

@@ -9,7 +9,7 @@ cd "$(dirname "$0")"
 
 # simulate FLAG..: bytes written per byte of the user, tables probed per get, by policy.
 simulate() { "$RUNSTONE" simulate "$@" --json; }
-costs='.load | .write_amplification_permille / 1000, .tables_probed_per_get_permille / 1000'
+costs='.load | .write_amplification, .tables_probed_per_get'
 
 # store NAME: an object with rows from stdin becomes a file, with a row on each line.
 store() {
@@ -34,18 +34,18 @@ part_simulate() {
     done | write simulate-c 'runstone simulate --size 1T --T 5 --policy garnering --c 1|0.8|0.6|0.4'
     for ts in 1 4 16; do
         simulate --size 100G --Ts ${ts}M --policy adaptive-tiering |
-            jq "{claim: \"$ts MiB\", here: [.policies[].load.write_amplification_permille / 1000]}"
+            jq "{claim: \"$ts MiB\", here: [.policies[].load.write_amplification]}"
     done | write simulate-ts 'runstone simulate --size 100G --Ts 1M|4M|16M'
     simulate --size 100G --ttl 10G --policy tiering,fragmented-leveling | jq '.policies[]
-        | {claim: .policy, here: [.load.write_amplification_permille / 1000]}' |
+        | {claim: .policy, here: [.load.write_amplification]}' |
         write simulate-ttl 'runstone simulate --size 100G --ttl 10G'
     for bound in 0 200 150 120; do
         for size in {32768..16384..192}; do
             simulate --size ${size}M --keys 16777216 --max-space $bound \
                 --policy tiering,lazy-leveling,fragmented-leveling
         done | jq -s "{claim: (\"$bound\" | if . == \"0\" then \"none\" else . end),
-            here: [[.[].policies] | transpose[] | .[0].load.write_amplification_permille / 1000,
-                (map(.load.space_amplification_permille) | max / 10)]}"
+            here: [[.[].policies] | transpose[] | .[0].load.write_amplification,
+                (map(.load.space_amplification) | max * 1000 | round / 10)]}"
     done | write simulate-bound 'runstone simulate --size 16G..32G --keys 16777216 --max-space ..'
 }
 

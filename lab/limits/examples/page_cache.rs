@@ -17,11 +17,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use runstone::policy::custom;
 use runstone::storage::{
     Access, Category, Counters, FileInfo, LockMode, PosixStorage, Result, Storage, StorageFile,
     StorageLock,
 };
+use runstone::unstable;
 use runstone::{Background, KeyspaceOptions, Options, Store, ValuePlacement};
 
 /// The size of the neighbour's file.
@@ -130,7 +130,7 @@ enum Work {
 fn options(work: Work) -> Options {
     let mut keyspace = KeyspaceOptions::default();
     keyspace.write_buffer_bytes = 8 << 20;
-    custom::options_mut(&mut keyspace).table_bytes = 16 << 20;
+    unstable::numbers_mut(&mut keyspace).table_bytes = 16 << 20;
     if work == Work::Collection {
         keyspace.values.placement = ValuePlacement::HashGrouped;
         keyspace.values.separate_at = 100;

@@ -4,8 +4,8 @@
 use std::fs;
 use std::sync::Arc;
 
-use runstone::policy::custom;
 use runstone::storage::MemoryStorage;
+use runstone::unstable;
 use runstone::{KeyspaceOptions, Store};
 use runstone_flash::block::{BlockOptions, BlockStorage};
 use runstone_flash::ftl::{FtlOptions, GcFrontier};
@@ -191,7 +191,7 @@ impl Load {
             page_bytes: u64::from(self.page_bytes),
             set_aside_percent,
             memtable_pages: self.memtable_pages,
-            options: custom::options_of(&self.keyspace(policy)).clone(),
+            options: unstable::numbers(&self.keyspace(policy)).clone().into_options(),
         }
     }
 
@@ -244,7 +244,7 @@ impl Load {
     /// The engine's options, with the device's sizes and without filters.
     pub(super) fn keyspace(&self, policy: &str) -> KeyspaceOptions {
         let mut keyspace = plain_options(policy);
-        let shape = custom::options_mut(&mut keyspace);
+        let shape = unstable::numbers_mut(&mut keyspace);
         shape.table_bytes = self.bytes(self.table_pages);
         shape.base_bytes = self.bytes(self.level1_pages);
         shape.l0_trigger = 4;
@@ -255,7 +255,7 @@ impl Load {
     /// device's count of records.
     pub(super) fn engine_side(&self, name: &str, set_aside_percent: u32) -> Side {
         let keyspace = self.keyspace("fragmented-leveling");
-        let numbers = custom::options_of(&keyspace);
+        let numbers = unstable::numbers(&keyspace);
         let pages = |bytes: u64| bytes / u64::from(self.page_bytes);
         let design = format!("{} on a block SSD", keyspace.policy);
         Side::new(name, design)
@@ -275,7 +275,7 @@ impl Load {
         let design = format!("{}, TH {}", options.policy, options.threshold);
         let filters = match options.filters {
             FilterAllocation::None => "0",
-            FilterAllocation::Uniform | FilterAllocation::Optimal => "those of metadata pages",
+            _ => "those of metadata pages",
         };
         Side::new(options.name(), design)
             .with("memtable pages", options.memtable_pages)

@@ -2,9 +2,9 @@
 //! sides differ in memory, filters, triggers or compression measures that setting instead of what
 //! the paper claims.
 
-use runstone::policy::custom;
+use runstone::unstable;
 use runstone::{Background, KeyspaceOptions, Options};
-use runstone_policy::options::PolicyOptions;
+use runstone_policy::options::Numbers;
 
 use crate::engine::{MEMORY_BYTES, stepped_options};
 
@@ -61,7 +61,7 @@ impl Side {
     /// A store with these options.
     pub(super) fn store(name: &str, store: &Options) -> Side {
         let options = &store.keyspace.clone().unwrap_or_default();
-        let shape = custom::options_of(options);
+        let shape = unstable::numbers(options);
         let design = format!(
             "{} T = {}, {}",
             options.policy,
@@ -92,7 +92,7 @@ fn text(choice: impl std::fmt::Debug) -> String {
 }
 
 /// The rule of seek compaction.
-fn seeks(shape: &PolicyOptions) -> String {
+fn seeks(shape: &Numbers) -> String {
     match shape.seek_compaction {
         true => format!("one per {} bytes, at least {}", shape.seek_bytes, shape.least_seeks),
         false => OFF.into(),
@@ -103,7 +103,7 @@ fn seeks(shape: &PolicyOptions) -> String {
 fn threads(store: &Options) -> String {
     let background = match store.background {
         Background::Threads(count) => count.to_string(),
-        Background::Manual => "none".into(),
+        _ => "none".into(),
     };
     match store.compaction_slices {
         Some(slices) => format!("{background} and {slices} slices"),
@@ -216,8 +216,8 @@ mod tests {
             (THREADS, |store| store.background = Background::Threads(2)),
             (THREADS, |store| store.compaction_slices = Some(7)),
             (FILTERS, |store| keyspace_of(store).filter_bits_per_key = 0.7.into()),
-            (TRIGGER, |store| custom::options_mut(keyspace_of(store)).l0_trigger += 1),
-            (SEEKS, |store| custom::options_mut(keyspace_of(store)).seek_compaction = true),
+            (TRIGGER, |store| unstable::numbers_mut(keyspace_of(store)).l0_trigger += 1),
+            (SEEKS, |store| unstable::numbers_mut(keyspace_of(store)).seek_compaction = true),
             (BUFFER, |store| keyspace_of(store).write_buffer_bytes *= 2),
             (COMPRESSION, |store| keyspace_of(store).compression = vec![Compression::None; 2]),
         ];

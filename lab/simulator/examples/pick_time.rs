@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use runstone_policy::options::PolicyOptions;
+use runstone_policy::options::{Numbers, PolicyOptions};
 use runstone_policy::plan::{Busy, Heat};
 use runstone_policy::policy::CompactionPolicy;
 use runstone_policy::registry::POLICIES;
@@ -21,11 +21,8 @@ const ROUNDS: u32 = 200;
 fn main() {
     println!("{:22} {:>7} {:>12} {:>22} {:>22}", "policy", "tables", "idle", "level 0", "deep");
     for policy in POLICIES {
-        let options = PolicyOptions {
-            base_bytes: 256 << 20,
-            table_bytes: 4 << 20,
-            ..PolicyOptions::default()
-        };
+        let options = Numbers { base_bytes: 256 << 20, table_bytes: 4 << 20, ..Numbers::default() }
+            .into_options();
         let order = KeyOrder::Uniform;
         let workload = SimWorkload {
             flush_bytes: FLUSH_BYTES,
@@ -39,8 +36,9 @@ fn main() {
         // After this many flushes the levels of tiering are one run short of full.
         simulator.run(2392).expect("plans fit");
         let shape = simulator.shape();
-        let fed = with_flushes(shape, 2 * options.l0_trigger - 1);
-        let shrunk = PolicyOptions { base_bytes: 1 << 20, size_ratio: 3, ..options.clone() };
+        let fed = with_flushes(shape, 2 * options.l0_trigger() - 1);
+        let shrunk = Numbers::of(&options).clone();
+        let shrunk = Numbers { base_bytes: 1 << 20, size_ratio: 3, ..shrunk }.into_options();
         let tables = shape.tables().count();
         let cells = [(shape, &options), (&fed, &options), (shape, &shrunk)];
         let [idle, flushed, deep] = cells.map(|(shape, options)| measure(*policy, shape, options));

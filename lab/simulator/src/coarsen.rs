@@ -2,7 +2,7 @@
 //! reports what it changed, and a result is shown together with that report.
 
 use super::{KeyOrder, SimWorkload};
-use runstone_policy::options::PolicyOptions;
+use runstone_policy::options::{Numbers, PolicyOptions};
 
 /// The factors that multiply sizes, so that a shape stays within a number of tables. They are
 /// powers of two.
@@ -33,8 +33,8 @@ impl Coarsening {
         let wanted = size_bytes.div_ceil(max_tables.max(1));
         let factor = |bytes: u64| wanted.div_ceil(bytes.max(1)).max(1).next_power_of_two();
         Coarsening {
-            table_factor: factor(options.table_bytes),
-            split_factor: factor(options.split_bytes),
+            table_factor: factor(options.table_bytes()),
+            split_factor: factor(Numbers::of(options).split_bytes),
             flush_factor: match workload.order {
                 KeyOrder::Uniform => 1,
                 KeyOrder::Sequential => factor(workload.flush_bytes),
@@ -48,11 +48,13 @@ impl Coarsening {
         options: &PolicyOptions,
         workload: &SimWorkload,
     ) -> (PolicyOptions, SimWorkload) {
-        let options = PolicyOptions {
-            table_bytes: options.table_bytes.saturating_mul(self.table_factor),
-            split_bytes: options.split_bytes.saturating_mul(self.split_factor),
-            ..options.clone()
-        };
+        let numbers = Numbers::of(options);
+        let options = Numbers {
+            table_bytes: numbers.table_bytes.saturating_mul(self.table_factor),
+            split_bytes: numbers.split_bytes.saturating_mul(self.split_factor),
+            ..numbers.clone()
+        }
+        .into_options();
         let flush_bytes = workload.flush_bytes.saturating_mul(self.flush_factor);
         (options, SimWorkload { flush_bytes, ..workload.clone() })
     }
@@ -80,6 +82,6 @@ mod tests {
         let large = Coarsening::of(&options, &workload, 10 << 40, 4096);
         assert_eq!((large.table_factor, large.split_factor, large.flush_factor), (64, 1024, 64));
         let (coarse, _) = large.apply(&options, &workload);
-        assert_eq!(coarse.table_bytes, 4 << 30);
+        assert_eq!(coarse.table_bytes(), 4 << 30);
     }
 }

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use super::report::thousandths;
 use super::spread::{Spread, mul_div, number};
 use super::{KeyOrder, Simulator};
 use runstone_policy::shape::plan::Plan;
@@ -24,6 +25,7 @@ pub struct RangeDeletes {
     pub every_bytes: u64,
     /// The share of the keys that each removes, in thousandths: 1 to 1000. The last of a round
     /// removes the rest.
+    #[serde(rename = "share", serialize_with = "thousandths")]
     pub share_permille: u64,
 }
 
@@ -90,7 +92,7 @@ impl Simulator<'_> {
         let covered = tables.filter(|table| self.pieces_of(table, table.entries).is_empty());
         let drops: Vec<TableId> = covered.map(|table| table.id).collect();
         let why = format!("{} tables hold only what range deletes hide", drops.len());
-        (!drops.is_empty()).then(|| Plan { drops, why, ..Plan::default() })
+        (!drops.is_empty()).then(|| Plan::new(why).drop_tables(drops))
     }
 
     /// The entries of all these tables that are not deleted, each key once.

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use super::report::{SimGets, covered_keys};
 use super::spread::{mul_div, number, sweep};
 use super::{Simulator, Totals, narrow};
+use runstone_policy::options::Numbers;
 use runstone_policy::shape::{EditError, Level, Shape, Table, TableId};
 
 /// The largest number of units in which the gets of a phase are counted, so that sums over tables
@@ -71,7 +72,7 @@ impl Simulator<'_> {
             return gets;
         };
         let hottest = u64::try_from(*hottest).unwrap_or(u64::MAX).max(1);
-        let quarter = u64::from(self.options.access_limit).div_ceil(4);
+        let quarter = u64::from(Numbers::of(&self.options).access_limit).div_ceil(4);
         mul_div(self.workload.key_space, quarter, hottest).max(gets / MOST_LOTS).max(1)
     }
 }
@@ -107,7 +108,6 @@ fn add_shared(tables: &[&Arc<Table>], hot: &mut BTreeMap<TableId, u128>) {
 mod tests {
     use super::super::{FRESH_KEYS, KeyOrder, SimWorkload};
     use super::*;
-    use runstone_policy::options::PolicyOptions;
     use runstone_policy::registry;
 
     /// Once, with 2^64 - 1 gets the sum exceeded 128 bits, and the report said that a get probes 7
@@ -124,7 +124,7 @@ mod tests {
         };
         let policy = registry::find("tiering").expect("registered");
         for gets in [1, 1000, MOST_COUNTED - 1, MOST_COUNTED + 1, u64::MAX] {
-            let options = PolicyOptions { l0_trigger: 64, ..PolicyOptions::default() };
+            let options = Numbers { l0_trigger: 64, ..Numbers::default() }.into_options();
             let mut simulator = Simulator::new(policy, options, workload.clone());
             simulator.run(40).expect("plans fit");
             let seen = simulator.run_gets(gets).expect("plans fit");

@@ -51,7 +51,7 @@ pub use report::{SimGets, SimLevel, SimPoint, SimReport};
 use deletes::Deleted;
 use report::{covered_keys, permille_of, sought_keys};
 use runstone_policy::edit::edit_for;
-use runstone_policy::options::PolicyOptions;
+use runstone_policy::options::{Numbers, PolicyOptions};
 use runstone_policy::partition::{Histogram, Input, Point};
 use runstone_policy::policy::space;
 use runstone_policy::policy::{CompactionPolicy, LevelTarget};
@@ -282,9 +282,14 @@ impl<'a> Simulator<'a> {
         let shape = &*self.shape.at(|_| self.flush_count);
         let busy = Busy::default();
         let bound = || {
-            space::bound_plan(policy, shape, &busy, options, options.max_space_percent, |_| {
-                self.live_bytes()
-            })
+            space::bound_plan(
+                policy,
+                shape,
+                &busy,
+                options,
+                Numbers::of(options).max_space_percent,
+                |_| self.live_bytes(),
+            )
         };
         let wanted = || policy.pick(shape, &busy, &self.heat, options);
         self.unread_drops().or_else(|| self.covered_drops()).or_else(wanted).or_else(bound)

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use super::report::thousandths;
 use super::spread::{Spread, mul_div};
 use super::{Simulator, spread_of};
 use runstone_policy::policy::load_edit;
@@ -23,6 +24,7 @@ const SEED: u64 = 1 << 62;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Loads {
     /// The share of written data that is loaded, in thousandths: 0 to 999.
+    #[serde(rename = "share", serialize_with = "thousandths")]
     pub share_permille: u64,
     /// Bytes of each load.
     pub bytes: u64,

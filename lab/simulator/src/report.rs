@@ -25,6 +25,7 @@ pub struct SimLevel {
     /// Whether tables may overlap.
     pub overlapping: bool,
     /// Tables of the level that cover a key, averaged over the key space, in thousandths.
+    #[serde(rename = "tables_probed_per_get", serialize_with = "thousandths")]
     pub tables_probed_per_get_permille: u64,
 }
 
@@ -34,10 +35,13 @@ pub struct SimPoint {
     /// Bytes that the user had written.
     pub user_bytes: u64,
     /// (flushed + loaded + compacted) / user so far, in thousandths.
+    #[serde(rename = "write_amplification", serialize_with = "thousandths")]
     pub write_amplification_permille: u64,
     /// As in the report, but the mean since the previous point.
+    #[serde(rename = "tables_probed_per_get", serialize_with = "thousandths")]
     pub tables_probed_per_get_permille: u64,
     /// As in the report, but the mean since the previous point.
+    #[serde(rename = "runs_sought_per_scan", serialize_with = "thousandths")]
     pub runs_sought_per_scan_permille: u64,
     /// Non-empty levels.
     pub level_count: u64,
@@ -65,15 +69,19 @@ pub struct SimReport {
     /// expired.
     pub dropped_bytes: u64,
     /// (flushed + loaded + compacted) / user, in thousandths.
+    #[serde(rename = "write_amplification", serialize_with = "thousandths")]
     pub write_amplification_permille: u64,
     /// Entries stored / distinct keys written that have not expired, in thousandths.
+    #[serde(rename = "space_amplification", serialize_with = "thousandths")]
     pub space_amplification_permille: u64,
     /// Tables that cover a key, averaged over the key space, in thousandths: what a get of an
     /// absent key probes without filters.
+    #[serde(rename = "tables_probed_per_get", serialize_with = "thousandths")]
     pub tables_probed_per_get_permille: u64,
     /// Runs that a short scan positions, averaged over the key space, in thousandths: those that do
     /// not end before its first key. An overlapping level counts as many runs as its tables can be
     /// arranged in.
+    #[serde(rename = "runs_sought_per_scan", serialize_with = "thousandths")]
     pub runs_sought_per_scan_permille: u64,
     /// The largest number of level-0 runs at any time.
     pub max_l0_run_count: u64,
@@ -95,10 +103,13 @@ pub struct SimGets {
     /// Gets done.
     pub get_count: u64,
     /// Mean over the phase of tables probed per get, in thousandths.
+    #[serde(rename = "tables_probed_per_get", serialize_with = "thousandths")]
     pub tables_probed_per_get_permille: u64,
     /// The same when the phase began.
+    #[serde(rename = "first_tables_probed_per_get", serialize_with = "thousandths")]
     pub first_tables_probed_per_get_permille: u64,
     /// The same when it ended.
+    #[serde(rename = "last_tables_probed_per_get", serialize_with = "thousandths")]
     pub last_tables_probed_per_get_permille: u64,
     /// Bytes that compactions read meanwhile.
     pub compaction_read_bytes: u64,
@@ -110,6 +121,11 @@ pub struct SimGets {
 
 fn bound<S: Serializer>(bytes: &u64, serializer: S) -> Result<S::Ok, S::Error> {
     Some(*bytes).filter(|bytes| *bytes < u64::MAX).serialize(serializer)
+}
+
+/// A number in thousandths as a decimal.
+pub(super) fn thousandths<S: Serializer>(number: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(*number as f64 / 1000.0)
 }
 
 /// Keys that the table's bounds cover.

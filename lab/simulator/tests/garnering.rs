@@ -1,7 +1,7 @@
 //! Garnering over the simulator: how many levels it makes, and fragmented leveling, which it equals
 //! for c = 1. Its capacities are tested next to the policy.
 
-use runstone_policy::options::PolicyOptions;
+use runstone_policy::options::{Numbers, PolicyOptions};
 use runstone_policy::plan::{Busy, Heat};
 use runstone_policy::policies::garnering::last_level;
 use runstone_policy::registry::find;
@@ -12,14 +12,15 @@ use runstone_simulator::{KeyOrder, SimReport, SimWorkload, Simulator};
 const BUFFER_BYTES: u64 = 1 << 20;
 
 fn options(size_ratio: u32, c_permille: u32) -> PolicyOptions {
-    PolicyOptions {
+    Numbers {
         size_ratio,
         c: Thousandths::of_parts(c_permille),
         l0_trigger: 4,
         base_bytes: BUFFER_BYTES * u64::from(size_ratio),
         table_bytes: BUFFER_BYTES / 4,
-        ..PolicyOptions::default()
+        ..Numbers::default()
     }
+    .into_options()
 }
 
 fn simulator(policy: &str, options: &PolicyOptions, key_space: u64) -> Simulator<'static> {

@@ -1,7 +1,7 @@
 //! The shape simulator at full size, compared with what is known about the policies. Exact reports
 //! of small trees are text tests.
 
-use runstone_policy::options::PolicyOptions;
+use runstone_policy::options::{Numbers, PolicyOptions};
 use runstone_policy::registry::{POLICIES, find};
 use runstone_simulator::{
     KeyOrder, Loads, RangeDeletes, SimLevel, SimReport, SimWorkload, Simulator,
@@ -77,12 +77,13 @@ fn overwriting_stays_within_the_key_space() {
 #[test]
 fn an_exbibyte_costs_what_a_gibibyte_does() {
     let run = |unit: u64| {
-        let numbers = PolicyOptions {
+        let numbers = Numbers {
             size_ratio: 1000,
             base_bytes: unit << 22,
             table_bytes: unit << 22,
-            ..PolicyOptions::default()
-        };
+            ..Numbers::default()
+        }
+        .into_options();
         let workload = SimWorkload {
             flush_bytes: unit << 20,
             entry_bytes: unit,
@@ -123,7 +124,9 @@ fn a_quarter_of_a_tebibyte() {
 #[test]
 fn fluid_has_tiering_lazy_leveling_and_leveling_at_its_corners() {
     let tree = |policy: &str, max_runs, last_level_runs| {
-        let numbers = PolicyOptions { size_ratio: 4, max_runs, last_level_runs, ..small() };
+        let numbers = Numbers::of(&small()).clone();
+        let numbers =
+            Numbers { size_ratio: 4, max_runs, last_level_runs, ..numbers }.into_options();
         let workload =
             SimWorkload { flush_bytes: 4 << 20, seed: 5, ..workload(KeyOrder::Uniform, 1 << 22) };
         let mut simulator = Simulator::new(find(policy).unwrap(), numbers, workload);
@@ -147,12 +150,8 @@ fn fluid_has_tiering_lazy_leveling_and_leveling_at_its_corners() {
 }
 
 fn small() -> PolicyOptions {
-    PolicyOptions {
-        l0_trigger: 4,
-        base_bytes: 16 << 20,
-        table_bytes: 2 << 20,
-        ..PolicyOptions::default()
-    }
+    Numbers { l0_trigger: 4, base_bytes: 16 << 20, table_bytes: 2 << 20, ..Numbers::default() }
+        .into_options()
 }
 
 /// Gets heat tables that overlap, and adaptive tiering compacts them until few do. A policy without
@@ -160,7 +159,7 @@ fn small() -> PolicyOptions {
 #[test]
 fn gets_make_adaptive_tiering_read_like_leveling() {
     let load = |name: &str| {
-        let options = PolicyOptions { size_ratio: 4, ..PolicyOptions::default() };
+        let options = Numbers { size_ratio: 4, ..Numbers::default() }.into_options();
         let workload = workload(KeyOrder::Uniform, 1 << 60);
         let mut simulator = Simulator::new(find(name).unwrap(), options, workload);
         let report = simulator.run(256).unwrap();

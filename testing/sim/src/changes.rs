@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use runstone::policy::custom;
+use runstone::unstable;
 use runstone::{
     Background, Cursor, Error, GcPointers, Keyspace, KeyspaceOptions, Options, ReadOptions, Store,
     TransactionOptions, ValuePlacement,
@@ -99,7 +99,7 @@ fn keyspace_options(seed: u64, draw: u64) -> KeyspaceOptions {
     values.cold_stream = match gc_pointers {
         GcPointers::Stable => random.one_in(2),
         // Drawn from a separate stream, so that the other options of a life stay the same.
-        GcPointers::Writeback => Random::new(draw ^ 0xc01d).one_in(2),
+        _ => Random::new(draw ^ 0xc01d).one_in(2),
     };
     if random.one_in(4) {
         // A larger reserve than the data needs, so collections are rare.
@@ -107,7 +107,7 @@ fn keyspace_options(seed: u64, draw: u64) -> KeyspaceOptions {
     }
     if random.one_in(3) {
         // Level 0 stays unchanged while the levels below are compacted.
-        let shape = custom::options_mut(&mut keyspace);
+        let shape = unstable::numbers_mut(&mut keyspace);
         shape.l0_trigger = 16;
         shape.universal_trigger = 16;
         (keyspace.l0_slowdown_runs, keyspace.l0_stop_runs) = (100, 200);

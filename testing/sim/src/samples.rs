@@ -12,7 +12,6 @@ use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
 use runstone::policy::Policy;
-use runstone::policy::custom;
 use runstone::storage::{Category, MemoryStorage, Storage};
 use runstone::unstable;
 use runstone::{
@@ -117,7 +116,7 @@ fn keyspace(policy: &str) -> KeyspaceOptions {
     let mut options = KeyspaceOptions::default().policy(Policy::named(policy));
     options.write_buffer_bytes = 64 << 10;
     options.block_bytes = 1024;
-    let shape = custom::options_mut(&mut options);
+    let shape = unstable::numbers_mut(&mut options);
     shape.l0_trigger = 2;
     shape.size_ratio = 3;
     shape.base_bytes = 8 << 10;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use runstone::policy::Policy;
 use runstone::policy::custom;
+use runstone::unstable;
 use runstone::{
     Background, Batch, CompactionFilter, CompactionInstall, Compression, Durability, Error,
     FilterDecision, GcPointers, Keyspace, KeyspaceOptions, Options, ReadOptions, Snapshot, Store,
@@ -223,7 +224,7 @@ pub fn set_programs(keyspace: &mut KeyspaceOptions, merges: bool, filters: bool)
 /// Leaves the choice of a partitioner to a policy that has one of its own.
 pub fn with_own_partitioner(keyspace: &mut KeyspaceOptions) {
     if custom::policy_of(keyspace).is_ok_and(|policy| policy.own_partitioner().is_some()) {
-        custom::options_mut(keyspace).partitioner = Partitioner::Size;
+        unstable::numbers_mut(keyspace).partitioner = Partitioner::Size;
     }
 }
 
@@ -241,7 +242,7 @@ pub fn options_for(policy: &str, seed: u64, background: Background) -> Options {
     keyspace.filter_allocation = allocations[random.below(3) as usize];
     let codecs = [Compression::None, Compression::Lz4, Compression::Zstd];
     keyspace.compression = vec![codecs[random.below(3) as usize]];
-    let shape = custom::options_mut(&mut keyspace);
+    let shape = unstable::numbers_mut(&mut keyspace);
     shape.size_ratio = 2 + random.below(4) as u32;
     shape.l0_trigger = 1 + random.below(4) as u32;
     shape.base_bytes = 8 << 10 << random.below(3);
@@ -250,19 +251,19 @@ pub fn options_for(policy: &str, seed: u64, background: Background) -> Options {
     shape.access_limit = 1 + random.below(20) as u32;
     // Drawn from a separate stream, so that the other options of a seed stay the same.
     let mut stack = Random::new(seed ^ 0x57ac_0b1c);
-    let shape = custom::options_mut(&mut keyspace);
+    let shape = unstable::numbers_mut(&mut keyspace);
     shape.stack_runs = 1 + stack.below(6) as u32;
     shape.universal_trigger = 1 + stack.below(5) as u32;
     let partitioners = runstone_policy::partition::PARTITIONERS;
-    custom::options_mut(&mut keyspace).partitioner =
+    unstable::numbers_mut(&mut keyspace).partitioner =
         partitioners[stack.below(partitioners.len() as u64) as usize];
     with_own_partitioner(&mut keyspace);
     let mut space = Random::new(seed ^ 0x5bac_eb0d);
     if space.one_in(3) {
-        custom::options_mut(&mut keyspace).max_space_percent = 110 + space.below(100) as u32;
+        unstable::numbers_mut(&mut keyspace).max_space_percent = 110 + space.below(100) as u32;
     }
     let mut seeks = Random::new(seed ^ 0x5ee4_1a6e);
-    let shape = custom::options_mut(&mut keyspace);
+    let shape = unstable::numbers_mut(&mut keyspace);
     shape.seek_compaction = seeks.one_in(2);
     shape.least_seeks = 1 + seeks.below(20) as u32;
     keyspace.values = value_options(seed);

@@ -79,7 +79,33 @@ pub fn dependencies(files: &Files, edges: &[Edge<'_>]) -> Vec<String> {
     found
 }
 
-/// Every Rust file is declared as a module: an undeclared file is never compiled.
+/// What a program that embeds the store compiles of this repository, besides the store.
+pub const OF_STORE: [&str; 3] = ["policy", "random", "storage"];
+
+/// The crates of this repository that a crate needs to be built, in order, without those that only
+/// its tests need. `cargo tree -e normal` shows the same.
+pub fn brought_along(files: &Files, place: &str) -> Vec<String> {
+    let (mut found, mut waiting) = (BTreeSet::new(), vec![place.to_string()]);
+    while let Some(place) = waiting.pop() {
+        let manifest = files.get(&format!("{place}/Cargo.toml")).map_or("", String::as_str);
+        let mut is_normal = false;
+        for line in manifest.lines() {
+            if line.starts_with('[') {
+                is_normal = line == "[dependencies]" || line.ends_with(".dependencies]");
+            }
+            let word = line.split(['.', ' ']).next().unwrap_or_default();
+            let Some(name) = word.strip_prefix("runstone-").filter(|_| is_normal) else { continue };
+            let others = EDGES.iter().map(|(place, _)| *place);
+            let is_named = |place: &&str| place.rsplit('/').next() == Some(name);
+            if found.insert(name.to_string()) {
+                waiting.extend(others.filter(is_named).map(str::to_string));
+            }
+        }
+    }
+    found.into_iter().collect()
+}
+
+/// Every Rust file is declared as a module: a file that is not is never compiled.
 pub fn dead_files(files: &Files) -> Vec<String> {
     let mut declared = BTreeSet::new();
     for (_, text) in rust(files) {
@@ -124,6 +150,17 @@ mod tests {
         assert_eq!(found, ["crates/policy/Cargo.toml must not name runstone"]);
         let found = dependencies(&of([("crates/engine/Cargo.toml", engine)]), &edges);
         assert_eq!(found, ["crates/policy/Cargo.toml: missing"]);
+    }
+
+    #[test]
+    fn what_a_crate_brings_along_is_followed_but_not_into_tests() {
+        let engine = "[dependencies]\nrunstone-kv.workspace = true\n\
+            [dev-dependencies]\nrunstone-sim.workspace = true\n";
+        let files = of([
+            ("crates/engine/Cargo.toml", engine),
+            ("crates/kv/Cargo.toml", "[dependencies]\nrunstone-simulator = \"1\"\nserde = \"1\"\n"),
+        ]);
+        assert_eq!(brought_along(&files, "crates/engine"), ["kv", "simulator"]);
     }
 
     #[test]

@@ -11,6 +11,7 @@
 //! * [`options`]: every option is explained once.
 //! * [`unsafety`]: where unsafe code may be, and how much there is.
 //! * [`crates`]: which crate may name which, and files that nothing compiles.
+//! * [`public_items`]: the list of the public items of crate `runstone`.
 //! * [`code`]: Rust without comments, strings and tests.
 //! * [`rooms`]: the modules of a crate as a graph without cycles.
 //! * [`draw`]: that graph as text and for Graphviz.
@@ -28,6 +29,7 @@ pub mod files;
 pub mod links;
 pub mod locks;
 pub mod options;
+pub mod public_items;
 pub mod rooms;
 pub mod scales;
 pub mod style;

@@ -1,8 +1,11 @@
 //! The rules hold in this repository. The tests beside each rule show that it notices a violation.
 
+use std::collections::BTreeSet;
+
 use runstone_tidy::files::{Files, places, read, root};
 use runstone_tidy::{
-    assertions, crates, figures, links, locks, options, rooms, scales, style, unsafety,
+    assertions, crates, figures, links, locks, options, public_items, rooms, scales, style,
+    unsafety,
 };
 
 fn files() -> Files {
@@ -79,6 +82,34 @@ fn unsafe_code_is_counted() {
 #[test]
 fn dependencies_run_one_way() {
     none(crates::dependencies(&files(), &crates::EDGES));
+}
+
+#[test]
+fn a_program_that_embeds_the_store_compiles_the_store() {
+    let brought = crates::brought_along(&files(), "crates/engine");
+    assert_eq!(brought, crates::OF_STORE, "`cargo tree -p runstone -e normal` shows why");
+}
+
+/// Whoever changes the API sees what he changes, and so does the reader of his change.
+#[test]
+fn public_items_are_listed() {
+    let (listed, place) = (public_items::items(&files()), root().join(public_items::LIST));
+    if std::env::var_os("REWRITE").is_some() {
+        std::fs::write(&place, &listed).expect("the list is written");
+    }
+    let kept = std::fs::read_to_string(&place).unwrap_or_default();
+    let lines = |text: &str| text.lines().map(str::to_string).collect::<BTreeSet<_>>();
+    let (listed, kept) = (lines(&listed), lines(&kept));
+    let new = listed.difference(&kept).map(|line| format!("+ {line}"));
+    let gone = kept.difference(&listed).map(|line| format!("- {line}"));
+    let changed: Vec<_> = new.chain(gone).collect();
+    assert!(
+        changed.is_empty(),
+        "{} differs from the sources; if the API is to change, run\n    \
+         REWRITE=1 cargo test -p runstone-tidy public_items\n{}",
+        public_items::LIST,
+        changed.join("\n")
+    );
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-use runstone::policy::custom;
+use runstone::policy::custom::options_of;
 use runstone::{
     Compression, DEFAULT_KEYSPACE, KeyspaceOptions, Options, ReadOptions, Snapshot, Store,
 };
@@ -77,42 +77,44 @@ impl OpenOptions {
         let write_buffer_bytes =
             self.write_buffer_bytes.unwrap_or(KeyspaceOptions::default().write_buffer_bytes);
         let cache = CacheShare::take(self.cache_bytes)?;
+        let fresh = (!exists).then(|| self.change(KeyspaceOptions::default())).transpose()?;
         let store = Store::open(
             path,
             Options::default()
                 .create_if_missing(self.create_if_missing)
                 .memory_budget_bytes(cache.bytes + 2 * write_buffer_bytes + SPARE_BYTES)
                 .max_open_files(self.max_open_files)
-                .keyspace((!exists).then(|| self.change(KeyspaceOptions::default()))),
+                .keyspace(fresh),
         )?;
         let stored = KeyspaceOptions::clone(&store.default_keyspace().options());
-        let wanted = self.change(stored.clone());
+        let wanted = self.change(stored.clone())?;
         if wanted != stored {
             store.open_keyspace(DEFAULT_KEYSPACE, Some(wanted))?;
         }
         Ok((store, order, cache))
     }
 
-    fn change(&self, mut options: KeyspaceOptions) -> KeyspaceOptions {
+    fn change(&self, mut options: KeyspaceOptions) -> runstone::Result<KeyspaceOptions> {
         fn set<T: Copy>(option: &mut T, given: Option<T>) {
             *option = given.unwrap_or(*option);
         }
         set(&mut options.write_buffer_bytes, self.write_buffer_bytes);
         set(&mut options.block_bytes, self.block_bytes);
         set(&mut options.restart_interval, self.restart_interval);
-        set(&mut custom::options_mut(&mut options).table_bytes, self.table_bytes);
         set(
             &mut options.filter_bits_per_key,
             self.filter_bits_per_key.map(|bits| f64::from(bits).into()),
         );
-        // A table can be cut only between blocks.
-        let least = u64::from(options.block_bytes);
-        let table_bytes = &mut custom::options_mut(&mut options).table_bytes;
-        *table_bytes = least.max(*table_bytes);
         if let Some(codec) = self.compression {
             options.compression = vec![codec];
         }
-        options
+        // A table can be cut only between blocks.
+        let stored = options_of(&options).table_bytes();
+        let table_bytes = self.table_bytes.unwrap_or(stored).max(options.block_bytes.into());
+        match table_bytes == stored {
+            true => Ok(options),
+            false => options.with_toml(&format!("[shape]\ntable_bytes = {table_bytes}")),
+        }
     }
 }
 

@@ -11,13 +11,13 @@
 
 use jni::EnvUnowned;
 use jni::objects::{JByteArray, JClass, JLongArray};
-use jni::sys::{jboolean, jint, jlong};
+use jni::sys::{jint, jlong};
 use runstone::{Batch, Keyspace};
 use runstone_boundary::{Failure, Result};
 
 use crate::bytes::in_place;
 use crate::calls::{call, handle, refused};
-use crate::keyspaces::durability;
+use crate::keyspaces::write_options;
 use crate::stores::{KEYSPACES, STORES};
 
 const HEAD_BYTES: usize = 10;
@@ -30,7 +30,8 @@ extern "system" fn Java_org_runstone_Native_write<'l>(
     keyspaces: JLongArray<'l>,
     operations: JByteArray<'l>,
     count: jint,
-    sync: jboolean,
+    durability: jint,
+    ttl_ms: jlong,
 ) {
     call(env, |env| {
         if keyspaces.is_null() {
@@ -42,7 +43,7 @@ extern "system" fn Java_org_runstone_Native_write<'l>(
         let keyspaces = handles.into_iter().map(|one| Ok(KEYSPACES.get(handle(one))?.clone()));
         let keyspaces = keyspaces.collect::<Result<Vec<Keyspace>>>()?;
         let batch = in_place(env, &operations, count, |bytes| decode(bytes, &keyspaces))??;
-        Ok(STORES.get(handle(store))?.write(&batch, durability(sync))?)
+        Ok(STORES.get(handle(store))?.write(&batch, write_options(durability, ttl_ms)?)?)
     });
 }
 

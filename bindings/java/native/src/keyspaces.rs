@@ -1,9 +1,12 @@
 //! Keyspaces: reads and single writes.
 
+use std::ops::Bound;
+use std::time::Duration;
+
 use jni::objects::{JByteArray, JByteBuffer, JClass, JLongArray, JString};
 use jni::sys::{jboolean, jint, jlong};
 use jni::{Env, EnvUnowned};
-use runstone::{Value, WriteOptions};
+use runstone::{Durability, Value, WriteOptions};
 use runstone_boundary::stores::keep_keyspace;
 use runstone_boundary::{Failure, Result, options};
 
@@ -15,9 +18,23 @@ use crate::stores::{KEYSPACES, STORES};
 /// The result in place of a size when a key has no value.
 const ABSENT: jint = -1;
 
-/// Options of a write. Without a sync, the durability of the store applies.
-pub fn durability(sync: jboolean) -> WriteOptions {
-    if sync { WriteOptions::sync() } else { WriteOptions::default() }
+/// At least as many bytes as an answer has before its last entry: a drain ends after 64 MiB, in
+/// which each entry counts 64 bytes more than it has.
+const MOST_BEFORE: usize = 64 << 20;
+
+/// Options of a write: the place of the durability in `WriteOptions.Durability`, and the time to
+/// live, which is -1 for none.
+pub fn write_options(durability: jint, ttl_ms: jlong) -> Result<WriteOptions> {
+    let options = WriteOptions::default().durability(match durability {
+        0 => None,
+        1 => Some(Durability::Buffered),
+        2 => Some(Durability::Sync),
+        other => return Err(Failure::invalid(format!("durability {other} is none"))),
+    });
+    match u64::try_from(ttl_ms) {
+        Ok(ttl_ms) => Ok(options.ttl(Duration::from_millis(ttl_ms))),
+        Err(_) => Ok(options),
+    }
 }
 
 fn value(keyspace: jlong, key: &[u8], snapshot: jlong) -> Result<Option<Value>> {
@@ -145,13 +162,14 @@ extern "system" fn Java_org_runstone_Native_put<'l>(
     keyspace: jlong,
     key: JByteArray<'l>,
     value: JByteArray<'l>,
-    sync: jboolean,
+    durability: jint,
+    ttl_ms: jlong,
 ) {
     call(env, |env| {
         let keyspace = KEYSPACES.get(handle(keyspace))?;
         let key = Copied::of(env, &key, "key")?;
         let value = Copied::of(env, &value, "value")?;
-        Ok(keyspace.put_with(key.bytes(), value.bytes(), durability(sync))?)
+        Ok(keyspace.put_with(key.bytes(), value.bytes(), write_options(durability, ttl_ms)?)?)
     });
 }
 
@@ -166,13 +184,14 @@ extern "system" fn Java_org_runstone_Native_putDirect<'l>(
     value: JByteBuffer<'l>,
     value_from: jint,
     value_count: jint,
-    sync: jboolean,
+    durability: jint,
+    ttl_ms: jlong,
 ) {
     call(env, |env| {
         let keyspace = KEYSPACES.get(handle(keyspace))?;
         let key = direct(env, &key, key_from, key_count, "key")?;
         let value = direct(env, &value, value_from, value_count, "value")?;
-        Ok(keyspace.put_with(key, value, durability(sync))?)
+        Ok(keyspace.put_with(key, value, write_options(durability, ttl_ms)?)?)
     });
 }
 
@@ -182,11 +201,14 @@ extern "system" fn Java_org_runstone_Native_delete<'l>(
     _: JClass<'l>,
     keyspace: jlong,
     key: JByteArray<'l>,
-    sync: jboolean,
+    durability: jint,
+    ttl_ms: jlong,
 ) {
     call(env, |env| {
         let key = Copied::of(env, &key, "key")?;
-        Ok(KEYSPACES.get(handle(keyspace))?.delete_with(key.bytes(), durability(sync))?)
+        Ok(KEYSPACES
+            .get(handle(keyspace))?
+            .delete_with(key.bytes(), write_options(durability, ttl_ms)?)?)
     });
 }
 
@@ -198,20 +220,78 @@ extern "system" fn Java_org_runstone_Native_deleteRange<'l>(
     keyspace: jlong,
     from: JByteArray<'l>,
     to: JByteArray<'l>,
-    sync: jboolean,
+    durability: jint,
+    ttl_ms: jlong,
 ) {
     call(env, |env| {
         let keyspace = KEYSPACES.get(handle(keyspace))?;
-        let range = bounds(env, &from, &to)?;
-        let deleted = match range {
-            (None, None) => keyspace.delete_range_with(.., durability(sync)),
-            (from, Some(to)) => {
-                keyspace.delete_range_with(from.unwrap_or_default()..to, durability(sync))
-            }
-            (Some(from), None) => keyspace.delete_range_with(from.., durability(sync)),
-        };
-        Ok(deleted?)
+        let range = range(bounds(env, &from, &to)?);
+        Ok(keyspace.delete_range_with(range, write_options(durability, ttl_ms)?)?)
     });
+}
+
+/// Removes the first entries of a range, up to `most` of them. In the answer, each key and each
+/// value follows its size, a little-endian `int`.
+#[unsafe(no_mangle)]
+extern "system" fn Java_org_runstone_Native_drain<'l>(
+    env: EnvUnowned<'l>,
+    _: JClass<'l>,
+    keyspace: jlong,
+    from: JByteArray<'l>,
+    to: JByteArray<'l>,
+    most: jint,
+    durability: jint,
+    ttl_ms: jlong,
+) -> JByteArray<'l> {
+    call(env, |env| {
+        let most = usize::try_from(most).map_err(|_| Failure::invalid("fewer than no entries"))?;
+        let options = write_options(durability, ttl_ms)?;
+        let range = range(bounds(env, &from, &to)?);
+        let before = if most > 1 { MOST_BEFORE } else { 0 };
+        // What fits no array must not be removed: Java could not get it.
+        let fits = |key: &[u8], value: &[u8]| {
+            size(before + 8 + key.len() + value.len()).map(|_| true).map_err(|_| too_large())
+        };
+        let taken = KEYSPACES.get(handle(keyspace))?.drain_while(range, most, options, fits)?;
+        pairs(env, &taken)
+    })
+}
+
+/// Removes the last entry, and answers as `drain` does.
+#[unsafe(no_mangle)]
+extern "system" fn Java_org_runstone_Native_popLast<'l>(
+    env: EnvUnowned<'l>,
+    _: JClass<'l>,
+    keyspace: jlong,
+    durability: jint,
+    ttl_ms: jlong,
+) -> JByteArray<'l> {
+    call(env, |env| {
+        let options = write_options(durability, ttl_ms)?;
+        let keyspace = KEYSPACES.get(handle(keyspace))?;
+        loop {
+            let Some((key, value)) = keyspace.last_key_value()? else { return pairs(env, &[]) };
+            size(8 + key.len() + value.len()).map_err(|_| too_large())?;
+            if keyspace.compare_and_swap_with(&key, Some(&value), None, options)?.is_ok() {
+                return pairs(env, &[(key, value)]);
+            }
+        }
+    })
+}
+
+fn too_large() -> runstone::Error {
+    let hint = "take it in a language whose arrays hold more";
+    runstone::Error::invalid("the entry is larger than an array of Java", hint)
+}
+
+/// Keys and values for Java.
+fn pairs<'l>(env: &mut Env<'l>, entries: &[(Vec<u8>, Value)]) -> Result<JByteArray<'l>> {
+    let mut answer = Vec::new();
+    for part in entries.iter().flat_map(|(key, value)| [&key[..], &value[..]]) {
+        answer.extend_from_slice(&size(part.len())?.to_le_bytes());
+        answer.extend_from_slice(part);
+    }
+    array(env, &answer)
 }
 
 /// The approximate numbers of entries and bytes in a range.
@@ -248,6 +328,11 @@ extern "system" fn Java_org_runstone_Native_compact<'l>(
 
 /// Both ends of a range, each of which may be open.
 pub type Bounds = (Option<Vec<u8>>, Option<Vec<u8>>);
+
+/// The range between bounds.
+fn range((from, to): Bounds) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
+    (from.map_or(Bound::Unbounded, Bound::Included), to.map_or(Bound::Unbounded, Bound::Excluded))
+}
 
 /// The bounds in Java's arguments.
 pub fn bounds(env: &Env<'_>, from: &JByteArray<'_>, to: &JByteArray<'_>) -> Result<Bounds> {

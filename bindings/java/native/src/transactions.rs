@@ -9,7 +9,7 @@ use runstone_boundary::{Failure, Handles};
 
 use crate::bytes::{Copied, array};
 use crate::calls::{call, handle};
-use crate::keyspaces::durability;
+use crate::keyspaces::write_options;
 use crate::stores::{KEYSPACES, STORES};
 
 /// Open transactions. A committed transaction stays until it is closed, and is refused.
@@ -104,7 +104,10 @@ extern "system" fn Java_org_runstone_Native_commit<'l>(
     env: EnvUnowned<'l>,
     _: JClass<'l>,
     transaction: jlong,
-    sync: jboolean,
+    durability: jint,
+    ttl_ms: jlong,
 ) {
-    call(env, |_| TRANSACTIONS.get(handle(transaction))?.commit(durability(sync)));
+    call(env, |_| {
+        TRANSACTIONS.get(handle(transaction))?.commit(write_options(durability, ttl_ms)?)
+    });
 }

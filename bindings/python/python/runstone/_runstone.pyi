@@ -254,7 +254,13 @@ class Keyspace(MutableMapping[bytes, bytes]):
     def merge(self, key: Buffer, operand: Buffer, *, sync: Optional[bool] = None) -> None:
         """Changes a value with an operand of the keyspace's merge operator, without a read."""
     def compare_and_swap(
-        self, key: Buffer, expected: Optional[Buffer], new: Optional[Buffer]
+        self,
+        key: Buffer,
+        expected: Optional[Buffer],
+        new: Optional[Buffer],
+        *,
+        sync: Optional[bool] = None,
+        ttl: Optional[float] = None,
     ) -> bool:
         """Gives a key a new value (None: deletes it) if it has the expected one (None: none)."""
     def keys(
@@ -300,6 +306,22 @@ class Keyspace(MutableMapping[bytes, bytes]):
     def pop(self, key: Buffer, default: _D) -> Union[bytes, _D]: ...
     def popitem(self) -> Tuple[bytes, bytes]:
         """Removes the first entry and returns it; KeyError if there is none."""
+    def pop_first(self, *, sync: Optional[bool] = None) -> Optional[Tuple[bytes, bytes]]:
+        """Removes the first entry and returns it; None if there is none. Callers in other threads
+        get other entries."""
+    def pop_last(self, *, sync: Optional[bool] = None) -> Optional[Tuple[bytes, bytes]]:
+        """Removes the last entry, as `pop_first` does the first."""
+    def drain(
+        self,
+        start: Optional[Buffer] = None,
+        stop: Optional[Buffer] = None,
+        *,
+        most: int,
+        prefix: Optional[Buffer] = None,
+        sync: Optional[bool] = None,
+    ) -> List[Tuple[bytes, bytes]]:
+        """Removes the first entries of a range, up to `most` of them, and returns them: all of
+        them or none. There are none only if the range is empty."""
     def setdefault(self, key: Buffer, default: Buffer) -> bytes:
         """The value of a key; if it has none, `default` is stored first."""
     def update(self, entries: _Entries = ...) -> None:

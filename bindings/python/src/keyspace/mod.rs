@@ -47,6 +47,13 @@ fn bytes<'py>(py: Python<'py>, value: &Value) -> Bound<'py, PyBytes> {
     PyBytes::new(py, value)
 }
 
+/// A key and its value.
+type Pair<'py> = (Bound<'py, PyBytes>, Bound<'py, PyBytes>);
+
+fn pair<'py>(py: Python<'py>, (key, value): &(Vec<u8>, Value)) -> Pair<'py> {
+    (PyBytes::new(py, key), bytes(py, value))
+}
+
 impl Keyspace {
     pub fn new(keyspace: runstone::Keyspace, family: &Arc<Family>) -> Keyspace {
         Keyspace {
@@ -300,21 +307,38 @@ impl Keyspace {
         }
     }
 
-    fn popitem<'py>(
+    fn popitem<'py>(&self, py: Python<'py>) -> PyResult<Pair<'py>> {
+        let first = self.pop_first(py, None)?;
+        first.ok_or_else(|| PyKeyError::new_err("the keyspace is empty"))
+    }
+
+    #[pyo3(signature = (*, sync=None))]
+    fn pop_first<'py>(&self, py: Python<'py>, sync: Option<bool>) -> PyResult<Option<Pair<'py>>> {
+        let taken = wait(py, || Ok(self.inner()?.pop_first_with(write_options(sync))?))?;
+        Ok(taken.map(|entry| pair(py, &entry)))
+    }
+
+    #[pyo3(signature = (*, sync=None))]
+    fn pop_last<'py>(&self, py: Python<'py>, sync: Option<bool>) -> PyResult<Option<Pair<'py>>> {
+        let taken = wait(py, || Ok(self.inner()?.pop_last_with(write_options(sync))?))?;
+        Ok(taken.map(|entry| pair(py, &entry)))
+    }
+
+    #[pyo3(signature = (start=None, stop=None, *, most, prefix=None, sync=None))]
+    fn drain<'py>(
         &self,
         py: Python<'py>,
-    ) -> PyResult<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)> {
-        loop {
-            let first = wait(py, || Ok(self.inner()?.first_key_value()?))?;
-            let Some((key, _)) = first else {
-                return Err(PyKeyError::new_err("the keyspace is empty"));
-            };
-            let found = wait(py, || Ok(self.inner()?.fetch_update(&key, |_| None)?))?;
-            // Otherwise another writer removed it.
-            if let Some(value) = found {
-                return Ok((PyBytes::new(py, &key), bytes(py, &value)));
-            }
-        }
+        start: Option<Buffer>,
+        stop: Option<Buffer>,
+        most: usize,
+        prefix: Option<Buffer>,
+        sync: Option<bool>,
+    ) -> PyResult<Vec<Pair<'py>>> {
+        let taken = wait(py, || {
+            let range = bounds(start, stop, prefix)?;
+            Ok(self.inner()?.drain_with(range, most, write_options(sync))?)
+        })?;
+        Ok(taken.iter().map(|entry| pair(py, entry)).collect())
     }
 
     fn setdefault<'py>(
@@ -376,16 +400,21 @@ impl Keyspace {
         wait(py, || Ok(self.inner()?.merge_with(&key, &operand, write_options(sync))?))
     }
 
-    #[pyo3(signature = (key, expected, new))]
+    #[pyo3(signature = (key, expected, new, *, sync=None, ttl=None))]
     fn compare_and_swap(
         &self,
         py: Python<'_>,
         key: Buffer,
         expected: Option<Buffer>,
         new: Option<Buffer>,
+        sync: Option<bool>,
+        ttl: Option<f64>,
     ) -> PyResult<bool> {
+        let (options, ttl) = (write_options(sync), ttl.map(time_to_live).transpose()?);
+        let options = ttl.map_or(options, |ttl| options.ttl(ttl));
         wait(py, || {
-            Ok(self.inner()?.compare_and_swap(&key, expected.as_deref(), new.as_deref())?.is_ok())
+            let (expected, new) = (expected.as_deref(), new.as_deref());
+            Ok(self.inner()?.compare_and_swap_with(&key, expected, new, options)?.is_ok())
         })
     }
 

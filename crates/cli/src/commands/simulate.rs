@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 
 use clap::{Arg, Command, ValueEnum};
-use runstone_policy::options::{OptionError, PolicyOptions};
+use runstone_policy::options::{Numbers, OptionError, PolicyOptions};
 use runstone_policy::partition::{PARTITIONERS, Partitioner};
 use runstone_policy::policy::CompactionPolicy;
 use runstone_policy::registry;
@@ -166,7 +166,7 @@ impl Args {
             ("--placement", setup.values.is_some(), "separated values"),
             (
                 "--partitioner",
-                setup.options.partitioner != Partitioner::Size,
+                Numbers::of(&setup.options).partitioner != Partitioner::Size,
                 "tables not cut by size",
             ),
             ("--ttl", self.ttl.is_some(), "expiry"),
@@ -209,8 +209,8 @@ impl Args {
             seed: self.seed,
             // The number of pieces of T_s in the first compaction out of level 0.
             prefix_count: self.prefixes.unwrap_or_else(|| {
-                let first = self.memtable.saturating_mul(options.l0_trigger.into());
-                first.div_ceil(options.split_bytes.max(1))
+                let first = self.memtable.saturating_mul(options.l0_trigger().into());
+                first.div_ceil(Numbers::of(&options).split_bytes.max(1))
             }),
         };
         let workload = match self.overwrite {
@@ -333,7 +333,7 @@ impl Args {
     }
 
     fn options(&self) -> Result<PolicyOptions> {
-        let default = PolicyOptions::default();
+        let default = Numbers::default();
         let c = match self.c {
             None => default.c,
             Some(c) => {
@@ -344,7 +344,7 @@ impl Args {
                 c.into()
             }
         };
-        Ok(PolicyOptions {
+        Ok(Numbers {
             size_ratio: self.size_ratio.unwrap_or(default.size_ratio),
             l0_trigger: self.l0_trigger.unwrap_or(default.l0_trigger),
             l0_share_percent: self.l0_share_percent.unwrap_or(default.l0_share_percent),
@@ -361,7 +361,8 @@ impl Args {
             max_space_percent: self.max_space_percent.unwrap_or(default.max_space_percent),
             partitioner: self.partitioner()?,
             ..default
-        })
+        }
+        .into_options())
     }
 
     fn partitioner(&self) -> Result<Partitioner> {

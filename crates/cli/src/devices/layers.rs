@@ -21,7 +21,7 @@ fn sources(layers: &LayerReport) -> Vec<(&'static str, u64)> {
     files.into_iter().chain(own).collect()
 }
 
-/// Factors in thousandths are 0 without user bytes.
+/// Factors are 0 without user bytes.
 pub fn figures(layers: &LayerReport, user_bytes: u64) -> Figures {
     Figures { text: to_text(layers, user_bytes), json: to_json(layers, user_bytes) }
 }
@@ -35,10 +35,10 @@ fn to_json(layers: &LayerReport, user_bytes: u64) -> Value {
         "host_bytes_by_source": sources.collect::<serde_json::Map<String, Value>>(),
         "page_bytes": device.page_bytes,
         "flash_bytes": device.flash_bytes,
-        "store_milli": milli(device.host_bytes, user_bytes),
-        "rmw_milli": device.rmw_milli(),
-        "collection_milli": device.gc_milli(),
-        "total_milli": milli(device.flash_bytes, user_bytes),
+        "store_factor": factor(milli(device.host_bytes, user_bytes)),
+        "read_modify_write_factor": factor(device.rmw_milli()),
+        "collection_factor": factor(device.gc_milli()),
+        "total_factor": factor(milli(device.flash_bytes, user_bytes)),
         "timing": layers.timing,
         "simulated_ns": layers.elapsed_ns,
     })
@@ -67,6 +67,11 @@ fn to_text(layers: &LayerReport, user_bytes: u64) -> String {
         layers.timing
     ));
     text
+}
+
+/// A factor in thousandths, as a number.
+pub fn factor(milli: u64) -> f64 {
+    milli as f64 / 1000.0
 }
 
 /// A ratio in thousandths, rounded; 0 without a denominator.

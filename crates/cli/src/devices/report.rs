@@ -5,6 +5,7 @@ use runstone_flash::kvssd::{self, BlockReport, Cause, KvSsd};
 use runstone_flash::nand::PageType;
 use serde_json::{Value, json};
 
+use crate::devices::layers::factor;
 use crate::encoding::shown;
 use crate::failure::Result;
 use crate::opened::{Figures, Verified};
@@ -41,9 +42,9 @@ fn to_json(device: &KvSsd) -> Value {
         "programs": programs(device).map(|(name, count)| (name.to_string(), json!(count)))
             .collect::<serde_json::Map<String, Value>>(),
         "user_bytes": counters.user_bytes,
-        "compaction_milli": layers.compaction_milli(),
-        "collection_milli": layers.gc_milli(),
-        "total_milli": layers.total_milli(),
+        "compaction_factor": factor(layers.compaction_milli()),
+        "collection_factor": factor(layers.gc_milli()),
+        "total_factor": factor(layers.total_milli()),
         "simulated_ns": nand.elapsed_ns(),
     })
 }

@@ -249,6 +249,6 @@ pub fn compact(store: &Store, keyspace: Option<&str>, range: &Range) -> Result<(
 fn options_of(durability: Durability) -> WriteOptions {
     match durability {
         Durability::Sync => WriteOptions::sync(),
-        Durability::Buffered => WriteOptions::default(),
+        _ => WriteOptions::default(),
     }
 }

@@ -15,6 +15,7 @@ use runstone_policy::partition::slices::{Slice, Slices};
 use runstone_policy::plan::{Busy, Heat, Plan};
 use runstone_policy::policy::{LevelTarget, next_plan};
 use runstone_policy::shape::{Level, Shape, Table};
+use runstone_policy::units::Thousandths;
 use serde_json::{Value, json};
 
 use crate::encoding::shown;
@@ -47,7 +48,7 @@ pub struct LevelPicture {
     pub index: usize,
     pub bytes: u64,
     pub target: LevelTarget,
-    pub score_permille: u64,
+    pub score: Thousandths,
     /// Newest first. An overlapping level is laid out in sublevels.
     pub runs: Vec<RunPicture>,
     pub is_overlapping: bool,
@@ -211,7 +212,7 @@ fn levels(shape: &Shape, targets: &[LevelTarget]) -> Vec<LevelPicture> {
             index,
             bytes,
             target,
-            score_permille: target.score_permille(bytes, run_count),
+            score: target.score(bytes, run_count),
             runs: match level {
                 Level::Runs(runs) => runs
                     .iter()
@@ -304,8 +305,8 @@ impl LevelPicture {
             "bytes": self.bytes,
             "target_bytes": bounded(self.target.capacity_bytes, u64::MAX),
             "max_runs": bounded(self.target.max_runs.into(), u32::MAX.into()),
-            "score_permille": self.score_permille,
-            "tombstone_permille": self.tombstone_permille(),
+            "score": self.score,
+            "tombstone_share": self.tombstone_permille() as f64 / 1000.0,
             "overlapping": self.is_overlapping,
             "runs": self.runs.iter().map(RunPicture::to_json).collect::<Vec<_>>(),
         })
@@ -409,8 +410,8 @@ pub mod tests {
         let level = |index, runs, is_overlapping| LevelPicture {
             index,
             bytes: 9 << 20,
-            target: LevelTarget { capacity_bytes: 12 << 20, max_runs: 1 },
-            score_permille: 750,
+            target: LevelTarget::UNBOUNDED.capacity_bytes(12 << 20).max_runs(1),
+            score: Thousandths::of_parts(750),
             runs,
             is_overlapping,
         };

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use crate::{Place, Ran, files_below};
-use runstone::policy::custom;
+use runstone::unstable;
 
 fn failed(place: &Place, arguments: &[&str], code: i32) -> Ran {
     let ran = place.run(arguments);
@@ -145,7 +145,7 @@ fn a_merge_operator_is_set_and_nothing_else_changes() {
     assert!(stats.contains("entries expire after 3600 s"), "{stats}");
     let store = runstone::Store::open(place.path("s"), runstone::Options::default());
     let options = store.expect("a store").default_keyspace().options();
-    assert_eq!((options.ttl_seconds, custom::options_of(&options).l0_trigger), (3600, 7));
+    assert_eq!((options.ttl_seconds, unstable::numbers(&options).l0_trigger), (3600, 7));
 }
 
 /// Once, a misspelt operator could never be changed, and its keys could not be read.

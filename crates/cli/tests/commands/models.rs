@@ -21,16 +21,13 @@ fn simulate_prints_tables_json_and_a_plot() {
     for outcome in policies {
         let load = &outcome["load"];
         assert_eq!(load["user_bytes"], 4_u64 << 30);
-        assert!(load["write_amplification_permille"].as_u64() > Some(1000), "{load}");
-        assert_eq!(load["space_amplification_permille"], 999 + load_is_whole(load));
+        assert!(load["write_amplification"].as_f64() > Some(1.0), "{load}");
+        // Fresh keys: the store contains what was written, up to a rounding of a thousandth.
+        let space = load["space_amplification"].as_f64().expect("a number");
+        assert!((0.999..=1.0).contains(&space), "{space}");
         assert_eq!(outcome["gets"]["get_count"], 1000);
         assert!(load["curve"].as_array().is_some_and(|curve| curve.len() == 7), "{load}");
     }
-}
-
-/// Fresh keys: the store contains what was written, up to a rounding of a thousandth.
-fn load_is_whole(load: &serde_json::Value) -> u64 {
-    u64::from(load["space_amplification_permille"] == 1000)
 }
 
 #[test]
@@ -76,7 +73,7 @@ fn simulate_loads_a_share() {
     let place = Place::new();
     let base = ["simulate", "--policy", "leveling", "--size", "16G", "--order", "sequential"];
     let report = place.json(&[&base[..], &["--load-share", "0.75", "--load-size", "2G"]].concat());
-    assert_eq!(report["loads"]["share_permille"], 750);
+    assert_eq!(report["loads"]["share"], 0.75);
     let load = &report["policies"][0]["load"];
     assert_eq!(
         (&load["flushed_bytes"], &load["loaded_bytes"]),
@@ -215,8 +212,9 @@ fn simulate_reckons_flash() {
         assert_eq!(number(at, "user_bytes"), 96 << 20);
         assert!(number(at, "flash_bytes") >= number(at, "page_bytes"), "{flash:?}");
     }
-    assert!(number(0, "read_modify_write_permille") > 1400 && number(2, "page_bytes") > 0);
-    assert_eq!(number(2, "read_modify_write_permille"), 1000);
+    let rewritten = |at: usize| flash[at]["read_modify_write_factor"].as_f64().expect("a number");
+    assert!(rewritten(0) > 1.4 && number(2, "page_bytes") > 0);
+    assert_eq!(rewritten(2), 1.0);
     assert!(number(4, "flash_bytes") < number(2, "flash_bytes"), "remapping saves");
     assert!(number(2, "flash_bytes") < number(0, "flash_bytes"), "{flash:?}");
     let text = place.ok(&arguments);

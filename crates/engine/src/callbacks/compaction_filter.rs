@@ -11,6 +11,7 @@ use crate::keys::{MAX_VALUE_BYTES, check_length};
 
 /// What happens to an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum FilterDecision {
     /// The entry stays as it is.
     Keep,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 
 use crate::sync::{Mutex, rank};
 use arc_swap::ArcSwap;
-use runstone_policy::options::PolicyOptions;
+use runstone_policy::options::Numbers;
 use runstone_policy::prefix::Prefixer;
 use runstone_policy::shape::range_delete::RangeDelete;
 use runstone_policy::shape::{Shape, Table};
@@ -175,7 +175,7 @@ impl KeyspaceCore {
         let filtering = Filtering::find(&options.compaction_filter, filters, env.opening);
         let mut version = version_after(before, &state.shape, tables)?;
         if !registered.read_only {
-            version = version.with_seeks_of(&options.shape);
+            version = version.with_seeks_of(options.numbers());
         }
         version.count_memory(before, &tables.cache);
         let limit_bytes = tables.cache.memtable_bytes(options.write_buffer_bytes);
@@ -343,7 +343,7 @@ impl KeyspaceCore {
     }
 
     /// Makes reads charge tables according to changed options. Called with the manifest lock held.
-    pub(crate) fn change_seeks(&self, options: &PolicyOptions) {
+    pub(crate) fn change_seeks(&self, options: &Numbers) {
         let after = Arc::clone(&self.view.load().version);
         let version = Version::clone(&after).with_seeks_of(options);
         self.swap_version(NextVersion { version, after }, 0);

@@ -33,7 +33,7 @@ pub(super) fn covered_tables<'a>(
     });
     let drops: Vec<u64> = covered.map(|table| table.id).collect();
     let why = format!("{} tables hold only what range deletes hide", drops.len());
-    (!drops.is_empty()).then(|| Plan { drops, why, ..Plan::default() })
+    (!drops.is_empty()).then(|| Plan::new(why).drop_tables(drops))
 }
 
 /// Whether the first reader that sees any entry of a table sees the whole table deleted. Then every

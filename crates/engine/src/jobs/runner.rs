@@ -10,7 +10,7 @@ use std::ops::Bound::{Excluded, Included, Unbounded};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 
-use runstone_policy::options::PolicyOptions;
+use runstone_policy::options::{Numbers, PolicyOptions};
 use runstone_policy::plan::{Busy, Plan};
 use runstone_policy::policy::{expired_plan, next_plan};
 use runstone_policy::shape::Shape;
@@ -458,7 +458,8 @@ impl Runner {
             return Some(Job::Compaction(Arc::clone(keyspace), version, plan));
         }
         let policy = options.compaction_policy().ok()?;
-        let heat = version.heat(options.shape.charge, options.shape.access_limit.into());
+        let numbers = options.numbers();
+        let heat = version.heat(numbers.charge, numbers.access_limit.into());
         let plan = next_plan(
             policy,
             &version.shape.at(|seq| search.past().end_ms(seq)),
@@ -683,10 +684,9 @@ impl Runner {
 /// a while. While writers are slowed down it must not: they would wait for that compaction, which
 /// would wait for more of their writes.
 fn impatient<'a>(shape: &Shape, options: &'a KeyspaceOptions) -> Cow<'a, PolicyOptions> {
-    if options.shape.l0_share_percent == 0 || !level_0_slows_writers(shape, options) {
+    if options.numbers().l0_share_percent == 0 || !level_0_slows_writers(shape, options) {
         return Cow::Borrowed(&options.shape);
     }
-    let mut shape = options.shape.clone();
-    shape.l0_share_percent = 0;
-    Cow::Owned(shape)
+    let numbers = Numbers { l0_share_percent: 0, ..options.numbers().clone() };
+    Cow::Owned(numbers.into_options())
 }

@@ -35,6 +35,7 @@ pub(crate) fn check_length(value: Vec<u8>, most: u64) -> Result<Vec<u8>, String>
 /// The kind of a version of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
+#[non_exhaustive]
 pub enum Kind {
     /// The key was deleted.
     Delete = 0,

@@ -6,7 +6,7 @@
 //! ratios are decimals; in memory all of them are integers.
 
 use runstone_policy::filters::{self, FilterAllocation};
-use runstone_policy::options::{MAX_OPTION_BYTES, OptionDoc, PolicyOptions};
+use runstone_policy::options::{MAX_OPTION_BYTES, Numbers, OptionDoc, PolicyOptions};
 pub use runstone_policy::partition::slices::SubCompactions;
 use runstone_policy::policy::CompactionPolicy;
 use runstone_policy::prefix::{PrefixError, PrefixRule};
@@ -26,6 +26,7 @@ use crate::options::values::{ValueOptions, ValuePlacement, check_range};
 /// Block compression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
 pub enum Compression {
     /// Stored uncompressed.
     None,
@@ -38,6 +39,7 @@ pub enum Compression {
 /// When the outputs of a large compaction become part of the tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
 pub enum CompactionInstall {
     /// All at once, when the compaction is done. Until then the store holds inputs and outputs. If
     /// the store closes meanwhile, the finished parts are kept; after a crash the compaction starts
@@ -223,22 +225,25 @@ impl KeyspaceOptions {
         for (name, value, min, max) in ranges {
             check_range(name, value, min.into()..=max.into(), 1)?;
         }
-        if self.shape.table_bytes < u64::from(self.block_bytes) {
+        if self.shape.table_bytes() < u64::from(self.block_bytes) {
             return Err(Error::invalid(
                 format!(
                     "table_bytes is {}, less than a block ({})",
-                    self.shape.table_bytes, self.block_bytes
+                    self.shape.table_bytes(),
+                    self.block_bytes
                 ),
                 "raise table_bytes or lower block_bytes: a table is cut between blocks at best",
             ));
         }
-        let ordered = self.shape.l0_trigger < self.l0_slowdown_runs
+        let ordered = self.shape.l0_trigger() < self.l0_slowdown_runs
             && self.l0_slowdown_runs < self.l0_stop_runs;
         if !ordered {
             return Err(Error::invalid(
                 format!(
                     "l0_trigger {} < l0_slowdown_runs {} < l0_stop_runs {} does not hold",
-                    self.shape.l0_trigger, self.l0_slowdown_runs, self.l0_stop_runs
+                    self.shape.l0_trigger(),
+                    self.l0_slowdown_runs,
+                    self.l0_stop_runs
                 ),
                 "a compaction must start before writers are slowed, and slow before they stop",
             ));
@@ -313,6 +318,11 @@ impl KeyspaceOptions {
                  keyspace"
             ),
         ))
+    }
+
+    /// The numbers of the policy.
+    pub(crate) fn numbers(&self) -> &Numbers {
+        Numbers::of(&self.shape)
     }
 
     /// The prefix rule of the options; `None` for `auto`.
@@ -417,7 +427,7 @@ mod tests {
         assert_eq!(read("compression = 'zstd'"), zstd);
         let all = of(|options| {
             options.filter_bits_per_key = 9.9.into();
-            options.shape.c = 0.401.into();
+            Numbers::of_mut(&mut options.shape).c = 0.401.into();
             options.values.reserve = 0.25.into();
         });
         let text = "filter_bits_per_key = 9.9\n[shape]\nc = 0.401\n[values]\nreserve = 0.25";

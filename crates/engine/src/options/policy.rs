@@ -199,20 +199,9 @@ policies! {
         stack_runs table_bytes partitioner split_bytes max_space_percent;
 }
 
-/// A policy by its name, with all numbers at once, for programs that bring their own policies.
-/// Numbers that the policy does not use are ignored.
-pub fn with_options(name: &str, options: PolicyOptions) -> Policy {
-    Policy { name: name.into(), options, refused: None }
-}
-
-/// The numbers of a keyspace's policy.
+/// The options of a keyspace's policy, to ask a policy with.
 pub fn options_of(options: &KeyspaceOptions) -> &PolicyOptions {
     &options.shape
-}
-
-/// The numbers of a keyspace's policy, to be changed.
-pub fn options_mut(options: &mut KeyspaceOptions) -> &mut PolicyOptions {
-    &mut options.shape
 }
 
 /// The policy that a keyspace's options name.

@@ -1,7 +1,7 @@
 //! Named sets of options of a keyspace.
 
 use runstone_policy::filters::FilterAllocation;
-use runstone_policy::options::PolicyOptions;
+use runstone_policy::options::Numbers;
 use runstone_policy::partition::Partitioner;
 use runstone_policy::units::{Tenths, Thousandths};
 
@@ -11,6 +11,7 @@ use crate::options::values::{ValueOptions, ValuePlacement};
 
 /// A named set of options.
 #[derive(Clone, Copy)]
+#[non_exhaustive]
 pub struct Preset {
     /// The name of the preset.
     pub name: &'static str,
@@ -31,11 +32,8 @@ pub static PRESETS: &[Preset] = &[
         doc: "larger write buffer and level-0 trigger: fewer, larger compactions; gets probe more",
         make: || KeyspaceOptions {
             write_buffer_bytes: 128 << 20,
-            shape: PolicyOptions {
-                l0_trigger: 16,
-                base_bytes: 1 << 30,
-                ..PolicyOptions::default()
-            },
+            shape: Numbers { l0_trigger: 16, base_bytes: 1 << 30, ..Numbers::default() }
+                .into_options(),
             l0_slowdown_runs: 48,
             l0_stop_runs: 96,
             ..KeyspaceOptions::default()
@@ -48,7 +46,7 @@ pub static PRESETS: &[Preset] = &[
             filter_bits_per_key: Tenths::of_parts(160),
             hash_index: true,
             restart_interval: 2,
-            shape: PolicyOptions { l0_trigger: 2, ..PolicyOptions::default() },
+            shape: Numbers { l0_trigger: 2, ..Numbers::default() }.into_options(),
             ..KeyspaceOptions::default()
         },
     },
@@ -74,13 +72,14 @@ pub static PRESETS: &[Preset] = &[
         make: || KeyspaceOptions {
             policy: "adaptive-tiering".into(),
             write_buffer_bytes: 16 << 20,
-            shape: PolicyOptions {
+            shape: Numbers {
                 l0_trigger: 4,
                 base_bytes: 10 << 20,
                 split_bytes: 4 << 20,
                 table_bytes: 4 << 20,
-                ..PolicyOptions::default()
-            },
+                ..Numbers::default()
+            }
+            .into_options(),
             ..KeyspaceOptions::default()
         },
     },
@@ -90,11 +89,8 @@ pub static PRESETS: &[Preset] = &[
         make: || KeyspaceOptions {
             policy: "garnering".into(),
             filter_allocation: FilterAllocation::Optimal,
-            shape: PolicyOptions {
-                size_ratio: 5,
-                c: Thousandths::of_parts(800),
-                ..PolicyOptions::default()
-            },
+            shape: Numbers { size_ratio: 5, c: Thousandths::of_parts(800), ..Numbers::default() }
+                .into_options(),
             ..KeyspaceOptions::default()
         },
     },
@@ -104,11 +100,8 @@ pub static PRESETS: &[Preset] = &[
         make: || KeyspaceOptions {
             policy: "garnering".into(),
             filter_allocation: FilterAllocation::Optimal,
-            shape: PolicyOptions {
-                size_ratio: 5,
-                c: Thousandths::of_parts(400),
-                ..PolicyOptions::default()
-            },
+            shape: Numbers { size_ratio: 5, c: Thousandths::of_parts(400), ..Numbers::default() }
+                .into_options(),
             ..KeyspaceOptions::default()
         },
     },
@@ -156,7 +149,7 @@ fn apart(placement: ValuePlacement, separate_at: u32, slot_bytes: u32) -> Keyspa
 fn stack(policy: &str, partitioner: Partitioner) -> KeyspaceOptions {
     KeyspaceOptions {
         policy: policy.into(),
-        shape: PolicyOptions { partitioner, ..PolicyOptions::default() },
+        shape: Numbers { partitioner, ..Numbers::default() }.into_options(),
         ..KeyspaceOptions::default()
     }
 }

@@ -24,6 +24,7 @@ pub use crate::options::write::WriteOptions;
 /// What an acknowledged write survives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
 pub enum Durability {
     /// A crash of the process: the log record has reached the operating system. Without a log
     /// ([`WalMode::Off`]), the write survives nothing before it is flushed.
@@ -36,6 +37,7 @@ pub enum Durability {
 /// How the write-ahead log reaches the operating system.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
 pub enum WalMode {
     /// A memory copy into a mapped, preallocated segment where the storage can do that safely.
     #[default]
@@ -52,6 +54,7 @@ pub enum WalMode {
 
 /// Who runs flushes and compactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Background {
     /// This many threads.
     Threads(usize),

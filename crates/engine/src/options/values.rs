@@ -12,6 +12,7 @@ use crate::options::setters::{default_doc, setter, with_setters};
 /// Where values are stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
 pub enum ValuePlacement {
     /// In the tables, with their keys.
     #[default]
@@ -37,6 +38,7 @@ impl ValuePlacement {
 /// How the tree follows records that a collection of `hash-grouped` moves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
 pub enum GcPointers {
     /// A pointer names a place in a stream, and a record keeps this place when it moves. The tree
     /// is not written.
@@ -61,6 +63,7 @@ impl GcPointers {
 /// What happens when the space is used up and no collection can free any.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
 pub enum WhenFull {
     /// The value file grows beyond its share.
     #[default]

@@ -135,7 +135,7 @@ impl Engine {
             keyspace.ttl_ms.store(options.ttl_seconds * 1000, Relaxed);
             keyspace.early_at.store(options.values.early_at(), Relaxed);
             self.env.has_early.fetch_or(options.values.early_at() < u64::MAX, Relaxed);
-            keyspace.change_seeks(&options.shape);
+            keyspace.change_seeks(options.numbers());
             keyspace.options.store(Arc::new(options));
             Ok::<(), Error>(())
         })?;

@@ -24,7 +24,7 @@ type Refused = Option<Value>;
 
 impl Keyspace {
     /// Gives a key a new value, or deletes it, if it has the expected value. `None` means an absent
-    /// key. The inner error is the current value of the key. This and the two methods
+    /// key. The inner error is the current value of the key. This and the methods
     /// below wait up to a second for a pessimistic transaction that holds the key.
     ///
     /// ```
@@ -48,7 +48,24 @@ impl Keyspace {
         expected: Option<&[u8]>,
         new: Option<&[u8]>,
     ) -> Result<std::result::Result<(), Refused>> {
-        self.change(key.as_ref(), |old| match old == expected {
+        self.compare_and_swap_with(key, expected, new, WriteOptions::default())
+    }
+
+    /// The same with the durability and the time to live in `options`.
+    ///
+    /// # Errors
+    /// As [`Keyspace::compare_and_swap`], and if there is a time to live but no new value.
+    pub fn compare_and_swap_with(
+        &self,
+        key: impl AsRef<[u8]>,
+        expected: Option<&[u8]>,
+        new: Option<&[u8]>,
+        options: WriteOptions,
+    ) -> Result<std::result::Result<(), Refused>> {
+        if new.is_none() {
+            options.check_no_ttl("a delete")?;
+        }
+        self.change(key.as_ref(), options, |old| match old == expected {
             true => Change::To(new.map(<[u8]>::to_vec)),
             false => Change::None,
         })
@@ -72,7 +89,17 @@ impl Keyspace {
         key: impl AsRef<[u8]>,
         value: impl AsRef<[u8]>,
     ) -> Result<Option<Value>> {
-        let (old, _) = self.change(key.as_ref(), |old| match old {
+        self.put_if_absent_with(key, value, WriteOptions::default())
+    }
+
+    /// The same with the durability and the time to live in `options`.
+    pub fn put_if_absent_with(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        options: WriteOptions,
+    ) -> Result<Option<Value>> {
+        let (old, _) = self.change(key.as_ref(), options, |old| match old {
             None => Change::To(Some(value.as_ref().to_vec())),
             Some(_) => Change::None,
         })?;
@@ -98,9 +125,19 @@ impl Keyspace {
     pub fn fetch_update(
         &self,
         key: impl AsRef<[u8]>,
-        mut update: impl FnMut(Option<&[u8]>) -> Option<Vec<u8>>,
+        update: impl FnMut(Option<&[u8]>) -> Option<Vec<u8>>,
     ) -> Result<Option<Value>> {
-        Ok(self.change(key.as_ref(), |old| Change::To(update(old)))?.0)
+        self.fetch_update_with(key, update, WriteOptions::default())
+    }
+
+    /// The same with the durability and, for a new value, the time to live in `options`.
+    pub fn fetch_update_with(
+        &self,
+        key: impl AsRef<[u8]>,
+        mut update: impl FnMut(Option<&[u8]>) -> Option<Vec<u8>>,
+        options: WriteOptions,
+    ) -> Result<Option<Value>> {
+        Ok(self.change(key.as_ref(), options, |old| Change::To(update(old)))?.0)
     }
 
     /// Removes the first entry and returns it; `None` if the keyspace is empty. Concurrent callers
@@ -123,7 +160,15 @@ impl Keyspace {
     /// and the reason if the value of the entry cannot be read or made: then the entry is not
     /// removed.
     pub fn pop_first(&self) -> Result<Option<(Vec<u8>, Value)>> {
-        Ok(self.take(ReadOptions::default(), 1, |scan| scan.next())?.pop())
+        self.pop_first_with(WriteOptions::default())
+    }
+
+    /// The same with the durability in `options`.
+    ///
+    /// # Errors
+    /// As [`Keyspace::pop_first`].
+    pub fn pop_first_with(&self, options: WriteOptions) -> Result<Option<(Vec<u8>, Value)>> {
+        Ok(self.take(ReadOptions::default(), 1, options, |scan| scan.next())?.pop())
     }
 
     /// Removes the last entry and returns it, as [`Keyspace::pop_first`] does the first.
@@ -131,7 +176,15 @@ impl Keyspace {
     /// # Errors
     /// As [`Keyspace::pop_first`].
     pub fn pop_last(&self) -> Result<Option<(Vec<u8>, Value)>> {
-        Ok(self.take(ReadOptions::default(), 1, |scan| scan.next_back())?.pop())
+        self.pop_last_with(WriteOptions::default())
+    }
+
+    /// The same with the durability in `options`.
+    ///
+    /// # Errors
+    /// As [`Keyspace::pop_first`].
+    pub fn pop_last_with(&self, options: WriteOptions) -> Result<Option<(Vec<u8>, Value)>> {
+        Ok(self.take(ReadOptions::default(), 1, options, |scan| scan.next_back())?.pop())
     }
 
     /// Removes the first entries of a range, up to `most` of them, and returns them in order.
@@ -155,7 +208,60 @@ impl Keyspace {
     /// # Errors
     /// If the range ends before it starts, and as [`Keyspace::pop_first`].
     pub fn drain(&self, range: impl KeyRange, most: usize) -> Result<Vec<(Vec<u8>, Value)>> {
-        self.take(ReadOptions::default().with_range(range), most, |scan| scan.next())
+        self.drain_with(range, most, WriteOptions::default())
+    }
+
+    /// The same with the durability in `options`.
+    ///
+    /// # Errors
+    /// As [`Keyspace::drain`].
+    pub fn drain_with(
+        &self,
+        range: impl KeyRange,
+        most: usize,
+        options: WriteOptions,
+    ) -> Result<Vec<(Vec<u8>, Value)>> {
+        self.take(ReadOptions::default().with_range(range), most, options, |scan| scan.next())
+    }
+
+    /// Removes the first entries of a range as [`Keyspace::drain_with`] does, up to the first for
+    /// which `is_wanted` returns `false`: work that is due, say. An error of `is_wanted` ends the
+    /// call, and nothing is removed. If others take entries meanwhile, `is_wanted` is asked again.
+    ///
+    /// ```
+    /// # fn main() -> runstone::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a directory");
+    /// # let store = runstone::Store::open(dir.path(), runstone::Options::default())?;
+    /// # use runstone::WriteOptions;
+    /// let alarms = store.open_keyspace("alarms", None)?;
+    /// ["07:00", "08:30", "12:00"].iter().try_for_each(|key| alarms.put(key, "ring"))?;
+    /// let is_due = |key: &[u8], _: &[u8]| Ok(key < &b"09"[..]);
+    /// assert_eq!(alarms.drain_while(.., 100, WriteOptions::default(), is_due)?.len(), 2);
+    /// assert_eq!(alarms.iter()?.count(), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Keyspace::drain`], and those of `is_wanted`.
+    pub fn drain_while(
+        &self,
+        range: impl KeyRange,
+        most: usize,
+        options: WriteOptions,
+        mut is_wanted: impl FnMut(&[u8], &[u8]) -> Result<bool>,
+    ) -> Result<Vec<(Vec<u8>, Value)>> {
+        self.take(ReadOptions::default().with_range(range), most, options, |scan| {
+            let (key, value) = match scan.next()? {
+                Ok(entry) => entry,
+                Err(error) => return Some(Err(error)),
+            };
+            match is_wanted(&key, &value) {
+                Ok(true) => Some(Ok((key, value))),
+                Ok(false) => None,
+                Err(error) => Some(Err(error)),
+            }
+        })
     }
 
     /// Removes up to `most` entries that `next` returns, and returns them.
@@ -163,8 +269,10 @@ impl Keyspace {
         &self,
         options: ReadOptions,
         mut most: usize,
-        next: fn(&mut Scan<'_>) -> Option<Result<Entry>>,
+        how: WriteOptions,
+        mut next: impl FnMut(&mut Scan<'_>) -> Option<Result<Entry>>,
     ) -> Result<Vec<Entry>> {
+        how.check_no_ttl("a removal")?;
         loop {
             let mut transaction = Transaction::begin(&self.store, TransactionOptions::default())?;
             self.inner.check_readable()?;
@@ -180,7 +288,7 @@ impl Keyspace {
                 return Ok(taken);
             }
             taken.iter().try_for_each(|(key, _)| transaction.delete(self, key))?;
-            match transaction.commit(WriteOptions::default()) {
+            match transaction.commit(how) {
                 // A caller that wants many entries conflicts with others each time, so the next
                 // attempt takes fewer.
                 Err(Error::Conflict { key, .. }) => {
@@ -198,18 +306,23 @@ impl Keyspace {
     fn change(
         &self,
         key: &[u8],
+        options: WriteOptions,
         mut decide: impl FnMut(Option<&[u8]>) -> Change,
     ) -> Result<(Option<Value>, bool)> {
+        let commit = WriteOptions::default().durability(options.durability);
         loop {
             let mut transaction = Transaction::begin(&self.store, TransactionOptions::default())?;
             self.inner.check_readable()?;
             let old = transaction.get(self, key)?;
             match decide(old.as_deref()) {
                 Change::None => return Ok((old, false)),
-                Change::To(Some(new)) => transaction.put(self, key, new)?,
+                Change::To(Some(new)) => match options.ttl {
+                    Some(ttl) => transaction.put_with_ttl(self, key, new, ttl)?,
+                    None => transaction.put(self, key, new)?,
+                },
                 Change::To(None) => transaction.delete(self, key)?,
             }
-            match transaction.commit(WriteOptions::default()) {
+            match transaction.commit(commit) {
                 Err(Error::Conflict { .. }) => self.wait_for_lock(key)?,
                 outcome => return outcome.map(|()| (old, true)),
             }

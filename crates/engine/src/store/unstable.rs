@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use runstone_policy::options::Numbers;
 use runstone_policy::partition::slices::{self, CellRule, Slices, slice_count};
 use runstone_policy::plan::{Compaction, Plan};
 use runstone_policy::policy::LevelTarget;
@@ -16,6 +17,8 @@ use crate::keys::{Kind, SeqNo, pack};
 use crate::memtable;
 use crate::memtable::arena::ChunkPool;
 use crate::metrics::CounterValues;
+use crate::options::policy::Policy;
+use crate::options::store::KeyspaceOptions;
 use crate::store::metrics::debt_bytes;
 use crate::store::{Keyspace, Store};
 use crate::wal::batch::check_sizes;
@@ -84,6 +87,21 @@ pub fn compaction_debt_bytes(keyspace: &Keyspace) -> u64 {
 /// if a flush needs the room.
 pub fn run_flush_or_housekeeping(store: &Store) -> Result<bool> {
     store.inner.runner.run_one(false)
+}
+
+/// All numbers of a keyspace's policy.
+pub fn numbers(options: &KeyspaceOptions) -> &Numbers {
+    options.numbers()
+}
+
+/// The same, to change them whatever the policy is.
+pub fn numbers_mut(options: &mut KeyspaceOptions) -> &mut Numbers {
+    Numbers::of_mut(&mut options.shape)
+}
+
+/// A policy by its name, with all numbers at once. It ignores those that it does not use.
+pub fn policy(name: &str, numbers: Numbers) -> Policy {
+    Policy { name: name.into(), options: numbers.into_options(), refused: None }
 }
 
 /// How large each level may become before the policy compacts it.

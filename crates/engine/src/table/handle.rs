@@ -190,8 +190,8 @@ impl TableHandle {
     /// Accesses charged so far.
     pub fn accesses(&self, charge: Charge) -> u64 {
         match charge {
-            Charge::Probes => self.file.probes.load(Relaxed),
             Charge::BlockReads => self.file.vain_reads.load(Relaxed),
+            _ => self.file.probes.load(Relaxed),
         }
     }
 

@@ -8,6 +8,7 @@ use runstone_policy::options::OptionDoc;
 /// What a transaction is protected from. Each level protects against other transactions, and
 /// against lone writes and batches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Isolation {
     /// Reads see one moment, and a key that somebody else has written since then is not
     /// overwritten: no dirty read, no lost update, no torn view. Two transactions that each read
@@ -24,6 +25,7 @@ pub enum Isolation {
 
 /// When a transaction finds out that it conflicts with another one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum TransactionMode {
     /// At its commit, which then fails. Nobody waits. This is best if conflicts are rare.
     #[default]

@@ -78,31 +78,23 @@ pub(super) fn take_plan(reader: &mut Reader<'_>) -> Decoded<Option<Arc<Plan>>> {
         _ => return Err(Truncated),
     }
     let moves = take_list(reader, |reader| {
-        Ok(Move {
-            table: reader.take_varint()?,
-            from_level: take_u32(reader)?,
-            to_level: take_u32(reader)?,
-            slot: take_slot(reader)?,
-        })
+        let (table, levels) = (reader.take_varint()?, (take_u32(reader)?, take_u32(reader)?));
+        Ok(Move::new(table, levels, take_slot(reader)?))
     })?;
     let compactions = take_list(reader, |reader| {
-        Ok(Compaction {
-            inputs: take_list(reader, take_input)?,
-            output_level: take_u32(reader)?,
-            slot: take_slot(reader)?,
-            cut: take_cut(reader)?,
-        })
+        let inputs = take_list(reader, take_input)?;
+        let output = (take_u32(reader)?, take_slot(reader)?);
+        Ok(Compaction::new(inputs, output, take_cut(reader)?))
     })?;
     let cursors = take_list(reader, take_cursor)?;
-    let why = take_string(reader)?;
-    Ok(Some(Arc::new(Plan { moves, compactions, cursors, why, ..Plan::default() })))
+    let mut plan = Plan::new(take_string(reader)?);
+    (plan.moves, plan.compactions, plan.cursors) = (moves, compactions, cursors);
+    Ok(Some(Arc::new(plan)))
 }
 
 fn take_input(reader: &mut Reader<'_>) -> Decoded<CompactionInput> {
-    Ok(CompactionInput {
-        level: take_u32(reader)?,
-        tables: take_list(reader, |reader| reader.take_varint())?,
-    })
+    let level = take_u32(reader)?;
+    Ok(CompactionInput::new(level, take_list(reader, |reader| reader.take_varint())?))
 }
 
 fn put_cut(out: &mut Vec<u8>, cut: Cut) {

@@ -522,22 +522,13 @@ mod tests {
         };
         let cells = Cut::Cells { partitioner: Partitioner::GlobalRange, table_bytes: 1 << 40 };
         let prefix = Cut::Prefix { split_bytes: 300, cap_bytes: 4000 };
-        let compaction = |cut| Compaction {
-            inputs: vec![
-                CompactionInput { level: 0, tables: vec![3, 1 << 30] },
-                CompactionInput { level: 1, tables: vec![5] },
-            ],
-            output_level: 1,
-            slot: RunSlot::New(7),
-            cut,
+        let compaction = |cut| {
+            let inputs = [CompactionInput::new(0, [3, 1 << 30]), CompactionInput::new(1, [5])];
+            Compaction::new(inputs, (1, RunSlot::New(7)), cut)
         };
-        let plan = Plan {
-            moves: vec![Move { table: 6, from_level: 0, to_level: 2, slot: RunSlot::Join(9) }],
-            compactions: [cells, prefix, Cut::Size(7)].map(compaction).to_vec(),
-            cursors: vec![(3, (*b"c").into())],
-            why: "because".into(),
-            ..Plan::default()
-        };
+        let mut plan = Plan::new("because").move_table(Move::new(6, (0, 2), RunSlot::Join(9)));
+        plan.compactions = [cells, prefix, Cut::Size(7)].map(compaction).to_vec();
+        plan.cursors = vec![(3, (*b"c").into())];
         let part = Edit {
             trim: vec![(3, (*b"b").into()), (5, (*b"").into())],
             pending: Some(Arc::new(plan)),

@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use runstone_policy::options::PolicyOptions;
+use runstone_policy::options::Numbers;
 use runstone_policy::shape::TableId;
 
 use crate::sync::{Mutex, rank};
@@ -22,21 +22,21 @@ use crate::tree::version::Version;
 /// The seeks of a keyspace. Its versions share them.
 #[derive(Debug)]
 pub struct Seeks {
-    rule: PolicyOptions,
+    rule: Numbers,
     /// Tables that have used up their seeks. Some of them may have left the tree or moved since.
     spent: Mutex<rank::SpentSeeks, BTreeSet<TableId>>,
 }
 
 impl Seeks {
     /// A count without seeks; `None` if the options do not enable seek compaction.
-    pub fn of(rule: &PolicyOptions) -> Option<Arc<Seeks>> {
+    pub fn of(rule: &Numbers) -> Option<Arc<Seeks>> {
         let seeks = || Arc::new(Seeks { rule: rule.clone(), spent: Mutex::new(BTreeSet::new()) });
         rule.seek_compaction.then(seeks)
     }
 
     /// Whether these options have the same rule.
-    pub fn follow(&self, options: &PolicyOptions) -> bool {
-        let rule = |of: &PolicyOptions| (of.seek_compaction, of.seek_bytes, of.least_seeks);
+    pub fn follow(&self, options: &Numbers) -> bool {
+        let rule = |of: &Numbers| (of.seek_compaction, of.seek_bytes, of.least_seeks);
         rule(&self.rule) == rule(options)
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rpds::RedBlackTreeMapSync;
-use runstone_policy::options::{Charge, PolicyOptions};
+use runstone_policy::options::{Charge, Numbers};
 use runstone_policy::plan::Heat;
 use runstone_policy::shape::range_delete::RangeDelete;
 use runstone_policy::shape::{Edit, Shape, Table, TableId};
@@ -15,9 +15,9 @@ use crate::ranges::RangeDeletes;
 use crate::table::handle::TableHandle;
 use crate::table::reader::ProbeStats;
 use crate::tree::level::{OldLevel, ReadLevel};
-use crate::tree::numbers::Numbers;
 use crate::tree::probe::{Hit, Lookup, ProbeQueue};
 use crate::tree::seeks::Seeks;
+use crate::tree::seq_list::SeqNoList;
 
 /// How an edit changes the range deletes of a tree.
 #[derive(Clone, Copy, Debug, Default)]
@@ -53,7 +53,7 @@ pub struct Version {
     /// How many of the range deletes are in tables.
     range_delete_count: u64,
     /// The sequence numbers of those that are not in tables.
-    left: Numbers,
+    left: SeqNoList,
     /// Accounts for the memory of all of them. It is shared with the versions that have the same
     /// set.
     range_memory: Option<Arc<Reservation>>,
@@ -130,13 +130,13 @@ impl Version {
         }
         self.left.add(left);
         if self.range_delete_count == 0 {
-            (self.range_deletes, self.left) = (None, Numbers::default());
+            (self.range_deletes, self.left) = (None, SeqNoList::default());
         } else if are_too_many(self.left.len() as u64, self.range_delete_count) {
             let left = self.left.sorted();
             let stays = |range: &RangeDelete| left.binary_search(&range.seq).is_err();
             let all = self.range_deletes.iter().flat_map(|set| set.iter());
             let set = RangeDeletes::of(all.filter(stays).map(Arc::new).collect());
-            (self.range_deletes, self.left) = (Some(Arc::new(set)), Numbers::default());
+            (self.range_deletes, self.left) = (Some(Arc::new(set)), SeqNoList::default());
         }
     }
 
@@ -152,7 +152,7 @@ impl Version {
     pub fn without_range_deletes(&self) -> Version {
         Version {
             range_deletes: None,
-            left: Numbers::default(),
+            left: SeqNoList::default(),
             range_memory: None,
             ..Version::clone(self)
         }
@@ -166,7 +166,7 @@ impl Version {
     }
 
     /// The same tree, in which reads charge tables according to these options.
-    pub fn with_seeks_of(self, options: &PolicyOptions) -> Version {
+    pub fn with_seeks_of(self, options: &Numbers) -> Version {
         let seeks = match self.seeks {
             Some(seeks) if seeks.follow(options) => Some(seeks),
             _ => Seeks::of(options),
@@ -230,8 +230,10 @@ impl Version {
             ReadLevel::Runs(_) => None,
         });
         let counts = overlapping.flatten().map(|table| (table.meta().id, table.accesses(charge)));
-        let accesses = counts.filter(|(_, count)| *count >= least).collect();
-        Heat { accesses, seeks: self.spent_seeks() }
+        let mut heat = Heat::default();
+        heat.accesses = counts.filter(|(_, count)| *count >= least).collect();
+        heat.seeks = self.spent_seeks();
+        heat
     }
 
     /// Whether a policy uses entries that cursors sample: because a level may have tables that

@@ -21,6 +21,7 @@ use crate::keys::{KeyspaceId, SeqNo};
 
 /// A keyspace, as a note describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct NotedKeyspace {
     /// Its id, which no other keyspace of the store ever gets.
     pub id: KeyspaceId,

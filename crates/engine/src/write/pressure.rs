@@ -131,7 +131,7 @@ fn measure(view: &View, options: &KeyspaceOptions, cache: &Cache) -> Pressure {
 /// compaction of the whole tree frees the space, and it may have to wait for a load or for other
 /// compactions.
 fn space_permille(view: &View, options: &KeyspaceOptions) -> u32 {
-    let bound = options.shape.max_space_percent;
+    let bound = options.numbers().max_space_percent;
     let percent = space_percent(&view.version.shape, bound);
     let stop = (u64::from(bound) * 2).saturating_sub(100);
     fraction(percent, u64::from(bound) + 1, stop).min(999)
@@ -141,7 +141,7 @@ fn space_permille(view: &View, options: &KeyspaceOptions) -> u32 {
 /// that includes them. O(1) below the trigger, O(tables) above it.
 pub(crate) fn level_0_slows_writers(shape: &Shape, options: &KeyspaceOptions) -> bool {
     let runs = shape.level(0).runs().len() as u64;
-    if runs < u64::from(options.shape.l0_trigger) {
+    if runs < u64::from(options.shape.l0_trigger()) {
         return false;
     }
     let debt = |slow| {
@@ -159,7 +159,7 @@ pub(crate) fn fullness_permille(keyspace: &KeyspaceCore) -> u64 {
     let shape = &view.version.shape;
     let part = |value: u64, slowdown: u64| value.saturating_mul(1000) / slowdown.max(1);
     let runs = part(shape.level(0).runs().len() as u64, options.l0_slowdown_runs.into());
-    let bound = options.shape.max_space_percent;
+    let bound = options.numbers().max_space_percent;
     let full = runs.max(part(space_percent(shape, bound), u64::from(bound) + 1));
     match (options.debt_slowdown_bytes, options.compaction_policy()) {
         (0, _) | (_, Err(_)) => full,

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use runstone::metrics::CounterValues;
 use runstone::policy::Policy;
-use runstone::policy::custom;
 use runstone::storage::{Category, MemoryStorage, Storage};
 use runstone::unstable;
 use runstone::{
@@ -22,7 +21,7 @@ fn options(partitioner: Partitioner, compression: Compression, slices: usize) ->
     keyspace.write_buffer_bytes = 16 << 20;
     keyspace.block_bytes = 1 << 10;
     keyspace.compression = vec![compression];
-    let shape = custom::options_mut(&mut keyspace);
+    let shape = unstable::numbers_mut(&mut keyspace);
     shape.partitioner = partitioner;
     shape.table_bytes = 64 << 10;
     // Nothing is compacted except by `compact`.

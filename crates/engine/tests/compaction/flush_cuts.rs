@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use runstone::policy::Policy;
-use runstone::policy::custom;
 use runstone::storage::MemoryStorage;
 use runstone::unstable;
 use runstone::{
@@ -21,7 +20,7 @@ fn options(partitioner: Partitioner, are_cut: bool) -> Options {
     keyspace.sub_compactions = SubCompactions::Components;
     keyspace.compression = vec![Compression::None];
     keyspace.block_bytes = 1024;
-    let shape = custom::options_mut(&mut keyspace);
+    let shape = unstable::numbers_mut(&mut keyspace);
     shape.partitioner = partitioner;
     shape.table_bytes = THETA;
     shape.split_bytes = THETA / 2;

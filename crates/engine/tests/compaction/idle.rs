@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use runstone::policy::Policy;
-use runstone::policy::custom;
 use runstone::storage::MemoryStorage;
 use runstone::unstable;
 use runstone::{Background, Clock, KeyspaceOptions, Options, ReadOptions, Store, ValuePlacement};
@@ -80,7 +79,7 @@ fn a_store_that_must_not_leaves_them() {
     let open = |idle_after| {
         // No compaction is due before the store is idle.
         let mut keyspace = KeyspaceOptions::default();
-        custom::options_mut(&mut keyspace).l0_trigger = 1_000;
+        unstable::numbers_mut(&mut keyspace).l0_trigger = 1_000;
         (keyspace.l0_slowdown_runs, keyspace.l0_stop_runs) = (2_000, 3_000);
         open_with(&storage, keyspace, idle_after)
     };

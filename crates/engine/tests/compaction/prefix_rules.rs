@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use runstone::policy::custom;
 use runstone::storage::{MemoryStorage, Storage};
 use runstone::unstable;
 use runstone::{Background, Backups, Error, KeyspaceOptions, Moment, Options, Store};
@@ -12,7 +11,7 @@ use runstone_policy::prefix::{PrefixExtractor, PrefixRule};
 fn options(prefix: &str) -> Options {
     let mut keyspace = KeyspaceOptions::preset("ptierdb").unwrap();
     keyspace.write_buffer_bytes = 64 << 10;
-    let shape = custom::options_mut(&mut keyspace);
+    let shape = unstable::numbers_mut(&mut keyspace);
     shape.base_bytes = 64 << 10;
     shape.split_bytes = 8 << 10;
     keyspace.prefix = prefix.into();

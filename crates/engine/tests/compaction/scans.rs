@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use runstone::policy::Policy;
-use runstone::policy::custom;
 use runstone::storage::MemoryStorage;
 use runstone::unstable;
 use runstone::{Background, KeyspaceOptions, Options, ReadOptions, Store};
@@ -14,7 +13,7 @@ const KEYS: u32 = 8_000;
 /// Four runs of level 0 without common keys become two sets of overlapping tables in level 1.
 fn overlapping_store() -> Store {
     let mut keyspace = KeyspaceOptions::default().policy(Policy::named("adaptive-tiering"));
-    let shape = custom::options_mut(&mut keyspace);
+    let shape = unstable::numbers_mut(&mut keyspace);
     (shape.l0_trigger, shape.access_limit) = (2, 4);
     let options = Options::default().background(Background::Manual).seed(3).keyspace(keyspace);
     let store = Store::open_on(Arc::new(MemoryStorage::new()), options).expect("opens");

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use runstone::policy::Policy;
-use runstone::policy::custom::{self, PolicyOptions};
 use runstone::storage::MemoryStorage;
 use runstone::unstable;
 use runstone::{
     Background, KeyspaceOptions, Options, ReadOptions, Store, ValueOptions, ValuePlacement,
 };
+use runstone_policy::options::Numbers;
 
 /// The keys of the deeper table are even, and those of the upper table are odd.
 const KEYS: u32 = 2_000;
@@ -24,10 +24,10 @@ fn open(storage: &MemoryStorage, keyspace: Option<KeyspaceOptions>) -> Store {
 }
 
 /// Changes the options of an open store.
-fn change(store: &Store, change: impl Fn(&mut PolicyOptions)) {
+fn change(store: &Store, change: impl Fn(&mut Numbers)) {
     let keyspace = store.default_keyspace();
     let mut options = KeyspaceOptions::clone(&keyspace.options());
-    change(custom::options_mut(&mut options));
+    change(unstable::numbers_mut(&mut options));
     store.open_keyspace(keyspace.name(), Some(options)).expect("changes");
 }
 
@@ -128,7 +128,7 @@ fn the_option_survives_a_reopen_and_counters_do_not() {
     store.close().expect("closes");
     let store = open(&storage, None);
     let options = store.default_keyspace().options();
-    let shape = custom::options_of(&options);
+    let shape = unstable::numbers(&options);
     assert!(shape.seek_compaction);
     assert_eq!((shape.least_seeks, shape.seek_bytes), (50, 16 << 10));
     get_in_vain(&store, 49);

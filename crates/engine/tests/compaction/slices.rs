@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use runstone::policy::Policy;
-use runstone::policy::custom;
 use runstone::storage::{Category, MemoryStorage, Storage};
 use runstone::unstable;
 use runstone::{
@@ -20,7 +19,7 @@ fn options(policy: &str, partitioner: Partitioner, slices: usize) -> Options {
     let mut keyspace = KeyspaceOptions::default().policy(Policy::named(policy));
     keyspace.write_buffer_bytes = 64 << 10;
     keyspace.compression = vec![Compression::None];
-    let shape = custom::options_mut(&mut keyspace);
+    let shape = unstable::numbers_mut(&mut keyspace);
     shape.partitioner = partitioner;
     shape.table_bytes = THETA;
     shape.split_bytes = THETA / 2;

@@ -5,7 +5,6 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use runstone::policy::custom;
 use runstone::storage::MemoryStorage;
 use runstone::unstable;
 use runstone::{Background, Compression, KeyspaceOptions, Options, Store};
@@ -26,7 +25,7 @@ fn open(policy: &str, max_space_percent: u32) -> Store {
     keyspace.policy = policy.to_owned();
     keyspace.compression = vec![Compression::None];
     keyspace.write_buffer_bytes = 64 << 10;
-    let shape = custom::options_mut(&mut keyspace);
+    let shape = unstable::numbers_mut(&mut keyspace);
     shape.table_bytes = 32 << 10;
     shape.base_bytes = 128 << 10;
     shape.split_bytes = 16 << 10;

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use runstone::policy::custom;
 use runstone::storage::MemoryStorage;
 use runstone::unstable;
 use runstone::{Background, Keyspace, KeyspaceOptions, Options, Store};
@@ -13,7 +12,7 @@ fn open(policy: &str) -> Store {
     let mut keyspace = KeyspaceOptions::default();
     keyspace.policy = policy.to_owned();
     keyspace.write_buffer_bytes = 128 << 10;
-    let shape = custom::options_mut(&mut keyspace);
+    let shape = unstable::numbers_mut(&mut keyspace);
     shape.base_bytes = 1 << 20;
     shape.table_bytes = 128 << 10;
     shape.size_ratio = 5;

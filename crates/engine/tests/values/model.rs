@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use runstone::policy::custom;
 use runstone::storage::{Category, MemoryStorage, Storage};
 use runstone::unstable;
 use runstone::{
@@ -578,7 +577,7 @@ proptest! {
 fn a_value_file_stays_while_a_memtable_points_to_it() {
     let storage = Arc::new(MemoryStorage::new());
     let mut log = options(ValuePlacement::Vlog);
-    custom::options_mut(&mut log).l0_trigger = 4;
+    unstable::numbers_mut(&mut log).l0_trigger = 4;
     let store = open_with(&storage, log).expect("opens");
     let mut model = Model::new();
     for turn in 0..4 {
@@ -590,7 +589,7 @@ fn a_value_file_stays_while_a_memtable_points_to_it() {
     }
     store.collect_values().expect("collects");
     let mut inline = options(ValuePlacement::Inline);
-    custom::options_mut(&mut inline).l0_trigger = 2;
+    unstable::numbers_mut(&mut inline).l0_trigger = 2;
     store.open_keyspace("default", Some(inline.clone())).expect("changes");
     while store.run_one_job().expect("compacts") {}
     check(&store, &model, None);
@@ -611,7 +610,7 @@ fn flushes_and_compactions_that_place_values_do_not_wait_for_each_other() {
     let storage = Arc::new(MemoryStorage::new());
     let keyspace = |placement| {
         let mut keyspace = options(placement);
-        custom::options_mut(&mut keyspace).l0_trigger = 100;
+        unstable::numbers_mut(&mut keyspace).l0_trigger = 100;
         (keyspace.l0_slowdown_runs, keyspace.l0_stop_runs) = (1000, 2000);
         keyspace
     };
@@ -676,8 +675,8 @@ fn a_hidden_version_outlives_its_value_file() {
         let mut keyspace = options(placement);
         keyspace.policy = "tiering".into();
         (
-            custom::options_mut(&mut keyspace).l0_trigger,
-            custom::options_mut(&mut keyspace).size_ratio,
+            unstable::numbers_mut(&mut keyspace).l0_trigger,
+            unstable::numbers_mut(&mut keyspace).size_ratio,
         ) = (2, size_ratio);
         keyspace
     };
@@ -727,10 +726,10 @@ fn a_version_behind_one_in_another_file_does_not_come_back() {
         keyspace.write_buffer_bytes = 2 << 20;
         // Nothing is collected before the end.
         keyspace.values.capacity_bytes = 64 << 20;
-        custom::options_mut(&mut keyspace).base_bytes = base_bytes;
+        unstable::numbers_mut(&mut keyspace).base_bytes = base_bytes;
         (
-            custom::options_mut(&mut keyspace).l0_trigger,
-            custom::options_mut(&mut keyspace).l0_share_percent,
+            unstable::numbers_mut(&mut keyspace).l0_trigger,
+            unstable::numbers_mut(&mut keyspace).l0_share_percent,
         ) = (3, 0);
         let options = Options::default()
             .background(Background::Manual)

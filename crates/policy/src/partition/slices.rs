@@ -43,6 +43,7 @@ pub const TABLES_PER_SLICE: u64 = 4;
 /// How a compaction is divided.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
 pub enum SubCompactions {
     /// At cell boundaries, where the parts are of equal size according to the index blocks.
     #[default]

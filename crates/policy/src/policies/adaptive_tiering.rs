@@ -31,13 +31,14 @@ use crate::options::{IntraLevel, PolicyOptions};
 use crate::overlap::{Group, Output, Row, compaction_of, connect, level_rows};
 use crate::policies::{leveled, overlapped};
 use crate::policy::{CompactionPolicy, Job, LevelTarget};
-use crate::shape::overlapping::{OverlappingTables, obsolete_permille};
+use crate::shape::overlapping::{OverlappingTables, obsolete_share};
 use crate::shape::plan::{Cut, Partitioner, Plan};
 use crate::shape::{Level, RunSlot, Shape, Table};
 use crate::text::{format_bytes, format_key};
+use crate::units::Thousandths;
 
-/// Estimated share of obsolete entries, in thousandths, above which a level compacts inside itself.
-pub const OBSOLETE_PERMILLE: u64 = 250;
+/// Estimated share of obsolete entries above which a level compacts inside itself.
+pub const OBSOLETE_SHARE: Thousandths = Thousandths::of_parts(250);
 
 /// See the module docs.
 pub struct AdaptiveTiering;
@@ -105,17 +106,17 @@ impl Job<'_> {
         let entries = upper.stats().entries + last.stats().entries;
         // The two levels together contain at least the keys of the last, so no more than this can
         // be obsolete.
-        let bound = obsolete_permille(entries, last.stats().distinct_keys);
-        if bound <= OBSOLETE_PERMILLE || !self.is_level_idle(index) {
+        let bound = obsolete_share(entries, last.stats().distinct_keys);
+        if bound <= OBSOLETE_SHARE || !self.is_level_idle(index) {
             return None;
         }
         let mut keys = upper.keys().clone();
         keys.merge(last.keys());
-        let obsolete = obsolete_permille(entries, keys.estimate()?);
-        if obsolete <= OBSOLETE_PERMILLE {
+        let obsolete = obsolete_share(entries, keys.estimate()?);
+        if obsolete <= OBSOLETE_SHARE {
             return None;
         }
-        let percent = obsolete / 10;
+        let percent = obsolete.parts() / 10;
         let reason = format!("about {percent}% of L{index} and L{deepest} is obsolete");
         Some(self.compact_and_move(index, &reason))
     }
@@ -157,7 +158,7 @@ impl Job<'_> {
     /// Rule 4, deepest level first: most gets end there.
     fn compact_inside(&self) -> Option<Plan> {
         let deepest = self.shape.deepest()?;
-        let shallowest = match self.options.intra_level {
+        let shallowest = match self.options.numbers.intra_level {
             IntraLevel::Every => 1,
             IntraLevel::Last => deepest.max(1),
         };
@@ -177,7 +178,8 @@ impl Job<'_> {
         }
         let allowed = |at: usize| {
             let bytes = tables.group_bytes(at);
-            u64::from(self.options.access_limit).max(bytes / self.options.access_bytes)
+            u64::from(self.options.numbers.access_limit)
+                .max(bytes / self.options.numbers.access_bytes)
         };
         let mut hot: Vec<(u64, usize)> = (0..tables.len())
             .filter_map(|at| Some((heat(&tables[at])?, at)))
@@ -199,9 +201,9 @@ impl Job<'_> {
     /// entries.
     fn guard(&self, index: u32, tables: &OverlappingTables) -> Option<Plan> {
         let stats = tables.stats();
-        let obsolete = stats.obsolete_permille();
-        let is_deep = stats.depth > self.options.size_ratio;
-        if stats.depth < 2 || (!is_deep && obsolete <= OBSOLETE_PERMILLE) {
+        let obsolete = stats.obsolete_share();
+        let is_deep = stats.depth > self.options.numbers.size_ratio;
+        if stats.depth < 2 || (!is_deep && obsolete <= OBSOLETE_SHARE) {
             return None;
         }
         let target = tables.get(stats.deepest)?;
@@ -209,7 +211,9 @@ impl Job<'_> {
         let at = format_key(&target.min_key);
         let why = match is_deep {
             true => format!("L{index}: {} tables overlap at {at}", stats.depth),
-            false => format!("L{index}: about {}% obsolete; most overlap at {at}", obsolete / 10),
+            false => {
+                format!("L{index}: about {}% obsolete; most overlap at {at}", obsolete.parts() / 10)
+            }
         };
         Some(self.inside(index, group, why))
     }

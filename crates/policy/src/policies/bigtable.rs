@@ -16,13 +16,13 @@ use crate::policies::stack::{Choice, Choose, Stack};
 pub(crate) static BIGTABLE: Stack = Stack {
     name: "bigtable",
     doc: "a stack of at most k runs; compacts down to a run larger than all newer (HBase)",
-    max_runs: |options| options.stack_runs,
+    max_runs: |options| options.numbers.stack_runs,
     choose: Choose::BySizes(choose),
 };
 
 /// Slot 0 is the newest.
 fn choose(sizes: &[u64], options: &PolicyOptions) -> Option<Choice> {
-    let (count, most) = (sizes.len(), options.stack_runs);
+    let (count, most) = (sizes.len(), options.numbers.stack_runs);
     if count as u64 <= u64::from(most) {
         return None;
     }

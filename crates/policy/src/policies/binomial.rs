@@ -19,6 +19,6 @@ use crate::policies::stack::{Choose, Stack};
 pub(crate) static BINOMIAL: Stack = Stack {
     name: "binomial",
     doc: "a stack of at most k runs, compacted by flush count; few while the store is small",
-    max_runs: |options| options.stack_runs,
+    max_runs: |options| options.numbers.stack_runs,
     choose: Choose::ByEnds(Tree::Binomial),
 };

@@ -9,12 +9,12 @@ use crate::policies::stack::{Choice, Choose, Stack};
 pub(crate) static CONSTANT: Stack = Stack {
     name: "constant",
     doc: "a stack of at most k runs; one more, and all compact: simple, most writing",
-    max_runs: |options| options.stack_runs,
+    max_runs: |options| options.numbers.stack_runs,
     choose: Choose::BySizes(choose),
 };
 
 fn choose(sizes: &[u64], options: &PolicyOptions) -> Option<Choice> {
-    let (count, most) = (sizes.len(), options.stack_runs);
+    let (count, most) = (sizes.len(), options.numbers.stack_runs);
     (count as u64 > u64::from(most))
         .then(|| Choice { slots: 0..count, reason: format!("{count} runs, at most {most}") })
 }

@@ -32,10 +32,10 @@ pub(crate) static FLUID: Tiered = Tiered {
 };
 
 fn rules(options: &PolicyOptions) -> Rules {
-    let keep = |runs: u32, always_gathers: bool| match runs < options.size_ratio - 1 {
+    let keep = |runs: u32, always_gathers: bool| match runs < options.numbers.size_ratio - 1 {
         false if !always_gathers => Keep::arrivals(options),
         _ => Keep::gathered(runs),
     };
-    let (k, z) = (options.max_runs, options.last_level_runs);
+    let (k, z) = (options.numbers.max_runs, options.numbers.last_level_runs);
     Rules { above: keep(k, false), last: keep(z, z == 1) }
 }

@@ -69,7 +69,7 @@ pub(super) fn sink(job: &Job, over: &Over) -> Option<Plan> {
 
 /// Rule 4.
 pub(super) fn compact_inside_l0(job: &Job) -> Option<Plan> {
-    waiting::compact_newest(job, 0, job.options.l0_trigger)
+    waiting::compact_newest(job, 0, job.options.numbers.l0_trigger)
 }
 
 impl Job<'_> {
@@ -79,10 +79,10 @@ impl Job<'_> {
         let groups = self.runs_job()?;
         let [source_bytes, met_bytes] =
             [0, 1].map(|level| bytes(&rows_of(level, &groups).collect::<Vec<_>>()));
-        let wanted = u128::from(met_bytes) * u128::from(self.options.l0_share_percent);
+        let wanted = u128::from(met_bytes) * u128::from(self.options.numbers.l0_share_percent);
         let is_worth = u128::from(source_bytes) * 100 >= wanted;
-        // The score of level 0 is 1000 at the trigger.
-        let is_patient = over.score_permille < u64::from(L0_PATIENCE) * 1000;
+        // The score of level 0 is 1 at the trigger.
+        let is_patient = over.score < L0_PATIENCE.into();
         if !is_worth && is_patient {
             return None;
         }
@@ -132,7 +132,7 @@ impl Job<'_> {
         };
         let extra = match widened {
             0 => String::new(),
-            count if self.options.partitioner.is_global() => {
+            count if self.options.numbers.partitioner.is_global() => {
                 format!("; {count} more within its hull")
             }
             count => format!("; {count} more at no further overlap"),
@@ -196,13 +196,13 @@ impl Job<'_> {
         chosen: &[Arc<Table>],
         met: &[Arc<Table>],
     ) -> Option<Vec<Group<'_>>> {
-        if !self.options.partitioner.is_global() {
+        if !self.options.numbers.partitioner.is_global() {
             return None;
         }
         let (min_key, max_key) = hull(chosen, met)?;
         let sources = self.shape.level(level).runs().first()?.overlapping(min_key, max_key);
         let met = self.met_below(level, sources);
-        let limit_bytes = self.options.table_bytes.saturating_mul(EXPANSION_TABLES);
+        let limit_bytes = self.options.numbers.table_bytes.saturating_mul(EXPANSION_TABLES);
         let bytes: u64 = sources.iter().chain(met).map(|table| table.bytes).sum();
         let is_idle = || self.is_idle(sources) && self.is_idle(met);
         if sources.len() == chosen.len() || bytes > limit_bytes || !is_idle() {
@@ -226,7 +226,7 @@ impl Job<'_> {
         met.first()?;
         let (min_key, max_key) = hull(chosen, met)?;
         let wide = self.shape.level(level).runs().first()?.overlapping(min_key, max_key);
-        let limit = self.options.table_bytes.saturating_mul(EXPANSION_TABLES);
+        let limit = self.options.numbers.table_bytes.saturating_mul(EXPANSION_TABLES);
         let total: u64 = wide.iter().chain(met).map(|table| table.bytes).sum();
         let fits = wide.len() > chosen.len()
             && total <= limit

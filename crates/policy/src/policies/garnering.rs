@@ -66,7 +66,7 @@ pub fn last_level(shape: &Shape) -> u32 {
 /// steps rounds down. The total error is below one millionth for a base of 4 KiB or more and L up
 /// to 40, and zero for c = 1. The result saturates long before an L of 64 matters.
 pub fn capacities_bytes(last_level: u32, options: &PolicyOptions) -> Vec<u64> {
-    let (last_level, c) = (last_level.clamp(1, Shape::MAX_LEVELS), options.c.parts());
+    let (last_level, c) = (last_level.clamp(1, Shape::MAX_LEVELS), options.numbers.c.parts());
     let most = u128::from(u64::MAX) << FRACTION_BITS;
     let widen = |capacity: u128, times: u32| {
         let step = |wide: u128, _| (wide * 1000 / u128::from(c)).min(most);
@@ -74,10 +74,11 @@ pub fn capacities_bytes(last_level: u32, options: &PolicyOptions) -> Vec<u64> {
         if c == 1000 { capacity } else { (0..times).fold(capacity, step) }
     };
     let mut capacities = vec![u64::MAX];
-    let mut capacity = widen(u128::from(options.base_bytes) << FRACTION_BITS, last_level - 1);
+    let mut capacity =
+        widen(u128::from(options.numbers.base_bytes) << FRACTION_BITS, last_level - 1);
     for level in 1..=last_level {
         if level > 1 {
-            let next = (capacity * u128::from(options.size_ratio)).min(most);
+            let next = (capacity * u128::from(options.numbers.size_ratio)).min(most);
             capacity = widen(next, last_level - level);
         }
         let is_deepest = level + 1 >= Shape::MAX_LEVELS;

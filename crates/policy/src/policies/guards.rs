@@ -63,7 +63,7 @@ impl CompactionPolicy for Guards {
     }
 
     fn decide(&self, job: &Job<'_>) -> Option<Plan> {
-        let cut = cut(job.options.table_bytes);
+        let cut = cut(job.options.numbers.table_bytes);
         job.adopt(cut).or_else(|| job.compact_and_split(cut)).or_else(|| job.sink_guards())
     }
 }
@@ -75,7 +75,7 @@ fn cut(table_bytes: u64) -> Cut {
 /// The bytes that a guard collects before it sinks. Guards of the deepest level grow to this size.
 /// If they were as small as a table, sinking tables would be cut into pieces of 1/K table.
 fn guard_bytes(options: &PolicyOptions) -> u64 {
-    options.table_bytes.saturating_mul(u64::from(options.max_runs) + 1)
+    options.numbers.table_bytes.saturating_mul(u64::from(options.numbers.max_runs) + 1)
 }
 
 /// The tables of a level between two guards.
@@ -127,7 +127,7 @@ impl Job<'_> {
             let mut left: u64 = guards.iter().map(|guard| guard.bytes).sum();
             let reason = match left > capacity {
                 true => format!("{} of {}", format_bytes(left), format_bytes(capacity)),
-                false => format!("guards of more than {} tables", self.options.max_runs),
+                false => format!("guards of more than {} tables", self.options.numbers.max_runs),
             };
             guards.retain(|guard| {
                 let is_due = self.is_deep(guard.depth) || left > capacity;
@@ -140,7 +140,7 @@ impl Job<'_> {
     }
 
     fn is_deep(&self, depth: u64) -> bool {
-        depth > u64::from(self.options.max_runs)
+        depth > u64::from(self.options.numbers.max_runs)
     }
 
     /// The idle guards, in key order. A guard with a busy table is already sinking.
@@ -157,14 +157,14 @@ impl Job<'_> {
     /// Rule 4.
     fn compact_guards(&self, index: u32, guards: &[Guard<'_>]) -> Plan {
         let output = overlapped::output(index, cut(guard_bytes(self.options)));
-        let leaves_largest = self.options.max_runs > 1;
+        let leaves_largest = self.options.numbers.max_runs > 1;
         let compact = |guard: &Guard<'_>| compaction_of(guard.smaller(leaves_largest), output);
         Plan {
             compactions: guards.iter().map(compact).collect(),
             why: format!(
                 "L{index} is the deepest; {} guards of more than {} tables, compacted in place",
                 guards.len(),
-                self.options.max_runs
+                self.options.numbers.max_runs
             ),
             ..Plan::default()
         }
@@ -175,7 +175,7 @@ impl Job<'_> {
         let mut plan = Plan::default();
         for Guard { rows, bytes, .. } in guards {
             let below = self.count_guards(index + 1, &rows);
-            let fragment = (bytes / below.max(1)).min(self.options.table_bytes);
+            let fragment = (bytes / below.max(1)).min(self.options.numbers.table_bytes);
             let output = overlapped::output(index + 1, cut(fragment.max(MIN_TABLE_BYTES)));
             match rows.as_slice() {
                 [lone] if lone.tables.len() == 1 && below <= 1 => {

@@ -21,6 +21,7 @@ use crate::policy::{CompactionPolicy, Job, LevelTarget};
 use crate::shape::plan::Plan;
 use crate::shape::{Level, Run, RunSlot, Shape, Table};
 use crate::text::format_bytes;
+use crate::units::Thousandths;
 
 pub(crate) struct Leveled {
     pub name: &'static str,
@@ -66,8 +67,8 @@ impl CompactionPolicy for Leveled {
 /// A level over target.
 pub(crate) struct Over {
     pub level: u32,
-    /// How full it is, in thousandths of its target.
-    pub score_permille: u64,
+    /// How full it is.
+    pub score: Thousandths,
     /// `L1 over target: 128M of 50M`, for the plan's why.
     pub reason: String,
 }
@@ -82,7 +83,7 @@ impl Over {
         };
         Over {
             level,
-            score_permille: limit.score_permille(bytes, run_count),
+            score: limit.score(bytes, run_count),
             reason: format!("L{level} over target: {have} of {most}"),
         }
     }
@@ -97,12 +98,14 @@ pub(crate) fn capacity_bytes(level: u32, options: &PolicyOptions) -> u64 {
     if level == 0 || level + 1 >= Shape::MAX_LEVELS {
         return u64::MAX;
     }
-    u64::from(options.size_ratio).saturating_pow(level - 1).saturating_mul(options.base_bytes)
+    u64::from(options.numbers.size_ratio)
+        .saturating_pow(level - 1)
+        .saturating_mul(options.numbers.base_bytes)
 }
 
 pub(crate) fn target(level: u32, options: &PolicyOptions) -> LevelTarget {
     let max_runs = match level {
-        0 => options.l0_trigger.saturating_sub(1),
+        0 => options.numbers.l0_trigger.saturating_sub(1),
         _ => 1,
     };
     LevelTarget { capacity_bytes: capacity_bytes(level, options), max_runs }
@@ -130,7 +133,7 @@ pub(crate) fn plain_tables(level: &Level) -> &[Arc<Table>] {
 
 /// Sorts by score, highest first. Levels with equal scores stay shallow first.
 pub(crate) fn by_score(mut found: Vec<Over>) -> Vec<Over> {
-    found.sort_by_key(|over| std::cmp::Reverse(over.score_permille));
+    found.sort_by_key(|over| std::cmp::Reverse(over.score));
     found
 }
 

@@ -13,6 +13,6 @@ use crate::policies::stack::{Choose, Stack};
 pub(crate) static MIN_LATENCY: Stack = Stack {
     name: "min-latency",
     doc: "a stack of k runs, compacted by flush count; least writing for k",
-    max_runs: |options| options.stack_runs,
+    max_runs: |options| options.numbers.stack_runs,
     choose: Choose::ByEnds(Tree::MinLatency),
 };

@@ -49,11 +49,11 @@ impl Job<'_> {
     /// itself. A lone table is moved. Level 1 is not read.
     pub(crate) fn compact_and_split(&self, cut: Cut) -> Option<Plan> {
         let idle = self.idle_suffix(0);
-        if idle.len() < self.options.l0_trigger as usize || !self.can_receive(1) {
+        if idle.len() < self.options.numbers.l0_trigger as usize || !self.can_receive(1) {
             return None;
         }
         let mut plan = plan_groups(connect(run_rows(0, idle)), output(1, cut), |_| false);
-        let (have, most) = (idle.len(), self.options.l0_trigger);
+        let (have, most) = (idle.len(), self.options.numbers.l0_trigger);
         plan.why =
             format!("L0 over target: {have} runs of {most}; compaction and split, L1 is not read");
         Some(plan)

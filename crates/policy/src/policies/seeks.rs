@@ -26,19 +26,19 @@ use crate::shape::plan::Plan;
 
 /// The compaction of the most charged table that has used up its seeks and can sink.
 pub(super) fn compact_sought(job: &Job) -> Option<Plan> {
-    if !job.options.seek_compaction || job.heat.seeks.is_empty() {
+    if !job.options.numbers.seek_compaction || job.heat.seeks.is_empty() {
         return None;
     }
     let deepest = job.shape.deepest()?;
     let charged = job.shape.tables().filter_map(|(level, table)| {
         let seeks = *job.heat.seeks.get(&table.id)?;
-        let is_spent = seeks >= job.options.allowed_seeks(table.bytes);
+        let is_spent = seeks >= job.options.numbers.allowed_seeks(table.bytes);
         (is_spent && (level < deepest || level == 0)).then_some((Reverse(seeks), level, table))
     });
     let mut spent: Vec<_> = charged.collect();
     spent.sort_by_key(|(seeks, level, table)| (*seeks, *level, table.id));
     spent.into_iter().find_map(|(Reverse(seeks), level, table)| {
-        let (id, allowed) = (table.id, job.options.allowed_seeks(table.bytes));
+        let (id, allowed) = (table.id, job.options.numbers.allowed_seeks(table.bytes));
         let why = format!("L{level} table {id}: {seeks} seeks of {allowed}");
         Some(Plan { why, ..job.sink_sought(level, table)? })
     })

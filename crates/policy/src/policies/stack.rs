@@ -176,7 +176,8 @@ fn free_ids(runs: &[Run], count: usize) -> Vec<RunId> {
 /// contiguous.
 fn groups(tree: Tree, shape: &Shape, options: &PolicyOptions) -> Vec<Choice> {
     let runs = shape.level(0).runs();
-    let ends = binomial_layout::ends(tree, shape.state.flush_count, options.stack_runs.into());
+    let ends =
+        binomial_layout::ends(tree, shape.state.flush_count, options.numbers.stack_runs.into());
     let place = |run: &Run| ends.partition_point(|end| *end < run.last_flush);
     let mut found = Vec::new();
     let mut from = 0;

@@ -67,7 +67,7 @@ pub(crate) struct Keep {
 impl Keep {
     /// T - 1 runs, one per arrival: the T-th makes the level sink.
     pub fn arrivals(options: &PolicyOptions) -> Keep {
-        Keep { max_runs: options.size_ratio - 1, gathers: false }
+        Keep { max_runs: options.numbers.size_ratio - 1, gathers: false }
     }
 
     /// This many runs, each with an even share of the level.
@@ -163,7 +163,7 @@ impl<'a> Tree<'a> {
                 return None;
             }
             // Together with the arriving bytes, this makes T times those bytes.
-            let times = u64::from(self.job.options.size_ratio - 1);
+            let times = u64::from(self.job.options.numbers.size_ratio - 1);
             limit_bytes = bytes_of(arriving).saturating_mul(times);
         }
         let bytes = bytes_of(runs);
@@ -281,7 +281,7 @@ impl<'a> Tree<'a> {
         }
         let is_full = runs.iter().filter(|run| is_idle(run)).count() as u64 >= keep.max_runs.into();
         let capacity = match self.capacity_bytes(to) {
-            u64::MAX => incoming_bytes.saturating_mul(self.job.options.size_ratio.into()),
+            u64::MAX => incoming_bytes.saturating_mul(self.job.options.numbers.size_ratio.into()),
             bytes => bytes,
         };
         let share = capacity / u64::from(keep.max_runs);

@@ -24,13 +24,13 @@ pub(crate) static UNIVERSAL: Stack = Stack {
     name: "universal",
     doc: "a stack of runs; those of similar size compact, all when space grows (RocksDB)",
     // A trigger above k lets more runs wait.
-    max_runs: |options| options.stack_runs.max(options.universal_trigger - 1),
+    max_runs: |options| options.numbers.stack_runs.max(options.numbers.universal_trigger - 1),
     choose: Choose::BySizes(choose),
 };
 
 /// Slot 0 is the newest.
 fn choose(sizes: &[u64], options: &PolicyOptions) -> Option<Choice> {
-    if (sizes.len() as u64) < u64::from(options.universal_trigger) || sizes.len() < 2 {
+    if (sizes.len() as u64) < u64::from(options.numbers.universal_trigger) || sizes.len() < 2 {
         return None;
     }
     by_space(sizes, options)
@@ -42,7 +42,7 @@ fn choose(sizes: &[u64], options: &PolicyOptions) -> Option<Choice> {
 fn by_space(sizes: &[u64], options: &PolicyOptions) -> Option<Choice> {
     let (oldest, newer) = sizes.split_last()?;
     let newer: u128 = newer.iter().map(|bytes| u128::from(*bytes)).sum();
-    let percent = options.universal_amp_percent;
+    let percent = options.numbers.universal_amp_percent;
     let is_due = newer * 100 >= u128::from(percent) * u128::from(*oldest);
     let reason = format!("newer runs have {percent}% of the oldest");
     is_due.then_some(Choice { slots: 0..sizes.len(), reason })
@@ -50,18 +50,18 @@ fn by_space(sizes: &[u64], options: &PolicyOptions) -> Option<Choice> {
 
 /// Rule 2.
 fn by_size(sizes: &[u64], options: &PolicyOptions) -> Option<Choice> {
-    let percent = 100 + u128::from(options.universal_ratio_percent);
+    let percent = 100 + u128::from(options.numbers.universal_ratio_percent);
     let gathered_from = |start: usize| {
         let mut gathered = u128::from(sizes[start]);
         let mut end = start + 1;
-        while end - start < options.universal_max_width as usize
+        while end - start < options.numbers.universal_max_width as usize
             && let Some(next) = sizes.get(end).map(|bytes| u128::from(*bytes))
             && gathered * percent / 100 >= next
         {
             gathered += next;
             end += 1;
         }
-        (end - start >= options.universal_min_width as usize).then_some(start..end)
+        (end - start >= options.numbers.universal_min_width as usize).then_some(start..end)
     };
     let slots = (0..sizes.len()).find_map(gathered_from)?;
     Some(Choice { slots, reason: "runs of similar size".to_owned() })
@@ -69,10 +69,10 @@ fn by_size(sizes: &[u64], options: &PolicyOptions) -> Option<Choice> {
 
 /// Rule 3.
 fn by_number(sizes: &[u64], options: &PolicyOptions) -> Option<Choice> {
-    let (count, most) = (sizes.len(), options.stack_runs as usize);
+    let (count, most) = (sizes.len(), options.numbers.stack_runs as usize);
     if count <= most {
         return None;
     }
-    let width = (count - most + 1).min(options.universal_max_width as usize);
+    let width = (count - most + 1).min(options.numbers.universal_max_width as usize);
     Some(Choice { slots: 0..width, reason: format!("{count} runs, at most {most}") })
 }

@@ -5,6 +5,7 @@
 use crate::options::{OptionError, PolicyOptions};
 use crate::shape::plan::{Busy, Cut, Heat, Partitioner, Plan};
 use crate::shape::{Level, RunSlot, Shape};
+use crate::units::Thousandths;
 
 /// Decides what is compacted, and when. A policy is a pure function of its arguments. The data that
 /// it must remember between calls (round-robin cursors, a last level, flush counts) is in the
@@ -26,8 +27,8 @@ pub trait CompactionPolicy: Send + Sync {
     fn check(&self, options: &PolicyOptions) -> Result<(), OptionError> {
         options.check_common()?;
         match self.own_partitioner() {
-            Some(own) if ![own, Partitioner::Size].contains(&options.partitioner) => {
-                let [own, asked] = [own, options.partitioner].map(|one| one.rule().name());
+            Some(own) if ![own, Partitioner::Size].contains(&options.numbers.partitioner) => {
+                let [own, asked] = [own, options.numbers.partitioner].map(|one| one.rule().name());
                 Err(OptionError::OtherPartitioner { policy: self.name(), own, asked })
             }
             _ => Ok(()),
@@ -74,6 +75,7 @@ pub trait CompactionPolicy: Send + Sync {
 
 /// The arguments of [`CompactionPolicy::pick`].
 #[derive(Clone, Copy)]
+#[non_exhaustive]
 pub struct Job<'a> {
     /// The tree.
     pub shape: &'a Shape,
@@ -87,6 +89,7 @@ pub struct Job<'a> {
 
 /// The limits of one level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LevelTarget {
     /// The most bytes of the level; `u64::MAX` means unbounded.
     pub capacity_bytes: u64,
@@ -98,30 +101,40 @@ impl LevelTarget {
     /// A level that is never over target.
     pub const UNBOUNDED: LevelTarget = LevelTarget { capacity_bytes: u64::MAX, max_runs: u32::MAX };
 
+    /// The same with at most this many bytes.
+    #[must_use]
+    pub const fn capacity_bytes(self, capacity_bytes: u64) -> LevelTarget {
+        LevelTarget { capacity_bytes, ..self }
+    }
+
+    /// The same with at most this many runs.
+    #[must_use]
+    pub const fn max_runs(self, max_runs: u32) -> LevelTarget {
+        LevelTarget { max_runs, ..self }
+    }
+
     /// Whether a level with these bytes and runs is over its target.
     pub fn is_over(&self, bytes: u64, run_count: usize) -> bool {
         bytes > self.capacity_bytes || run_count as u64 > u64::from(self.max_runs)
     }
 
-    /// How full the level is, in thousandths: the larger of bytes / capacity and runs / (`max_runs`
-    /// + 1).
+    /// How full the level is: the larger of bytes / capacity and runs / (`max_runs` + 1).
     ///
     /// The divisor of runs is the count that triggers a compaction. So level 0 scores runs /
-    /// trigger, and a level of at most one run that has one run scores 500, not 1000.
-    pub fn score_permille(&self, bytes: u64, run_count: usize) -> u64 {
+    /// trigger, and a level of at most one run that has one run scores 0.5, not 1.
+    pub fn score(&self, bytes: u64, run_count: usize) -> Thousandths {
         let by_bytes = match self.capacity_bytes {
             u64::MAX => 0,
             capacity => u128::from(bytes) * 1000 / u128::from(capacity.max(1)),
         };
         let by_runs = run_count as u128 * 1000 / (u128::from(self.max_runs) + 1);
-        u64::try_from(by_bytes.max(by_runs)).unwrap_or(u64::MAX)
+        Thousandths::saturating(by_bytes.max(by_runs))
     }
 }
 
-/// How full a level is, in thousandths of its target; at 1000 and above, a compaction is due.
-/// O(tables of the level).
-pub fn score_permille(level: &Level, target: &LevelTarget) -> u64 {
-    target.score_permille(level.bytes(), level.runs().len())
+/// How full a level is; at 1 and above, a compaction is due. O(tables of the level).
+pub fn score(level: &Level, target: &LevelTarget) -> Thousandths {
+    target.score(level.bytes(), level.runs().len())
 }
 
 /// Estimate of the bytes that must still be rewritten until the tree has the form that its policy

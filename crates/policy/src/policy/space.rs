@@ -51,7 +51,7 @@ pub fn next_plan(
     heat: &Heat,
     options: &PolicyOptions,
 ) -> Option<Plan> {
-    let most = options.max_space_percent;
+    let most = options.numbers.max_space_percent;
     let bound = || bound_plan(policy, shape, busy, options, most, live_bytes);
     policy.pick(shape, busy, heat, options).or_else(bound)
 }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use crate::shape::replay::remove_at;
 use crate::shape::{Table, TableId};
 use crate::sketch::Sketch;
+use crate::units::Thousandths;
 
 /// Tables sorted by (`min_key`, id), and their statistics. Dereferences to the tables.
 #[derive(Clone, Debug, Default)]
@@ -28,6 +29,7 @@ pub struct OverlappingTables {
 
 /// Statistics of all tables together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct OverlapStats {
     /// Sum of the table sizes.
     pub bytes: u64,
@@ -42,16 +44,16 @@ pub struct OverlapStats {
 }
 
 impl OverlapStats {
-    /// Estimated share of entries that newer entries of the same level hide, in thousandths.
-    pub fn obsolete_permille(&self) -> u64 {
-        obsolete_permille(self.entries, self.distinct_keys)
+    /// Estimated share of entries that newer entries of the same level hide.
+    pub fn obsolete_share(&self) -> Thousandths {
+        obsolete_share(self.entries, self.distinct_keys)
     }
 }
 
-/// Share of entries, in thousandths, beyond one entry per distinct key.
-pub fn obsolete_permille(entries: u64, distinct_keys: u64) -> u64 {
+/// Share of entries beyond one entry per distinct key.
+pub(crate) fn obsolete_share(entries: u64, distinct_keys: u64) -> Thousandths {
     let hidden = entries.saturating_sub(distinct_keys);
-    (u128::from(hidden) * 1000 / u128::from(entries.max(1))) as u64
+    Thousandths::saturating(u128::from(hidden) * 1000 / u128::from(entries.max(1)))
 }
 
 /// Splits tables, sorted by smallest key, into as few sublevels as possible: as many as tables
@@ -241,14 +243,14 @@ mod tests {
     #[test]
     fn depth_counts_tables_over_one_point() {
         let none = OverlappingTables::new(Vec::new());
-        assert_eq!((none.stats().depth, none.stats().obsolete_permille()), (0, 0));
+        assert_eq!((none.stats().depth, none.stats().obsolete_share()), (0, 0.into()));
         let keys = [("a", "c"), ("b", "d"), ("d", "f"), ("e", "z"), ("f", "f"), ("g", "h")];
         let tables = (1..).zip(keys).map(|(id, keys)| table(id, keys)).collect();
         let level = OverlappingTables::new(tables);
         // [d..f], [e..z] and [f..f] overlap at f.
         assert_eq!((level.stats().depth, level[level.stats().deepest].id), (3, 5));
         assert_eq!((level.stats().bytes, level.stats().entries), (600, 60));
-        assert_eq!(level.stats().obsolete_permille(), 0, "nothing is known of the keys");
+        assert_eq!(level.stats().obsolete_share(), 0.into(), "nothing is known of the keys");
         let met: Vec<u64> = level.meeting(b"d", b"e").map(|table| table.id).collect();
         assert_eq!(met, [2, 3, 4]);
         let sizes: Vec<u64> = (0..level.len()).map(|at| level.group_bytes(at)).collect();

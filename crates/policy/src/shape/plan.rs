@@ -10,6 +10,7 @@ use crate::shape::{Run, RunSlot, Shape, Table, TableId, bounds};
 
 /// A decision. Installed as one atomic edit once all of its compactions are done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Plan {
     /// Tables that move without being rewritten.
     pub moves: Vec<Move>,
@@ -29,6 +30,7 @@ pub struct Plan {
 
 /// A table that changes level or run, untouched.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Move {
     /// Which table.
     pub table: TableId,
@@ -42,6 +44,7 @@ pub struct Move {
 
 /// Tables of one or more levels that become one sorted output.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Compaction {
     /// Inputs by level, shallow levels first; inside a level newest run first.
     pub inputs: Vec<CompactionInput>,
@@ -53,7 +56,8 @@ pub struct Compaction {
     pub cut: Cut,
 }
 
-/// Where the outputs of a compaction are cut.
+/// Where the outputs of a compaction are cut. The manifest has a tag for each kind, so its encoder
+/// must name all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
     /// At the first user key after a table has reached this many bytes.
@@ -79,6 +83,7 @@ pub enum Cut {
 /// Names a partitioner in options and in a compaction's cut.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
 pub enum Partitioner {
     /// One table per compaction.
     None,
@@ -113,6 +118,7 @@ impl Cut {
 
 /// The tables of one run (or of one overlapping level) that take part in a compaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CompactionInput {
     /// Their level.
     pub level: u32,
@@ -120,7 +126,31 @@ pub struct CompactionInput {
     pub tables: Vec<TableId>,
 }
 
+impl Move {
+    /// A table that moves from one level to another, into a run of it.
+    pub fn new(table: TableId, (from_level, to_level): (u32, u32), slot: RunSlot) -> Move {
+        Move { table, from_level, to_level, slot }
+    }
+}
+
+impl CompactionInput {
+    /// Tables of a level, in key order.
+    pub fn new(level: u32, tables: impl IntoIterator<Item = TableId>) -> CompactionInput {
+        CompactionInput { level, tables: tables.into_iter().collect() }
+    }
+}
+
 impl Compaction {
+    /// Rewrites these inputs into a run of a level. Inputs of shallow levels come first, and in a
+    /// level those of newer runs.
+    pub fn new(
+        inputs: impl IntoIterator<Item = CompactionInput>,
+        (output_level, slot): (u32, RunSlot),
+        cut: Cut,
+    ) -> Compaction {
+        Compaction { inputs: inputs.into_iter().collect(), output_level, slot, cut }
+    }
+
     /// All input ids.
     pub fn input_ids(&self) -> impl Iterator<Item = TableId> + '_ {
         self.inputs.iter().flat_map(|input| input.tables.iter().copied())
@@ -128,6 +158,32 @@ impl Compaction {
 }
 
 impl Plan {
+    /// A plan without a step, and the reason for the steps to come.
+    pub fn new(why: impl Into<String>) -> Plan {
+        Plan { why: why.into(), ..Plan::default() }
+    }
+
+    /// Adds tables that are rewritten.
+    #[must_use]
+    pub fn compact(mut self, compaction: Compaction) -> Plan {
+        self.compactions.push(compaction);
+        self
+    }
+
+    /// Adds a table that changes its place without being rewritten.
+    #[must_use]
+    pub fn move_table(mut self, step: Move) -> Plan {
+        self.moves.push(step);
+        self
+    }
+
+    /// Adds tables that are dropped without being read.
+    #[must_use]
+    pub fn drop_tables(mut self, tables: impl IntoIterator<Item = TableId>) -> Plan {
+        self.drops.extend(tables);
+        self
+    }
+
     /// All ids that the plan touches.
     pub fn table_ids(&self) -> impl Iterator<Item = TableId> + '_ {
         let compacted = self.compactions.iter().flat_map(Compaction::input_ids);
@@ -170,6 +226,7 @@ fn range_of<'a>(level: u32, tables: impl Iterator<Item = &'a Arc<Table>>) -> Opt
 
 /// A closed range of user keys that a running job writes into a level.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
 pub struct BusyRange {
     /// Output level of the job.
     pub level: u32,
@@ -179,20 +236,29 @@ pub struct BusyRange {
     pub max_key: Box<[u8]>,
 }
 
+impl BusyRange {
+    /// A closed range of keys in a level.
+    pub fn new(level: u32, min_key: Box<[u8]>, max_key: Box<[u8]>) -> BusyRange {
+        BusyRange { level, min_key, max_key }
+    }
+}
+
 /// How often reads probed each table in vain, for policies that compact tables with too many such
 /// reads. The engine counts them; the policy sets the limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Heat {
     /// Charged accesses since the table was written (PTierDB §III-C). A table that is not listed
     /// has few.
     pub accesses: BTreeMap<TableId, u64>,
     /// Charged seeks since the table was written or moved. Lists only tables that have used up
-    /// their [`allowed_seeks`](crate::options::PolicyOptions::allowed_seeks).
+    /// their [`allowed_seeks`](crate::options::Numbers::allowed_seeks).
     pub seeks: BTreeMap<TableId, u64>,
 }
 
 /// The tables and ranges that running jobs own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Busy {
     /// Tables being moved or compacted.
     pub tables: BTreeSet<TableId>,

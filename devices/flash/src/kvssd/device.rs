@@ -261,7 +261,7 @@ impl KvSsd {
         // The rule for optimal filters needs the number of filter bits of each table.
         let filter_bytes = match self.catalog.options.filters {
             FilterAllocation::Optimal => 4,
-            FilterAllocation::None | FilterAllocation::Uniform => 0,
+            _ => 0,
         };
         let table_bytes = |node: &Arc<Node>| node.ram_bytes() * reals(node) + filter_bytes;
         let tree_bytes = self.catalog.tree.nodes().map(table_bytes).sum();

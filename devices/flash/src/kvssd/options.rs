@@ -2,7 +2,7 @@
 //! knows nothing of a device.
 
 use runstone_policy::filters::FilterAllocation;
-use runstone_policy::options::PolicyOptions;
+use runstone_policy::options::{Numbers, PolicyOptions};
 use runstone_policy::partition::Partitioner;
 use runstone_policy::policy::CompactionPolicy;
 use runstone_policy::registry;
@@ -306,13 +306,14 @@ impl KvSsdOptions {
     /// The options of the policy, which counts in whole blocks of 4 KiB or more. Smaller pages,
     /// which only tests have, are scaled up uniformly in [`scaled_bytes`].
     pub(super) fn policy_options(&self, geometry: &Geometry) -> PolicyOptions {
-        PolicyOptions {
+        Numbers {
             size_ratio: self.size_ratio,
             l0_trigger: self.l0_trigger,
             base_bytes: scaled_bytes(self.level1_pages),
             table_bytes: scaled_bytes(geometry.block_pages),
-            ..PolicyOptions::default()
+            ..Numbers::default()
         }
+        .into_options()
     }
 
     /// Encodes the options for a checkpoint.

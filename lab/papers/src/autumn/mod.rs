@@ -20,10 +20,10 @@ mod sizes;
 mod ycsb;
 
 use runstone::KeyspaceOptions;
-use runstone::policy::custom;
+use runstone::unstable;
 use runstone_kv::Result;
 use runstone_plot::{Axis, Line};
-use runstone_policy::options::{MIN_TABLE_BYTES, PolicyOptions};
+use runstone_policy::options::{MIN_TABLE_BYTES, Numbers};
 use runstone_policy::shape::Shape;
 use runstone_simulator::SimReport;
 use runstone_workloads::generators::{Latest, Rng};
@@ -148,20 +148,20 @@ const FIGURE_3: Setting = Setting {
 };
 
 impl Setting {
-    fn shape(&self, context: &Context<'_>) -> PolicyOptions {
-        PolicyOptions {
+    fn shape(&self, context: &Context<'_>) -> Numbers {
+        Numbers {
             size_ratio: self.size_ratio,
             c: Thousandths::of_parts(self.c_permille),
             l0_trigger: 4,
             l0_share_percent: self.l0_share_percent,
             base_bytes: context.scaled(self.base_bytes).max(MIN_TABLE_BYTES),
             table_bytes: context.scaled(self.table_bytes).max(MIN_TABLE_BYTES),
-            ..PolicyOptions::default()
+            ..Numbers::default()
         }
     }
 
     fn options(&self, context: &Context<'_>) -> KeyspaceOptions {
-        plain_options(POLICY).policy(custom::with_options(POLICY, self.shape(context)))
+        plain_options(POLICY).policy(unstable::policy(POLICY, self.shape(context)))
     }
 
     /// One side of a comparison of values of c. The bytes of its records decide when a memtable is
@@ -421,7 +421,7 @@ fn sweep(context: &Context<'_>, l0_share_percent: u32) -> Result<Vec<Sweep>> {
 }
 
 fn default_share() -> u32 {
-    PolicyOptions::default().l0_share_percent
+    Numbers::default().l0_share_percent
 }
 
 /// Levels other than level 0 that contain more than a table.

@@ -1,7 +1,7 @@
 //! The designs that are compared, and the data that they store.
 
 use runstone::policy::Policy;
-use runstone::policy::custom;
+use runstone::unstable;
 use runstone::{GcPointers, KeyspaceOptions, ValueOptions, ValuePlacement, WhenFull};
 use runstone_workloads::generators::{ScrambledZipfian, THETA};
 
@@ -158,7 +158,7 @@ impl Design {
         if values.placement == ValuePlacement::HashGrouped {
             placement.push_str(match values.gc_pointers {
                 GcPointers::Writeback => ", pointers written back",
-                GcPointers::Stable => ", pointers stable",
+                _ => ", pointers stable",
             });
         }
         Side::keyspace(name, &self.keyspace)
@@ -214,13 +214,13 @@ impl Design {
 
     /// Uses another number of level-0 tables to start a compaction.
     pub(super) fn compacting_at(self, tables: u32) -> Design {
-        self.with(|keyspace| custom::options_mut(keyspace).l0_trigger = tables)
+        self.with(|keyspace| unstable::numbers_mut(keyspace).l0_trigger = tables)
     }
 
     /// With LevelDB's seek compaction: 16 KiB of a table a seek, and at least this many seeks.
     pub(super) fn seeking(self, least: u32) -> Design {
         self.with(|keyspace| {
-            let shape = custom::options_mut(keyspace);
+            let shape = unstable::numbers_mut(keyspace);
             (shape.seek_compaction, shape.seek_bytes) = (true, 16 << 10);
             shape.least_seeks = least;
         })

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::path::Path;
 
 use runstone::GcPointers;
-use runstone::policy::custom;
+use runstone::unstable;
 use runstone_kv::{Error, Result};
 use runstone_workloads::median;
 use rustix::fs::{Advice, fadvise};
@@ -71,7 +71,7 @@ pub(super) fn updates(context: &Context<'_>, report: &mut PaperReport) -> Result
 /// compactions that it did not pay for.
 fn on_files(design: &Design) -> Design {
     let mut design = design.clone();
-    let trigger = custom::options_of(&design.keyspace).l0_trigger;
+    let trigger = unstable::numbers(&design.keyspace).l0_trigger;
     (design.keyspace.l0_slowdown_runs, design.keyspace.l0_stop_runs) = (6 * trigger, 12 * trigger);
     design
 }

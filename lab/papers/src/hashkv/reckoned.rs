@@ -3,7 +3,7 @@
 //! same models beside the engine, at its scale. Tables and values are counted, not logs and
 //! journals.
 
-use runstone::policy::custom;
+use runstone::unstable;
 use runstone::{KeyspaceOptions, ValueOptions, ValuePlacement};
 use runstone_kv::Result;
 use runstone_policy::options::MIN_TABLE_BYTES;
@@ -173,7 +173,7 @@ struct Trees<'a> {
 impl Trees<'_> {
     fn new<'a>(context: &'a Context<'a>) -> Trees<'a> {
         let mut options = Design::inline().keyspace;
-        let shape = custom::options_mut(&mut options);
+        let shape = unstable::numbers_mut(&mut options);
         shape.base_bytes = context.scaled(BASE_BYTES).max(MIN_TABLE_BYTES);
         shape.table_bytes = context.scaled(TABLE_BYTES).max(MIN_TABLE_BYTES);
         Trees { context, options }
@@ -322,13 +322,11 @@ mod tests {
         let design = match placement {
             ValuePlacement::Inline => Design::inline(),
             ValuePlacement::Vlog => Design::paper_vlog(workload).sized(workload, 2 << 20, 32 << 10),
-            ValuePlacement::HashGrouped => {
-                Design::paper(workload).sized(workload, 2 << 20, 32 << 10)
-            }
+            _ => Design::paper(workload).sized(workload, 2 << 20, 32 << 10),
         };
         design.with(|keyspace| {
             keyspace.policy = policy.into();
-            let shape = custom::options_mut(keyspace);
+            let shape = unstable::numbers_mut(keyspace);
             (shape.partitioner, shape.l0_share_percent) = (partitioner, 0);
             if placement != ValuePlacement::Inline {
                 shape.base_bytes = POINTER_BASE_BYTES;

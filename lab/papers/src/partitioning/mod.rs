@@ -18,10 +18,10 @@ mod ours;
 mod own_size;
 mod reads;
 
-use runstone::policy::custom;
+use runstone::unstable;
 use runstone::{KeyspaceOptions, SubCompactions};
 use runstone_kv::Result;
-use runstone_policy::options::{MIN_TABLE_BYTES, PolicyOptions};
+use runstone_policy::options::{MIN_TABLE_BYTES, Numbers};
 use runstone_policy::partition::Partitioner;
 use runstone_policy::partition::prefix::CAP_FACTOR;
 
@@ -73,7 +73,7 @@ fn data_of(flushes: u64) -> Data {
 /// RocksDB's defaults, which the paper keeps: at most 4 runs under universal compaction; level 0 of
 /// a leveled tree is compacted at 4 runs, and level 1 has room for four memtables.
 fn tree(policy: &str, partitioner: Partitioner, theta: u64) -> KeyspaceOptions {
-    let shape = PolicyOptions {
+    let shape = Numbers {
         stack_runs: 4,
         l0_trigger: 4,
         l0_share_percent: 0,
@@ -82,9 +82,9 @@ fn tree(policy: &str, partitioner: Partitioner, theta: u64) -> KeyspaceOptions {
         table_bytes: theta.max(MIN_TABLE_BYTES),
         // A table of a prefix is cut at sixteen times this.
         split_bytes: (theta / CAP_FACTOR).max(MIN_TABLE_BYTES),
-        ..PolicyOptions::default()
+        ..Numbers::default()
     };
-    plain_options(policy).policy(custom::with_options(policy, shape)).block_bytes(1024)
+    plain_options(policy).policy(unstable::policy(policy, shape)).block_bytes(1024)
 }
 
 /// A tree as a side of a comparison. The bytes of its records decide when a memtable is flushed.

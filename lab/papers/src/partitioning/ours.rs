@@ -2,7 +2,7 @@
 //! ascending keys, and Global-Range inside a leveled tree.
 
 use runstone::CompactionInstall;
-use runstone::policy::custom;
+use runstone::unstable;
 use runstone_kv::Result;
 use runstone_policy::partition::Partitioner;
 
@@ -124,9 +124,11 @@ pub(super) fn leveled(context: &Context<'_>, report: &mut PaperReport) -> Result
         context.say(&format!("leveled, T = {size_ratio}, Size against Global-Range"));
         let tree = |partitioner, theta: u64| -> Result<Seen> {
             let mut options = tree("garnering", partitioner, theta);
-            (custom::options_mut(&mut options).size_ratio, custom::options_mut(&mut options).c) =
-                (size_ratio, 1.0.into());
-            let shape = custom::options_mut(&mut options);
+            (
+                unstable::numbers_mut(&mut options).size_ratio,
+                unstable::numbers_mut(&mut options).c,
+            ) = (size_ratio, 1.0.into());
+            let shape = unstable::numbers_mut(&mut options);
             shape.base_bytes = 4 * FLUSH_BYTES * u64::from(size_ratio);
             shape.l0_share_percent = 50;
             Seen::of(context, options, false, 1)

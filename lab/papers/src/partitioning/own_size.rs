@@ -3,6 +3,7 @@
 
 use runstone::KeyspaceOptions;
 use runstone::policy::custom;
+use runstone::unstable;
 use runstone_kv::Result;
 use runstone_policy::partition::Partitioner;
 use runstone_policy::policy::{CompactionPolicy, compaction_debt_bytes};
@@ -72,7 +73,7 @@ fn trees(flushes: Flushes) -> Vec<(&'static str, KeyspaceOptions)> {
     let leveled = tree("fragmented-leveling", Partitioner::Size, theta);
     let mut all: Vec<_> = stacks.into_iter().chain([(LEVELED, leveled)]).collect();
     for (_, options) in &mut all {
-        custom::options_mut(options).base_bytes *= DIVISOR;
+        unstable::numbers_mut(options).base_bytes *= DIVISOR;
     }
     all
 }

@@ -1,7 +1,7 @@
 //! How table I and the mixes depend on what an access may rewrite, a setting for which the paper
 //! has no number.
 
-use runstone::policy::custom;
+use runstone::unstable;
 use runstone_kv::Result;
 
 use super::table_1::{compressed, compressed_run};
@@ -42,7 +42,7 @@ pub(super) fn show(
     let directions = [(LAST, "last level"), (EVERY, "every level")];
     let with = |at: usize, budget: Budget| {
         let (name, mut options) = rivals()[at].clone();
-        let shape = custom::options_mut(&mut options);
+        let shape = unstable::numbers_mut(&mut options);
         shape.access_bytes = budget.access_bytes;
         shape.access_limit = budget.access_limit as u32;
         (name, options)

@@ -32,10 +32,10 @@ mod table_1;
 mod tree;
 mod ycsb;
 
-use runstone::policy::custom;
+use runstone::unstable;
 use runstone::{KeyspaceOptions, ValueOptions, ValuePlacement};
 use runstone_kv::Result;
-use runstone_policy::options::{IntraLevel, PolicyOptions};
+use runstone_policy::options::{IntraLevel, Numbers};
 
 use super::context::Part;
 use super::engine::plain_options;
@@ -88,9 +88,9 @@ type Rival = (&'static str, KeyspaceOptions);
 fn rivals() -> [Rival; 9] {
     let of = |policy| options(policy, 10);
     let mut last = of("adaptive-tiering");
-    custom::options_mut(&mut last).intra_level = IntraLevel::Last;
+    unstable::numbers_mut(&mut last).intra_level = IntraLevel::Last;
     let mut guards = of("guards");
-    custom::options_mut(&mut guards).max_runs = PEBBLESDB_K;
+    unstable::numbers_mut(&mut guards).max_runs = PEBBLESDB_K;
     let mut wisckey = of("fragmented-leveling");
     wisckey.values = ValueOptions::default()
         .placement(ValuePlacement::Vlog)
@@ -124,7 +124,7 @@ const OTHERS: [usize; 6] = [LEVELED, TIERED, LAZY, FRAGMENTED, GUARDS, WISCKEY];
 
 /// The paper's set-up at this scale: 10 filter bits, level 0 of four runs.
 fn options(policy: &str, size_ratio: u32) -> KeyspaceOptions {
-    let shape = PolicyOptions {
+    let shape = Numbers {
         size_ratio,
         l0_trigger: 4,
         base_bytes: BASE_BYTES / DIVISOR,
@@ -136,10 +136,10 @@ fn options(policy: &str, size_ratio: u32) -> KeyspaceOptions {
         max_runs: size_ratio - 1,
         // The rule that level 0 waits for a share of level 1 is ours, not the paper's.
         l0_share_percent: 0,
-        ..PolicyOptions::default()
+        ..Numbers::default()
     };
     plain_options(policy)
-        .policy(custom::with_options(policy, shape))
+        .policy(unstable::policy(policy, shape))
         .write_buffer_bytes(FLUSH_BYTES / DIVISOR)
         .filter_bits_per_key(10.0)
 }

@@ -74,7 +74,7 @@ pub(super) fn taken_apart(tree: &Tree, phase: &Phase, distinct: usize) -> String
         .zip(shape.levels.iter().skip(1))
         .filter_map(|(index, level)| match level {
             Level::Overlapping(tables) if !tables.is_empty() => {
-                let percent = tables.stats().obsolete_permille() as f64 / 10.0;
+                let percent = tables.stats().obsolete_share().get() * 100.0;
                 Some(format!("L{index} {percent:.0}%"))
             }
             _ => None,

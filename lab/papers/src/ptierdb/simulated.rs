@@ -1,7 +1,7 @@
 //! Table I at the paper's own size, by the simulator of the policies: the same trees by metadata
 //! alone, under uniform keys and without the work that gets cause.
 
-use runstone::policy::custom;
+use runstone::unstable;
 use runstone::{KeyspaceOptions, ValuePlacement};
 use runstone_kv::Result;
 
@@ -36,7 +36,7 @@ pub(super) fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()>
 
 /// Write amplification with the paper's sizes.
 fn written_by(mut options: KeyspaceOptions) -> f64 {
-    let shape = custom::options_mut(&mut options);
+    let shape = unstable::numbers_mut(&mut options);
     (shape.base_bytes, shape.access_limit) = (BASE_BYTES, LEVELDB.access_limit as u32);
     (shape.table_bytes, shape.split_bytes) = (SPLIT_BYTES, SPLIT_BYTES);
     options.write_buffer_bytes = FLUSH_BYTES;
@@ -55,7 +55,7 @@ fn reckon(options: &KeyspaceOptions, writes: u64, entry_bytes: u64, keys: u64) -
         flush_bytes,
         entry_bytes,
         keys: Some(keys),
-        prefixes: 4 * flush_bytes / custom::options_of(options).split_bytes,
+        prefixes: 4 * flush_bytes / unstable::numbers(options).split_bytes,
     };
     simulate(options, &writes).write_amplification_permille as f64 / 1000.0
 }

@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 
 use runstone::metrics::CounterValues;
-use runstone::policy::custom;
 use runstone::unstable;
 use runstone::{Options, Store};
 use runstone_kv::Result;
@@ -84,7 +83,7 @@ pub(super) fn sides_with(rivals: &[Rival], memory_bytes: u64) -> Vec<Side> {
     let side = |rival: &Rival| {
         let (name, keyspace) = rival;
         let side = Side::store(name, &options(rival, memory_bytes));
-        let shape = custom::options_of(keyspace);
+        let shape = unstable::numbers(keyspace);
         match keyspace.policy.as_str() {
             "guards" => side.apart_by(&format!("K = {}", shape.max_runs)),
             "adaptive-tiering" => side.apart_by(&format!(

@@ -124,7 +124,7 @@ impl Fjall {
     fn acknowledge(&self, durability: Durability) -> Result<()> {
         match durability {
             Durability::Buffered => Ok(()),
-            Durability::Sync => self.database.persist(PersistMode::SyncData).map_err(error),
+            _ => self.database.persist(PersistMode::SyncData).map_err(error),
         }
     }
 
@@ -153,7 +153,7 @@ impl KvStore for Fjall {
     fn write(&self, writes: &[KvWrite<'_>], durability: Durability) -> Result<()> {
         let mode = match durability {
             Durability::Buffered => PersistMode::Buffer,
-            Durability::Sync => PersistMode::SyncData,
+            _ => PersistMode::SyncData,
         };
         let mut batch = self.database.batch().durability(Some(mode));
         for write in writes {

@@ -223,7 +223,7 @@ impl KvStore for LevelDb {
     fn write(&self, writes: &[KvWrite<'_>], durability: Durability) -> Result<()> {
         let options = match durability {
             Durability::Buffered => self.buffered,
-            Durability::Sync => self.sync,
+            _ => self.sync,
         };
         // SAFETY: O1, O2: the batch copies keys and values, and is freed here.
         unsafe {

@@ -42,7 +42,7 @@ impl Redb {
         let mut transaction = database.begin_write().map_err(error)?;
         let durability = match durability {
             Durability::Buffered => redb::Durability::None,
-            Durability::Sync => redb::Durability::Immediate,
+            _ => redb::Durability::Immediate,
         };
         transaction.set_durability(durability).map_err(error)?;
         Ok(transaction)

@@ -214,7 +214,7 @@ impl RocksDb {
     fn options(&self, durability: Durability) -> &WriteOptions {
         match durability {
             Durability::Buffered => &self.buffered,
-            Durability::Sync => &self.sync,
+            _ => &self.sync,
         }
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use runstone::policy::Policy;
-use runstone::policy::custom;
+use runstone::unstable;
 use runstone::{
     Background, Batch, Compression, Expiry, Keyspace, KeyspaceOptions, MergeOperator, Options,
     Store, TransactionOptions, WriteOptions,
@@ -52,7 +52,7 @@ pub fn open_universal(path: &Path, setup: &Setup) -> Result<Box<dyn KvStore>> {
     let many = setup.runs.max(1) as u32 * 4;
     keyspace.l0_slowdown_runs = many * 2;
     keyspace.l0_stop_runs = many * 4;
-    let shape = custom::options_mut(&mut keyspace);
+    let shape = unstable::numbers_mut(&mut keyspace);
     shape.l0_trigger = many;
     shape.universal_trigger = many;
     open_with(path, setup, keyspace)

@@ -428,7 +428,8 @@ impl FlashSetup {
     /// The records of a page and the layout of the tree, if the setup is valid.
     fn check(&self, policy: &dyn CompactionPolicy) -> Result<(usize, Bands), FlashError> {
         let refuse = |what: String| Err(FlashError::Setup(what));
-        let bands = Bands::of(policy.name(), self.options.size_ratio).map_err(FlashError::Setup)?;
+        let bands =
+            Bands::of(policy.name(), self.options.size_ratio()).map_err(FlashError::Setup)?;
         if let Err(error) = policy.check(&self.options) {
             return refuse(error.to_string());
         }
@@ -461,6 +462,7 @@ impl FlashSetup {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use runstone_policy::options::Numbers;
     use runstone_policy::registry;
 
     const PAGE_BYTES: u64 = 32 << 10;
@@ -476,12 +478,13 @@ mod tests {
             page_bytes: PAGE_BYTES,
             set_aside_percent: 5,
             memtable_pages: 32,
-            options: PolicyOptions {
+            options: Numbers {
                 l0_trigger: 4,
                 base_bytes: 80 * PAGE_BYTES,
                 table_bytes: 32 * PAGE_BYTES,
-                ..PolicyOptions::default()
-            },
+                ..Numbers::default()
+            }
+            .into_options(),
         }
     }
 

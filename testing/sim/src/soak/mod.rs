@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use runstone::policy::Policy;
-use runstone::policy::custom;
+use runstone::unstable;
 use runstone::{
     Background, Error, GcPointers, Keyspace, KeyspaceOptions, Options, ReadOptions, Snapshot,
     Store, Value, ValueOptions, ValuePlacement,
@@ -233,7 +233,7 @@ impl Soak {
 /// A small tree of this policy, with the policy's other options at their defaults.
 fn tree_of(policy: &str) -> Options {
     let mut keyspace = KeyspaceOptions::default().policy(Policy::named(policy));
-    let shape = custom::options_mut(&mut keyspace);
+    let shape = unstable::numbers_mut(&mut keyspace);
     shape.table_bytes = 128 << 10;
     shape.base_bytes = 512 << 10;
     Options::default().background(Background::Threads(2)).keyspace(keyspace)

@@ -7,9 +7,9 @@ use std::thread;
 use std::time::Duration;
 
 use runstone::policy::Policy;
-use runstone::policy::custom;
 use runstone::seeded::{self, Waypoint};
 use runstone::storage::MemoryStorage;
+use runstone::unstable;
 use runstone::{
     Background, Batch, Keyspace, KeyspaceOptions, Options, Store, ValuePlacement, WalMode,
     WriteOptions,
@@ -26,7 +26,7 @@ fn key(number: u64) -> Vec<u8> {
 pub(super) fn options(policy: &str, placement: ValuePlacement, background: Background) -> Options {
     let mut keyspace =
         KeyspaceOptions::default().policy(Policy::named(policy)).write_buffer_bytes(64 << 10);
-    let shape = custom::options_mut(&mut keyspace);
+    let shape = unstable::numbers_mut(&mut keyspace);
     shape.base_bytes = 32 << 10;
     shape.table_bytes = 8 << 10;
     keyspace.values.placement = placement;

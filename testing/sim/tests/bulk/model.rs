@@ -1,6 +1,5 @@
 //! Loads compared with a map, under every policy and placement of values; and what loads refuse.
 
-use runstone::policy::custom;
 use runstone::storage::MemoryStorage;
 use runstone::unstable;
 use runstone::{Background, Error, KeyspaceOptions, Options, ReadOptions, Store};
@@ -77,7 +76,7 @@ fn every_placement_of_values() {
 fn fresh() -> (MemoryStorage, Store) {
     let storage = MemoryStorage::new();
     let mut keyspace = KeyspaceOptions::default();
-    custom::options_mut(&mut keyspace).table_bytes = 1 << 20;
+    unstable::numbers_mut(&mut keyspace).table_bytes = 1 << 20;
     let keyspace = Some(keyspace);
     let options = Options::default().background(Background::Manual).keyspace(keyspace);
     let store = open(&storage, &options).expect("fresh");

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use runstone::policy::Policy;
-use runstone::policy::custom;
+use runstone::policy::{Policy, custom};
 use runstone::storage::MemoryStorage;
+use runstone::unstable;
 use runstone::{Background, Compression, KeyspaceOptions, Options, Store};
 use runstone_policy::registry;
 use runstone_sim::random::Random;
@@ -28,7 +28,7 @@ fn loaded(policy: &str) -> Store {
     let mut keyspace = KeyspaceOptions::default().policy(Policy::named(policy));
     keyspace.write_buffer_bytes = 1 << 20;
     keyspace.compression = vec![Compression::None];
-    let shape = custom::options_mut(&mut keyspace);
+    let shape = unstable::numbers_mut(&mut keyspace);
     shape.l0_trigger = 4;
     shape.base_bytes = 256 << 10;
     shape.table_bytes = 64 << 10;

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use runstone::policy::Policy;
-use runstone::policy::custom;
 use runstone::seeded::Bug;
 use runstone::storage::{MemoryStorage, Storage};
 use runstone::unstable;
@@ -27,14 +26,14 @@ fn options(policy: &str, partitioner: Partitioner) -> Options {
     keyspace.block_bytes = 512;
     keyspace.compression = vec![Compression::None];
     keyspace.compaction_install = CompactionInstall::Incremental;
-    let shape = custom::options_mut(&mut keyspace);
+    let shape = unstable::numbers_mut(&mut keyspace);
     shape.partitioner = partitioner;
     shape.table_bytes = THETA;
     shape.split_bytes = THETA;
     shape.base_bytes = 4 << 20;
     keyspace.l0_slowdown_runs = 100;
     keyspace.l0_stop_runs = 200;
-    let shape = custom::options_mut(&mut keyspace);
+    let shape = unstable::numbers_mut(&mut keyspace);
     shape.l0_trigger = 50;
     shape.universal_trigger = 50;
     shape.stack_runs = 50;
@@ -280,7 +279,7 @@ fn close_meets_a_compaction(
         let compaction = scope.spawn(move || keyspace.compact());
         let is_far = || match install {
             CompactionInstall::Incremental => store.metrics().counters.compaction_parts >= 2,
-            CompactionInstall::Atomic => storage.list().unwrap().len() > flushed + 8,
+            _ => storage.list().unwrap().len() > flushed + 8,
         };
         while !is_far() && !compaction.is_finished() {
             std::thread::yield_now();

@@ -7,9 +7,9 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use runstone::policy::custom;
 use runstone::seeded::{self, Waypoint};
 use runstone::storage::{Category, MemoryStorage, Storage};
+use runstone::unstable;
 use runstone::{
     Background, Compression, Error, Event, EventListener, GcPointers, Keyspace, KeyspaceOptions,
     Options, Store, ValueOptions, ValuePlacement, WalMode,
@@ -23,7 +23,7 @@ fn keyspace_options() -> KeyspaceOptions {
     let mut options = KeyspaceOptions::default();
     options.write_buffer_bytes = 64 << 10;
     options.max_immutable_memtables = 1;
-    let shape = custom::options_mut(&mut options);
+    let shape = unstable::numbers_mut(&mut options);
     shape.l0_trigger = 1;
     shape.table_bytes = 32 << 10;
     options.values = ValueOptions::default()
@@ -315,7 +315,7 @@ fn a_compaction_ends_when_its_keyspace_is_dropped() {
         let store = Arc::new(store);
         let mut plain =
             keyspace_options().values(ValueOptions::default()).compression(vec![Compression::None]);
-        custom::options_mut(&mut plain).table_bytes = 512 << 10;
+        unstable::numbers_mut(&mut plain).table_bytes = 512 << 10;
         let gone = store.open_keyspace("gone", Some(plain)).expect("new");
         // The keys are in no order, so no table moves without being merged.
         for i in 0..200_000u32 {

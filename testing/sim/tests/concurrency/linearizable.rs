@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
 use runstone::policy::Policy;
-use runstone::policy::custom;
 use runstone::storage::MemoryStorage;
+use runstone::unstable;
 use runstone::{Background, KeyspaceOptions, Options, Store};
 use runstone_sim::found::panics;
 use runstone_sim::random::Random;
@@ -113,7 +113,7 @@ fn single_keys_are_linearizable() {
     for (seed, policy) in (0..).zip(["fragmented-leveling", "universal", "adaptive-tiering"]) {
         let mut keyspace = KeyspaceOptions::default().policy(Policy::named(policy));
         keyspace.write_buffer_bytes = 64 << 10;
-        custom::options_mut(&mut keyspace).base_bytes = 128 << 10;
+        unstable::numbers_mut(&mut keyspace).base_bytes = 128 << 10;
         let options = Options::default()
             .background(Background::Threads(2))
             .memory_budget_bytes(4 << 20)

@@ -6,8 +6,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use runstone::policy::custom;
 use runstone::storage::Storage;
+use runstone::unstable;
 use runstone::{Background, Error, KeyspaceOptions, Options, Store, WriteOptions};
 use runstone_fault_storage::SimStorage;
 use runstone_sim::oracle::{Change, Oracle, Write};
@@ -18,7 +18,7 @@ const MOST_PUTS: u32 = 400;
 
 fn options() -> Options {
     let mut keyspace = KeyspaceOptions::default().write_buffer_bytes(1 << 20);
-    custom::options_mut(&mut keyspace).l0_trigger = 1 << 10;
+    unstable::numbers_mut(&mut keyspace).l0_trigger = 1 << 10;
     keyspace.l0_slowdown_runs = 1 << 11;
     keyspace.l0_stop_runs = 1 << 12;
     Options::default()

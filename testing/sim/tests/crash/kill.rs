@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use runstone::policy::custom;
+use runstone::unstable;
 use runstone::{KeyspaceOptions, Options, Store};
 use runstone_sim::random::Random;
 
@@ -14,7 +14,7 @@ const START: &str = "RUNSTONE_KILL_TEST_START";
 
 fn options() -> Options {
     let mut keyspace = KeyspaceOptions::default().write_buffer_bytes(256 << 10);
-    let shape = custom::options_mut(&mut keyspace);
+    let shape = unstable::numbers_mut(&mut keyspace);
     shape.table_bytes = 128 << 10;
     shape.base_bytes = 512 << 10;
     Options::default().memory_budget_bytes(8 << 20).wal_segment_bytes(256 << 10).keyspace(keyspace)

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use runstone::policy::custom;
+use runstone::unstable;
 use runstone::{Batch, Durability, KeyspaceOptions, Options, Store, WriteOptions};
 use runstone_sim::random::Random;
 use rustix::ioctl::{Setter, ioctl};
@@ -30,7 +30,7 @@ const SYNC_EVERY: u64 = 24;
 
 fn options(round: u64) -> Options {
     let mut keyspace = KeyspaceOptions::default().write_buffer_bytes(128 << 10);
-    let shape = custom::options_mut(&mut keyspace);
+    let shape = unstable::numbers_mut(&mut keyspace);
     shape.table_bytes = 64 << 10;
     shape.base_bytes = 256 << 10;
     Options::default()

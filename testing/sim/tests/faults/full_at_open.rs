@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use runstone::policy::custom;
 use runstone::storage::Storage;
+use runstone::unstable;
 use runstone::{
     Background, Error, GcPointers, KeyspaceOptions, Options, Store, ValuePlacement, WalMode,
     WriteOptions,
@@ -17,7 +17,7 @@ fn placements() -> Vec<KeyspaceOptions> {
         let mut keyspace = KeyspaceOptions::default();
         keyspace.write_buffer_bytes = 64 << 10;
         keyspace.block_bytes = 1024;
-        let shape = custom::options_mut(&mut keyspace);
+        let shape = unstable::numbers_mut(&mut keyspace);
         shape.table_bytes = 64 << 10;
         shape.base_bytes = 128 << 10;
         keyspace.values.placement = placement;

@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use runstone::policy::custom;
 use runstone::seeded::Bug;
 use runstone::storage::Storage;
+use runstone::unstable;
 use runstone::{
     Background, Clock, KeyspaceOptions, Options, ReadOptions, Store, WalMode, WriteOptions,
 };
@@ -17,7 +17,7 @@ const CAPACITY_BYTES: u64 = 1200 << 10;
 
 fn options(wal_mode: WalMode) -> Options {
     let mut keyspace = KeyspaceOptions::default().write_buffer_bytes(64 << 10);
-    let shape = custom::options_mut(&mut keyspace);
+    let shape = unstable::numbers_mut(&mut keyspace);
     (shape.table_bytes, shape.base_bytes) = (64 << 10, 128 << 10);
     Options::default()
         .background(Background::Manual)

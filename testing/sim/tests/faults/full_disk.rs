@@ -7,12 +7,12 @@ use std::process::Command;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use runstone::policy::custom;
+use runstone::unstable;
 use runstone::{KeyspaceOptions, Options, Store};
 
 fn options() -> Options {
     let mut keyspace = KeyspaceOptions::default().write_buffer_bytes(512 << 10);
-    let shape = custom::options_mut(&mut keyspace);
+    let shape = unstable::numbers_mut(&mut keyspace);
     shape.table_bytes = 256 << 10;
     shape.base_bytes = 1 << 20;
     Options::default().memory_budget_bytes(8 << 20).wal_segment_bytes(512 << 10).keyspace(keyspace)

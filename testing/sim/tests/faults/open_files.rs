@@ -4,8 +4,8 @@
 use std::process::Command;
 use std::sync::Arc;
 
-use runstone::policy::custom;
 use runstone::storage::Storage;
+use runstone::unstable;
 use runstone::{
     Background, Error, KeyspaceOptions, Options, ReadOptions, SortedWriter, Store, ValuePlacement,
 };
@@ -18,7 +18,7 @@ const KEYS: u32 = 20;
 fn options(placement: ValuePlacement) -> Options {
     let mut keyspace = KeyspaceOptions::default();
     // Nothing is compacted, so that each flush leaves a table.
-    custom::options_mut(&mut keyspace).l0_trigger = 1 << 10;
+    unstable::numbers_mut(&mut keyspace).l0_trigger = 1 << 10;
     keyspace.l0_slowdown_runs = 1 << 11;
     keyspace.l0_stop_runs = 1 << 12;
     keyspace.write_buffer_bytes = 256 << 10;

@@ -114,8 +114,8 @@ fn a_checkpoint_without_its_lease_is_no_store() {
     assert_eq!(error.kind(), ErrorKind::LeaseRevoked, "{error}");
 }
 
-/// The view of a follower is a store without a lease of its own. A checkpoint of the view would copy
-/// what the writer may overwrite meanwhile.
+/// The view of a follower is a store without a lease of its own. A checkpoint of the view would
+/// copy files that the writer may overwrite at the same time.
 #[test]
 fn a_view_makes_no_checkpoint() {
     let storage = SimStorage::new(1);

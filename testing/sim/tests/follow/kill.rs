@@ -6,7 +6,7 @@ use std::process::{Child, Command};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use runstone::policy::custom;
+use runstone::unstable;
 use runstone::{
     Batch, Error, Follower, KeyspaceOptions, Mirror, Options, Store, ValueOptions, ValuePlacement,
     WriteOptions,
@@ -31,7 +31,7 @@ fn placement(name: &str) -> ValuePlacement {
 fn keyspace_options(placement: ValuePlacement) -> KeyspaceOptions {
     let values = ValueOptions::default().placement(placement).separate_at(400).groups(4);
     let mut keyspace = KeyspaceOptions::default().write_buffer_bytes(256 << 10).values(values);
-    let shape = custom::options_mut(&mut keyspace);
+    let shape = unstable::numbers_mut(&mut keyspace);
     shape.table_bytes = 64 << 10;
     shape.base_bytes = 256 << 10;
     keyspace

@@ -17,8 +17,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use runstone::policy::Policy;
-use runstone::policy::custom;
 use runstone::storage::MemoryStorage;
+use runstone::unstable;
 use runstone::{
     Batch, CompactionInstall, Compression, GcPointers, KeyspaceOptions, Store, ValuePlacement,
 };
@@ -276,14 +276,14 @@ fn a_larger_store_is_as_the_document_says() {
 fn a_half_compacted_store_is_as_the_document_says() {
     let mut of = KeyspaceOptions::default().policy(Policy::named("universal"));
     (of.block_bytes, of.compaction_install) = (512, CompactionInstall::Incremental);
-    custom::options_mut(&mut of).partitioner = Partitioner::GlobalRange;
+    unstable::numbers_mut(&mut of).partitioner = Partitioner::GlobalRange;
     of.write_buffer_bytes = 64 << 10;
-    (custom::options_mut(&mut of).table_bytes, custom::options_mut(&mut of).split_bytes) =
+    (unstable::numbers_mut(&mut of).table_bytes, unstable::numbers_mut(&mut of).split_bytes) =
         (4 << 10, 4 << 10);
     (
-        custom::options_mut(&mut of).l0_trigger,
-        custom::options_mut(&mut of).universal_trigger,
-        custom::options_mut(&mut of).stack_runs,
+        unstable::numbers_mut(&mut of).l0_trigger,
+        unstable::numbers_mut(&mut of).universal_trigger,
+        unstable::numbers_mut(&mut of).stack_runs,
     ) = (20, 20, 20);
     let fill = |storage: &SimStorage| {
         let store = Store::open_on(Arc::new(storage.clone()), options(Some(of.clone())));

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use runstone::{KeyspaceOptions, ValueOptions};
-use runstone_policy::options::{OptionDoc, PolicyOptions};
+use runstone_policy::options::{Numbers, OptionDoc};
 
 /// The text of the page's list of defaults.
 fn defaults() -> String {
@@ -23,7 +23,7 @@ fn the_page_lists_every_option_with_its_default() {
     assert_eq!(read, KeyspaceOptions::default());
     let all: toml::Table = text.parse().expect("it was just read");
     let sections = [
-        ("shape", PolicyOptions::FIELDS),
+        ("shape", Numbers::FIELDS),
         ("values", ValueOptions::FIELDS),
         ("", KeyspaceOptions::FIELDS),
     ];

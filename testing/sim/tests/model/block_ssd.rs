@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use runstone::policy::Policy;
-use runstone::policy::custom;
 use runstone::storage::{Category, Storage};
+use runstone::unstable;
 use runstone::{Background, Compression, KeyspaceOptions, Options, Store};
 use runstone_flash::block::{BlockOptions, BlockStorage};
 use runstone_flash::nand::{FaultPlan, Geometry, MemoryImage};
@@ -113,7 +113,7 @@ fn read_modify_write_costs_what_the_paper_says() {
         .policy(Policy::named("fragmented-leveling"))
         .write_buffer_bytes(2 << 20)
         .compression(vec![Compression::None]);
-    let shape = custom::options_mut(&mut keyspace);
+    let shape = unstable::numbers_mut(&mut keyspace);
     shape.table_bytes = 2 << 20;
     shape.base_bytes = 8 << 20;
     shape.l0_trigger = 4;

@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use runstone::policy::custom;
 use runstone::seeded::{self, Bug, Waypoint};
 use runstone::storage::MemoryStorage;
 use runstone::unstable;
@@ -150,8 +149,8 @@ fn lone_tables_are_not_passed_over() {
             options(&filter, move |keyspace| {
                 (keyspace.compaction_filter, keyspace.sub_compactions) = (name, sub_compactions);
                 (
-                    custom::options_mut(keyspace).table_bytes,
-                    custom::options_mut(keyspace).base_bytes,
+                    unstable::numbers_mut(keyspace).table_bytes,
+                    unstable::numbers_mut(keyspace).base_bytes,
                 ) = (16 << 10, 64 << 10);
             })
         };
@@ -186,7 +185,7 @@ fn a_removal_hides_older_versions() {
         let filter = Arc::new(Signs::default());
         let store = fresh(options(&filter, |keyspace| {
             keyspace.policy = "universal".into();
-            custom::options_mut(keyspace).l0_trigger = 3;
+            unstable::numbers_mut(keyspace).l0_trigger = 3;
         }));
         store.put("a", "older").expect("writes");
         // These entries make a run so large that the merges of small runs leave it alone.

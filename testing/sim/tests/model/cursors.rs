@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use runstone::policy::custom;
 use runstone::storage::MemoryStorage;
+use runstone::unstable;
 use runstone::{
     Background, Batch, Error, Keyspace, MAX_KEY_BYTES, Options, ReadOptions, Snapshot, Store,
 };
@@ -90,7 +90,7 @@ impl World {
         if random.one_in(2) {
             // Tables of several partitions.
             keyspace.block_bytes = 256;
-            let shape = custom::options_mut(keyspace);
+            let shape = unstable::numbers_mut(keyspace);
             shape.table_bytes = 1 << 20;
             shape.split_bytes = 1 << 20;
         }

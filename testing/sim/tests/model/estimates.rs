@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use runstone::policy::Policy;
-use runstone::policy::custom;
 use runstone::storage::MemoryStorage;
 use runstone::unstable;
 use runstone::{
@@ -53,7 +52,7 @@ fn check(keyspace: &Keyspace, all_bytes: f64, what: &str) {
 fn small(policy: &str) -> KeyspaceOptions {
     let mut keyspace = KeyspaceOptions::default().policy(Policy::named(policy));
     keyspace.write_buffer_bytes = 256 << 10;
-    let shape = custom::options_mut(&mut keyspace);
+    let shape = unstable::numbers_mut(&mut keyspace);
     shape.table_bytes = 64 << 10;
     shape.base_bytes = 256 << 10;
     keyspace
@@ -126,7 +125,7 @@ fn check_counts(what: &str, fill: impl Fn(&Keyspace), hide: impl Fn(&Keyspace, &
     for place in [Place::Memtable, Place::Both, Place::Tables, Place::Compacted] {
         let clock = TestClock::at(0);
         let mut keyspace = KeyspaceOptions::default().write_buffer_bytes(64 << 20);
-        custom::options_mut(&mut keyspace).table_bytes = 256 << 10;
+        unstable::numbers_mut(&mut keyspace).table_bytes = 256 << 10;
         let options = Options::default()
             .background(Background::Manual)
             .clock(Arc::clone(&clock) as Arc<dyn Clock>)

@@ -32,7 +32,7 @@ impl World {
     fn new(change: impl FnOnce(&mut KeyspaceOptions)) -> World {
         let clock = TestClock::at(seconds(1000));
         let mut keyspace = KeyspaceOptions::default().write_buffer_bytes(1 << 20);
-        custom::options_mut(&mut keyspace).table_bytes = 64 << 10;
+        unstable::numbers_mut(&mut keyspace).table_bytes = 64 << 10;
         change(&mut keyspace);
         let options = Options::default()
             .background(Background::Manual)
@@ -166,7 +166,7 @@ fn what_it_replaced_stays_hidden_below() {
     holds_and_finds(Bug::ExpiredDroppedEarly, || {
         let world = World::new(|keyspace| {
             keyspace.policy = "universal".into();
-            custom::options_mut(keyspace).l0_trigger = 3;
+            unstable::numbers_mut(keyspace).l0_trigger = 3;
         });
         world.keyspace().put("old", "older").expect("writes");
         // These entries make a run so large that the merges of small runs leave it alone.
@@ -449,7 +449,7 @@ fn the_simulator_agrees_with_the_engine() {
             keyspace.policy = name.into();
             keyspace.compression = vec![Compression::None];
             keyspace.ttl_seconds = TTL_FLUSHES;
-            let shape = custom::options_mut(keyspace);
+            let shape = unstable::numbers_mut(keyspace);
             shape.l0_trigger = 4;
             shape.base_bytes = 256 << 10;
             shape.table_bytes = 64 << 10;

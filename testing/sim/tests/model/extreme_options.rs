@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use runstone::policy::custom;
 use runstone::storage::MemoryStorage;
 use runstone::unstable;
 use runstone::{
@@ -14,7 +13,7 @@ use runstone::{
 };
 use runstone::{Tenths, Thousandths};
 use runstone_policy::filters::FilterAllocation;
-use runstone_policy::options::PolicyOptions;
+use runstone_policy::options::Numbers;
 use runstone_policy::partition::Partitioner;
 use runstone_policy::registry::POLICIES;
 use runstone_sim::random::{Random, seeds};
@@ -44,7 +43,7 @@ fn small_edge(random: &mut Random) -> u32 {
 }
 
 /// Sets one number of the compaction policy.
-fn bend_shape(shape: &mut PolicyOptions, random: &mut Random) {
+fn bend_shape(shape: &mut Numbers, random: &mut Random) {
     match random.below(19) {
         0 => shape.size_ratio = small_edge(random),
         1 => shape.l0_trigger = small_edge(random),
@@ -89,7 +88,7 @@ fn bend_keyspace(keyspace: &mut KeyspaceOptions, random: &mut Random) {
         12 => keyspace.values.reserve = Thousandths::of_parts(small_edge(random)),
         13 => keyspace.values.vlog_chunk_bytes = edge(random),
         14 => keyspace.values.scan_ahead_bytes = edge(random),
-        _ => bend_shape(custom::options_mut(keyspace), random),
+        _ => bend_shape(unstable::numbers_mut(keyspace), random),
     }
 }
 
@@ -97,7 +96,7 @@ fn keyspace_options(random: &mut Random) -> KeyspaceOptions {
     let mut keyspace = KeyspaceOptions::default();
     keyspace.policy = pick(random, POLICIES).name().to_string();
     keyspace.write_buffer_bytes = 64 << 10;
-    let shape = custom::options_mut(&mut keyspace);
+    let shape = unstable::numbers_mut(&mut keyspace);
     shape.base_bytes = 64 << 10;
     shape.table_bytes = 16 << 10;
     shape.split_bytes = 8 << 10;
@@ -105,7 +104,7 @@ fn keyspace_options(random: &mut Random) -> KeyspaceOptions {
     shape.seek_compaction = random.one_in(2);
     keyspace.block_bytes = 1024;
     keyspace.hash_index = random.one_in(2);
-    custom::options_mut(&mut keyspace).partitioner = pick(
+    unstable::numbers_mut(&mut keyspace).partitioner = pick(
         random,
         &[
             Partitioner::None,

@@ -4,8 +4,8 @@
 
 use std::sync::Arc;
 
-use runstone::policy::custom;
 use runstone::storage::{MemoryStorage, Storage};
+use runstone::unstable;
 use runstone::{Background, Error, Store};
 use runstone_policy::registry::POLICIES;
 use runstone_sim::oracle::{Change, Oracle, Write, assert_same};
@@ -73,7 +73,7 @@ fn check(policy: &str, seed: u64) {
     let mut random = Random::new(seed ^ 0x5e1f);
     if let Some(keyspace) = &mut options.keyspace {
         keyspace.values = Default::default();
-        let shape = custom::options_mut(keyspace);
+        let shape = unstable::numbers_mut(keyspace);
         shape.l0_trigger = 1 + random.below(3) as u32;
         shape.max_runs = 2 + random.below(3) as u32;
     }

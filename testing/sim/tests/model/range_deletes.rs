@@ -5,7 +5,6 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-use runstone::policy::custom;
 use runstone::seeded::Bug;
 use runstone::storage::MemoryStorage;
 use runstone::unstable;
@@ -17,7 +16,7 @@ use runstone_sim::found::holds_and_finds;
 
 fn options(change: impl FnOnce(&mut KeyspaceOptions)) -> Options {
     let mut keyspace = KeyspaceOptions::default().write_buffer_bytes(1 << 20);
-    let shape = custom::options_mut(&mut keyspace);
+    let shape = unstable::numbers_mut(&mut keyspace);
     shape.base_bytes = 64 << 10;
     shape.table_bytes = 16 << 10;
     change(&mut keyspace);

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use runstone::policy::Policy;
-use runstone::policy::custom;
 use runstone::seeded::Bug;
 use runstone::storage::{MemoryStorage, Storage};
+use runstone::unstable;
 use runstone::{
     Background, CompactionFilter, Error, FilterDecision, KeyspaceOptions, Options, ReadOptions,
     Store,
@@ -30,7 +30,7 @@ fn open(storage: &MemoryStorage, options: &Options) -> Result<Store, Error> {
 fn options(policy: &str, change: impl FnOnce(&mut KeyspaceOptions)) -> Options {
     let mut keyspace = KeyspaceOptions::default().policy(Policy::named(policy));
     keyspace.merge_operator = OPERATOR.into();
-    custom::options_mut(&mut keyspace).l0_trigger = 1;
+    unstable::numbers_mut(&mut keyspace).l0_trigger = 1;
     change(&mut keyspace);
     Options::default().background(Background::Manual).keyspace(keyspace)
 }
@@ -53,7 +53,7 @@ fn get(store: &Store, key: &str) -> Option<String> {
 /// deepest level without its largest table. Each table has one of the `versions` of key k; an
 /// operand begins with `+`.
 fn under_guards(versions: [&str; 3], expected: &str) {
-    let store = fresh(&options("guards", |keyspace| custom::options_mut(keyspace).max_runs = 2));
+    let store = fresh(&options("guards", |keyspace| unstable::numbers_mut(keyspace).max_runs = 2));
     for (i, version) in versions.into_iter().enumerate() {
         store.put("a", i.to_string()).expect("writes");
         if i == 1 {
@@ -91,7 +91,7 @@ fn operands_are_not_folded_past_the_largest_table() {
 fn operands_are_not_folded_past_what_gets_leave_alone() {
     holds_and_finds(Bug::OperandsFoldedPastTables, || {
         let store = fresh(&options("adaptive-tiering", |keyspace| {
-            let shape = custom::options_mut(keyspace);
+            let shape = unstable::numbers_mut(keyspace);
             shape.access_limit = 10;
             shape.access_bytes = 1 << 20;
             shape.intra_level = IntraLevel::Every;
@@ -160,7 +160,7 @@ fn a_filter_is_shown_no_base_below_an_operand() {
             let filter = Arc::new(Closed::default());
             let mut options = options(policy, |keyspace| {
                 keyspace.compaction_filter = "closed".into();
-                custom::options_mut(keyspace).max_runs = 2;
+                unstable::numbers_mut(keyspace).max_runs = 2;
             });
             options.compaction_filters = vec![Arc::clone(&filter) as Arc<dyn CompactionFilter>];
             let store = fresh(&options);
@@ -301,12 +301,12 @@ fn check(policy: &str, seed: u64, steps: usize) {
     if let Some(keyspace) = &mut options.keyspace {
         keyspace.values = Default::default();
         keyspace.merge_operator = OPERATOR.into();
-        let shape = custom::options_mut(keyspace);
+        let shape = unstable::numbers_mut(keyspace);
         shape.l0_trigger = 1 + random.below(2) as u32;
         shape.max_runs = 2 + random.below(3) as u32;
         shape.access_limit = 8 + random.below(20) as u32;
         shape.access_bytes = 1 << 20;
-        custom::options_mut(keyspace).intra_level =
+        unstable::numbers_mut(keyspace).intra_level =
             if random.one_in(2) { IntraLevel::Every } else { IntraLevel::Last };
     }
     let storage = MemoryStorage::new();

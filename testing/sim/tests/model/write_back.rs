@@ -5,7 +5,6 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use runstone::policy::custom;
 use runstone::seeded::{self, Bug, Waypoint};
 use runstone::storage::{Category, MemoryStorage, Storage};
 use runstone::unstable;
@@ -293,7 +292,7 @@ fn transactions_notice_nothing() {
 fn gets_do_not_wait_for_room() {
     let storage = MemoryStorage::new();
     let pressed = options(|keyspace| {
-        (custom::options_mut(keyspace).l0_trigger, keyspace.l0_slowdown_runs) = (1, 2);
+        (unstable::numbers_mut(keyspace).l0_trigger, keyspace.l0_slowdown_runs) = (1, 2);
     });
     let store = open(&storage, &pressed);
     let keyspace = store.default_keyspace();

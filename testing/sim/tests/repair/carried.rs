@@ -4,9 +4,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use runstone::policy::custom;
 use runstone::seeded::{self, Bug};
 use runstone::storage::{Category, Storage};
+use runstone::unstable;
 use runstone::{
     Background, Compression, KeyspaceOptions, Options, RepairBasis, RepairOptions, RepairReport,
     Store, ValuePlacement,
@@ -99,7 +99,7 @@ fn small() -> Options {
     let mut keyspace = KeyspaceOptions::default();
     keyspace.write_buffer_bytes = 64 << 10;
     keyspace.compression = vec![Compression::None];
-    let shape = custom::options_mut(&mut keyspace);
+    let shape = unstable::numbers_mut(&mut keyspace);
     (shape.table_bytes, shape.base_bytes) = (64 << 10, 128 << 10);
     Options::default()
         .background(Background::Manual)

@@ -340,7 +340,7 @@ impl Compactor {
             streams.step()?;
         }
         let (bytes, _) = input_size(version, compaction);
-        let split_bytes = keyspace.options.load().shape.split_bytes;
+        let split_bytes = keyspace.options.load().numbers().split_bytes;
         let rule = histogram.choose((bytes / split_bytes).max(1));
         let chosen = rule
             .resolve(&[])

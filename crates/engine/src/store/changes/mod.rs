@@ -139,6 +139,7 @@ impl Change {
 
 /// A change with its position.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Changed {
     /// The position after it. A reader that begins there gets no write twice. A change without a
     /// sequence number may be returned again; applying it again has the same result.

@@ -30,8 +30,8 @@ pub(super) fn filter_size(catalog: &Catalog, level: u8) -> FilterSize {
     let uniform = BUDGET_TENTHS * 100;
     let millibits_per_key = match catalog.options.filters {
         FilterAllocation::None => 0,
-        FilterAllocation::Uniform => uniform,
         FilterAllocation::Optimal => planned(catalog, level, most_bytes).unwrap_or(uniform),
+        _ => uniform,
     };
     FilterSize { millibits_per_key, most_bytes }
 }

@@ -41,7 +41,8 @@ pub(super) fn settle(catalog: &mut Catalog) -> Result<()> {
     let mut may_merge = true;
     loop {
         let shape = catalog.tree.shape();
-        let mut busy = Busy { tables: catalog.stuck.tables().clone(), ranges: Vec::new() };
+        let mut busy = Busy::default();
+        busy.tables.clone_from(catalog.stuck.tables());
         if !may_merge {
             busy.tables.extend(catalog.tree.level(0).iter().map(|node| node.id));
         }

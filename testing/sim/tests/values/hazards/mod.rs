@@ -51,7 +51,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use runstone::policy::custom;
 use runstone::seeded::{self, Bug, Waypoint};
 use runstone::storage::{Category, MemoryStorage, Storage};
 use runstone::unstable;
@@ -365,8 +364,8 @@ fn a_group_is_not_trusted_before_the_tree_is_settled() {
         let tiered = |mut keyspace: KeyspaceOptions, size_ratio| {
             keyspace.policy = "tiering".into();
             (
-                custom::options_mut(&mut keyspace).l0_trigger,
-                custom::options_mut(&mut keyspace).size_ratio,
+                unstable::numbers_mut(&mut keyspace).l0_trigger,
+                unstable::numbers_mut(&mut keyspace).size_ratio,
             ) = (2, size_ratio);
             keyspace
         };
@@ -400,8 +399,8 @@ fn a_group_is_not_trusted_before_the_tree_is_settled() {
 fn tiered(mut keyspace: KeyspaceOptions, l0_trigger: u32, size_ratio: u32) -> KeyspaceOptions {
     keyspace.policy = "tiering".into();
     (
-        custom::options_mut(&mut keyspace).l0_trigger,
-        custom::options_mut(&mut keyspace).size_ratio,
+        unstable::numbers_mut(&mut keyspace).l0_trigger,
+        unstable::numbers_mut(&mut keyspace).size_ratio,
     ) = (l0_trigger, size_ratio);
     (keyspace.l0_slowdown_runs, keyspace.l0_stop_runs) = (100, 200);
     keyspace

@@ -102,7 +102,7 @@ fn a_change_of_placement_waits_for_a_collection() {
         let store = open_with(&Arc::default(), keyspace);
         write_upper_half_again(&store);
         let mut inline = keyspace_options(ValuePlacement::Inline);
-        custom::options_mut(&mut inline).l0_trigger = 2;
+        unstable::numbers_mut(&mut inline).l0_trigger = 2;
         let beside = Arc::clone(&store);
         let (done, is_done) = std::sync::mpsc::channel();
         seeded::step_in(Waypoint::LiveValuesFound, move || {

@@ -6,6 +6,7 @@ import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
 import java.util.Objects;
 
 /**
@@ -117,14 +118,15 @@ public final class Keyspace extends Handle {
 
     /** Stores a value. */
     public void put(byte[] key, byte[] value) {
-        put(key, value, false);
+        put(key, value, WriteOptions.DEFAULT);
     }
 
-    /** Stores a value; with {@code sync} it survives a power loss. */
-    public void put(byte[] key, byte[] value, boolean sync) {
+    /** Stores a value as durably, and for as long, as the options say. */
+    public void put(byte[] key, byte[] value, WriteOptions options) {
         Objects.requireNonNull(key, "key");
         try {
-            Native.put(handle(), key, Objects.requireNonNull(value, "value"), sync);
+            Native.put(handle(), key, Objects.requireNonNull(value, "value"),
+                    options.durability(), options.ttlMs());
         } finally {
             keep(this);
         }
@@ -132,32 +134,34 @@ public final class Keyspace extends Handle {
 
     /** Stores a value. The buffers' positions stay. Direct buffers need no additional copy. */
     public void put(ByteBuffer key, ByteBuffer value) {
-        put(key, value, false);
+        put(key, value, WriteOptions.DEFAULT);
     }
 
-    /** Stores a value; with {@code sync} it survives a power loss. */
-    public void put(ByteBuffer key, ByteBuffer value, boolean sync) {
+    /** Stores a value as durably, and for as long, as the options say. */
+    public void put(ByteBuffer key, ByteBuffer value, WriteOptions options) {
         if (key.isDirect() && value.isDirect()) {
             try {
                 Native.putDirect(handle(), key, key.position(), key.remaining(),
-                        value, value.position(), value.remaining(), sync);
+                        value, value.position(), value.remaining(),
+                        options.durability(), options.ttlMs());
             } finally {
                 keep(this);
             }
         } else {
-            put(bytesOf(key), bytesOf(value), sync);
+            put(bytesOf(key), bytesOf(value), options);
         }
     }
 
     /** Removes a key. It is not an error if the key is absent. */
     public void delete(byte[] key) {
-        delete(key, false);
+        delete(key, WriteOptions.DEFAULT);
     }
 
-    /** Removes a key; with {@code sync} the removal survives a power loss. */
-    public void delete(byte[] key, boolean sync) {
+    /** Removes a key as durably as the options say. */
+    public void delete(byte[] key, WriteOptions options) {
         try {
-            Native.delete(handle(), Objects.requireNonNull(key, "key"), sync);
+            Native.delete(handle(), Objects.requireNonNull(key, "key"),
+                    options.durability(), options.ttlMs());
         } finally {
             keep(this);
         }
@@ -168,16 +172,80 @@ public final class Keyspace extends Handle {
      * null key leaves that end open.
      */
     public void deleteRange(byte[] from, byte[] to) {
-        deleteRange(from, to, false);
+        deleteRange(from, to, WriteOptions.DEFAULT);
     }
 
-    /** Removes the keys of a range; with {@code sync} the removal survives a power loss. */
-    public void deleteRange(byte[] from, byte[] to, boolean sync) {
+    /** Removes the keys of a range as durably as the options say. */
+    public void deleteRange(byte[] from, byte[] to, WriteOptions options) {
         try {
-            Native.deleteRange(handle(), from, to, sync);
+            Native.deleteRange(handle(), from, to, options.durability(), options.ttlMs());
         } finally {
             keep(this);
         }
+    }
+
+    /** Removes the first entry and returns it; null if there is none. Other callers get others. */
+    public Map.Entry<byte[], byte[]> popFirst() {
+        return popFirst(WriteOptions.DEFAULT);
+    }
+
+    /** Removes the first entry as durably as the options say. */
+    public Map.Entry<byte[], byte[]> popFirst(WriteOptions options) {
+        return first(drain(null, null, 1, options));
+    }
+
+    /** Removes the last entry and returns it; null if there is none. Other callers get others. */
+    public Map.Entry<byte[], byte[]> popLast() {
+        return popLast(WriteOptions.DEFAULT);
+    }
+
+    /** Removes the last entry as durably as the options say. */
+    public Map.Entry<byte[], byte[]> popLast(WriteOptions options) {
+        try {
+            return first(entries(
+                    Native.popLast(handle(), options.durability(), options.ttlMs())));
+        } finally {
+            keep(this);
+        }
+    }
+
+    /**
+     * Removes the first entries from {@code from} (inclusive) to {@code to} (exclusive), up to
+     * {@code most} of them, and returns them in order. Either all of them are removed or none.
+     * There are none only if the range is empty. A null key leaves that end open.
+     */
+    public List<Map.Entry<byte[], byte[]>> drain(byte[] from, byte[] to, int most) {
+        return drain(from, to, most, WriteOptions.DEFAULT);
+    }
+
+    /** Removes the first entries of a range as durably as the options say. */
+    public List<Map.Entry<byte[], byte[]>> drain(
+            byte[] from, byte[] to, int most, WriteOptions options) {
+        try {
+            return entries(Native.drain(
+                    handle(), from, to, most, options.durability(), options.ttlMs()));
+        } finally {
+            keep(this);
+        }
+    }
+
+    private static Map.Entry<byte[], byte[]> first(List<Map.Entry<byte[], byte[]>> entries) {
+        return entries.isEmpty() ? null : entries.get(0);
+    }
+
+    private static List<Map.Entry<byte[], byte[]>> entries(byte[] answer) {
+        ByteBuffer found = ByteBuffer.wrap(answer).order(ByteOrder.LITTLE_ENDIAN);
+        List<Map.Entry<byte[], byte[]>> entries = new ArrayList<>();
+        while (found.hasRemaining()) {
+            entries.add(Map.entry(sized(found), sized(found)));
+        }
+        return entries;
+    }
+
+    private static byte[] sized(ByteBuffer found) {
+        byte[] bytes = new byte[found.getInt()];
+        found.get(bytes);
+        return bytes;
     }
 
     /**

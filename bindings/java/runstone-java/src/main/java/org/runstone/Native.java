@@ -60,21 +60,27 @@ final class Native {
 
     static native byte[] multiGet(long keyspace, byte[] keys);
 
-    static native void put(long keyspace, byte[] key, byte[] value, boolean sync);
+    static native void put(long keyspace, byte[] key, byte[] value, int durability, long ttlMs);
 
     static native void putDirect(long keyspace, ByteBuffer key, int keyFrom, int keyCount,
-            ByteBuffer value, int valueFrom, int valueCount, boolean sync);
+            ByteBuffer value, int valueFrom, int valueCount, int durability, long ttlMs);
 
-    static native void delete(long keyspace, byte[] key, boolean sync);
+    static native void delete(long keyspace, byte[] key, int durability, long ttlMs);
 
-    static native void deleteRange(long keyspace, byte[] from, byte[] to, boolean sync);
+    static native byte[] drain(
+            long keyspace, byte[] from, byte[] to, int most, int durability, long ttlMs);
+
+    static native byte[] popLast(long keyspace, int durability, long ttlMs);
+
+    static native void deleteRange(
+            long keyspace, byte[] from, byte[] to, int durability, long ttlMs);
 
     static native long[] estimate(long keyspace, byte[] from, byte[] to);
 
     static native void compact(long keyspace);
 
     static native void write(
-            long store, long[] keyspaces, byte[] operations, int count, boolean sync);
+            long store, long[] keyspaces, byte[] operations, int count, int durability, long ttlMs);
 
     static native long cursor(
             long keyspace, long snapshot, byte[] from, byte[] to, boolean fillCache);
@@ -94,7 +100,7 @@ final class Native {
 
     static native void transactionDelete(long transaction, long keyspace, byte[] key);
 
-    static native void commit(long transaction, boolean sync);
+    static native void commit(long transaction, int durability, long ttlMs);
 
     static native long openBackups(String path, boolean mayCreate);
 

@@ -187,17 +187,16 @@ public final class Store extends Handle {
 
     /** Writes a batch, all of it or nothing. The store's options determine the durability. */
     public void write(WriteBatch batch) {
-        write(batch, false);
+        write(batch, WriteOptions.DEFAULT);
     }
 
     /**
-     * Writes a batch, all of it or nothing.
-     *
-     * @param sync whether it must survive a power loss
+     * Writes a batch, all of it or nothing, as durably as the options say. A batch has no time to
+     * live.
      */
-    public void write(WriteBatch batch, boolean sync) {
+    public void write(WriteBatch batch, WriteOptions options) {
         try {
-            batch.writeTo(handle(), sync);
+            batch.writeTo(handle(), options);
         } finally {
             keep(this);
         }

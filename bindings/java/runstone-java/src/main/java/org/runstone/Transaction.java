@@ -71,19 +71,19 @@ public final class Transaction extends Handle {
 
     /** Makes all writes visible at once, and ends the transaction. */
     public void commit() {
-        commit(false);
+        commit(WriteOptions.DEFAULT);
     }
 
     /**
-     * Makes all writes visible at once, and ends the transaction.
+     * Makes all writes visible at once, as durable as the options say, and ends the transaction.
+     * A commit has no time to live.
      *
-     * @param sync whether they must survive a power loss
      * @throws RunstoneException.Conflict if another writer wrote a key that it read or wrote; then
      *     nothing is written
      */
-    public void commit(boolean sync) {
+    public void commit(WriteOptions options) {
         try {
-            Native.commit(handle(), sync);
+            Native.commit(handle(), options.durability(), options.ttlMs());
         } finally {
             close();
         }

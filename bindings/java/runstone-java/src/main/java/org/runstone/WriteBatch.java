@@ -103,13 +103,14 @@ public final class WriteBatch {
         Arrays.fill(keyspaces, null);
     }
 
-    void writeTo(long store, boolean sync) {
+    void writeTo(long store, WriteOptions options) {
         long[] handles = new long[keyspaceCount];
         for (int place = 0; place < keyspaceCount; place++) {
             handles[place] = keyspaces[place].handle();
         }
         try {
-            Native.write(store, handles, operations, used, sync);
+            Native.write(store, handles, operations, used,
+                    options.durability(), options.ttlMs());
         } finally {
             // The batch keeps its keyspaces reachable.
             Reference.reachabilityFence(this);

@@ -87,7 +87,7 @@ class BackupsTest {
                         store.dropKeyspace("apart");
                     } else {
                         store.openKeyspace("apart").put(bytes("key"), bytes(word));
-                        store.defaultKeyspace().put(bytes("key"), bytes(word), true);
+                        store.defaultKeyspace().put(bytes("key"), bytes(word), WriteOptions.SYNC);
                     }
                     System.out.println(word);
                 }

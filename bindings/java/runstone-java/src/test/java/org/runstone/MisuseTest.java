@@ -206,12 +206,14 @@ class MisuseTest {
         // Besides Java's checks, the native side has its own.
         long handle = keyspace.handle();
         refuses(Code.INVALID_ARGUMENT, "null", () -> Native.get(handle, 0, null));
-        refuses(Code.INVALID_ARGUMENT, "null", () -> Native.put(handle, bytes("a"), null, false));
+        refuses(Code.INVALID_ARGUMENT, "null", () -> Native.put(handle, bytes("a"), null, 0, -1));
+        refuses(Code.INVALID_ARGUMENT, "durability 3",
+                () -> Native.put(handle, bytes("a"), bytes("a"), 3, -1));
         refuses(Code.INVALID_ARGUMENT, "null", () -> Native.open(null, "", 0, null));
         refuses(Code.INVALID_ARGUMENT, "null",
-                () -> Native.write(store.handle(), null, new byte[0], 0, false));
+                () -> Native.write(store.handle(), null, new byte[0], 0, 0, -1));
         refuses(Code.INVALID_ARGUMENT, "null",
-                () -> Native.putDirect(handle, null, 0, 0, null, 0, 0, false));
+                () -> Native.putDirect(handle, null, 0, 0, null, 0, 0, 0, -1));
     }
 
     @Test
@@ -221,20 +223,20 @@ class MisuseTest {
             {1, 7, 0, 0, 0, 0, 0, 0, 0, 0}, {1, 0, 5, 0, 0, 0, 0, 0, 0, 0},
             {1, 0, -1, -1, -1, -1, -1, -1, -1, -1}}) {
             assertThrows(RunstoneException.InvalidArgument.class, () -> Native.write(
-                    store.handle(), keyspaces, operations, operations.length, false));
+                    store.handle(), keyspaces, operations, operations.length, 0, -1));
         }
         assertThrows(RunstoneException.InvalidArgument.class,
-                () -> Native.write(store.handle(), keyspaces, new byte[4], 5, false));
+                () -> Native.write(store.handle(), keyspaces, new byte[4], 5, 0, -1));
         assertThrows(RunstoneException.InvalidArgument.class,
-                () -> Native.write(store.handle(), keyspaces, new byte[4], -1, false));
+                () -> Native.write(store.handle(), keyspaces, new byte[4], -1, 0, -1));
         ByteBuffer buffer = ByteBuffer.allocateDirect(8);
         for (int[] place : new int[][] {{0, 9}, {-1, 2}, {8, 1}, {2, -1}, {1, Integer.MAX_VALUE}}) {
             assertThrows(RunstoneException.InvalidArgument.class,
                     () -> Native.putDirect(keyspace.handle(), buffer, place[0], place[1],
-                            buffer, 0, 1, false));
+                            buffer, 0, 1, 0, -1));
         }
         assertThrows(RunstoneException.InvalidArgument.class, () -> Native.putDirect(
-                keyspace.handle(), ByteBuffer.allocate(8), 0, 1, buffer, 0, 1, false));
+                keyspace.handle(), ByteBuffer.allocate(8), 0, 1, buffer, 0, 1, 0, -1));
     }
 
     @Test

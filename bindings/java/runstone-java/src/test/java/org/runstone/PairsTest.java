@@ -44,31 +44,38 @@ class PairsTest {
     void everyWriteIsAsDurableAsAsked(String durability) {
         try (Store store = Store.open(directory, "durability = '" + durability + "'")) {
             Keyspace keyspace = store.defaultKeyspace();
-            for (boolean sync : new boolean[] {false, true}) {
+            for (WriteOptions options : List.of(
+                    WriteOptions.DEFAULT, WriteOptions.BUFFERED, WriteOptions.SYNC)) {
                 List<Runnable> writes = new ArrayList<>(List.of(
-                        () -> keyspace.put(bytes("a"), bytes("1"), sync),
-                        () -> keyspace.delete(bytes("a"), sync),
+                        () -> keyspace.put(bytes("a"), bytes("1"), options),
+                        () -> keyspace.delete(bytes("a"), options),
+                        () -> keyspace.popFirst(options),
+                        () -> keyspace.popLast(options),
+                        () -> keyspace.drain(null, null, 9, options),
                         () -> store.write(new WriteBatch().put(keyspace, bytes("a"), bytes("1"))
-                                .delete(keyspace, bytes("b")), sync)));
+                                .delete(keyspace, bytes("b")), options)));
                 for (boolean direct : new boolean[] {false, true}) {
                     writes.add(() -> keyspace.put(
-                            buffer("a", direct), buffer("1", direct), sync));
+                            buffer("a", direct), buffer("1", direct), options));
                 }
                 for (byte[] from : new byte[][] {null, bytes("a")}) {
                     for (byte[] to : new byte[][] {null, bytes("b")}) {
-                        writes.add(() -> keyspace.deleteRange(from, to, sync));
+                        writes.add(() -> keyspace.deleteRange(from, to, options));
                     }
                 }
                 for (Transaction.Mode mode : Transaction.Mode.values()) {
                     writes.add(() -> {
                         Transaction transaction = store.begin(mode);
                         transaction.put(keyspace, bytes("a"), bytes("1"));
-                        transaction.commit(sync);
+                        transaction.commit(options);
                     });
                 }
-                double expected = sync || durability.equals("sync") ? 1 : 0;
+                boolean isSynced = options == WriteOptions.SYNC
+                        || options == WriteOptions.DEFAULT && durability.equals("sync");
                 for (int at = 0; at < writes.size(); at++) {
-                    assertEquals(expected, syncs(store, writes.get(at)), at + " " + sync);
+                    keyspace.put(bytes("a"), bytes("1"));
+                    double expected = isSynced ? 1 : 0;
+                    assertEquals(expected, syncs(store, writes.get(at)), at + " " + isSynced);
                 }
             }
         }
@@ -85,9 +92,9 @@ class PairsTest {
                 byte[] from = (choice & 1) == 0 ? null : bytes("b");
                 byte[] to = (choice & 2) == 0 ? null : bytes("d");
                 if ((choice & 4) == 0) {
-                    keyspace.deleteRange(from, to, true);
+                    keyspace.deleteRange(from, to, WriteOptions.SYNC);
                 } else {
-                    store.write(new WriteBatch().deleteRange(keyspace, from, to), true);
+                    store.write(new WriteBatch().deleteRange(keyspace, from, to), WriteOptions.SYNC);
                 }
                 assertEquals(from != null, keyspace.get(bytes("a")) != null);
                 assertNull(keyspace.get(bytes("b")));

@@ -12,9 +12,11 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.nio.ByteBuffer;
 import java.nio.file.Path;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
+import java.util.Map;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
@@ -57,7 +59,7 @@ class StoreTest {
     @Test
     void valuesComeBackAndStay() {
         keyspace.put(bytes("a"), bytes("1"));
-        keyspace.put(bytes("b"), new byte[0], true);
+        keyspace.put(bytes("b"), new byte[0], WriteOptions.SYNC);
         keyspace.put(bytes("c"), bytes("3"));
         keyspace.delete(bytes("c"));
         assertEquals("1", text(keyspace.get(bytes("a"))));
@@ -127,6 +129,55 @@ class StoreTest {
     }
 
     @Test
+    void entriesAreTakenFromBothEnds() {
+        for (String key : "a b c d e f".split(" ")) {
+            keyspace.put(bytes(key), bytes(key + key));
+        }
+        assertEquals("a=aa", text(keyspace.popFirst(WriteOptions.SYNC)));
+        assertEquals("f=ff", text(keyspace.popLast(WriteOptions.BUFFERED)));
+        List<String> taken = new ArrayList<>();
+        keyspace.drain(bytes("c"), null, 2).forEach(entry -> taken.add(text(entry)));
+        assertEquals(List.of("c=cc", "d=dd"), taken);
+        assertEquals(0, keyspace.drain(bytes("c"), bytes("d"), 9).size());
+        assertEquals(0, keyspace.drain(null, null, 0).size());
+        assertEquals(List.of("b=bb", "e=ee"), forward(keyspace.cursor()));
+        assertEquals("b=bb", text(keyspace.popFirst()));
+        assertEquals("e=ee", text(keyspace.popLast()));
+        assertNull(keyspace.popFirst());
+        assertNull(keyspace.popLast());
+        assertThrows(RunstoneException.InvalidArgument.class,
+                () -> keyspace.drain(null, null, -1));
+        assertThrows(RunstoneException.InvalidArgument.class,
+                () -> keyspace.drain(bytes("b"), bytes("a"), 1));
+    }
+
+    private static String text(Map.Entry<byte[], byte[]> entry) {
+        return text(entry.getKey()) + "=" + text(entry.getValue());
+    }
+
+    @Test
+    void aTimeToLiveIsForPuts() throws InterruptedException {
+        WriteOptions brief = WriteOptions.DEFAULT.ttl(Duration.ofMillis(1));
+        keyspace.put(bytes("kept"), bytes("1"), WriteOptions.SYNC.ttl(Duration.ofHours(1)));
+        keyspace.put(bytes("brief"), bytes("1"), brief);
+        while (keyspace.get(bytes("brief")) != null) {
+            Thread.sleep(1);
+        }
+        assertEquals("1", text(keyspace.get(bytes("kept"))));
+        for (Duration none : new Duration[] {Duration.ZERO, Duration.ofHours(-1)}) {
+            assertThrows(RunstoneException.InvalidArgument.class,
+                    () -> keyspace.put(bytes("a"), bytes("1"), WriteOptions.DEFAULT.ttl(none)));
+        }
+        assertThrows(RunstoneException.InvalidArgument.class,
+                () -> keyspace.delete(bytes("kept"), brief));
+        assertThrows(RunstoneException.InvalidArgument.class, () -> keyspace.popFirst(brief));
+        assertThrows(RunstoneException.InvalidArgument.class, () -> keyspace.popLast(brief));
+        assertThrows(RunstoneException.InvalidArgument.class,
+                () -> store.write(new WriteBatch().delete(keyspace, bytes("kept")), brief));
+        assertEquals(List.of("kept=1"), forward(keyspace.cursor()));
+    }
+
+    @Test
     void batchesAreAtomicAcrossKeyspaces() {
         Keyspace ages = store.openKeyspace("ages", "preset = 'read-heavy'");
         keyspace.put(bytes("old"), bytes("x"));
@@ -135,7 +186,7 @@ class StoreTest {
         batch.put(ages, ByteBuffer.wrap(bytes("b")), ByteBuffer.wrap(bytes("8")));
         batch.delete(keyspace, bytes("old"));
         assertEquals(4, batch.size());
-        store.write(batch, true);
+        store.write(batch, WriteOptions.SYNC);
         assertEquals(List.of("a=1"), forward(keyspace.cursor()));
         assertEquals(List.of("a=7", "b=8"), forward(ages.cursor()));
         batch.clear();
@@ -246,7 +297,7 @@ class StoreTest {
             late.get(keyspace, bytes("a"));
             late.put(keyspace, bytes("b"), bytes("2"));
             keyspace.put(bytes("a"), bytes("3"));
-            assertThrows(RunstoneException.Conflict.class, () -> late.commit(true));
+            assertThrows(RunstoneException.Conflict.class, () -> late.commit(WriteOptions.SYNC));
         }
         try (Transaction locked = store.begin(Transaction.Mode.PESSIMISTIC)) {
             assertEquals("3", text(locked.getForUpdate(keyspace, bytes("a"))));

@@ -10,14 +10,14 @@ use crate::sync::looked;
 /// The most numbers of a piece. The last piece is copied when numbers are added.
 const PIECE: usize = 1024;
 
-/// Numbers in pieces.
+/// The list, in pieces.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Numbers {
+pub(super) struct SeqNoList {
     /// None but the last has room.
     pieces: Vec<Arc<Vec<SeqNo>>>,
 }
 
-impl Numbers {
+impl SeqNoList {
     pub(super) fn len(&self) -> usize {
         let full = self.pieces.len().saturating_sub(1) * PIECE;
         full + self.pieces.last().map_or(0, |last| last.len())
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn copies_keep_what_they_had() {
-        let (mut numbers, mut copies) = (Numbers::default(), Vec::new());
+        let (mut numbers, mut copies) = (SeqNoList::default(), Vec::new());
         let mut end = 0;
         for count in [0, 1, 5, 1_017, 1, 1, 3_000, 72, 1_024, 7] {
             let more: Vec<SeqNo> = (end..end + count).rev().collect();
