@@ -213,6 +213,17 @@ impl OpenStore {
         }
     }
 
+    /// Does the same as [`OpenStore::checkpoint`], and copies the tables too.
+    ///
+    /// # Errors
+    /// The errors of [`Store::checkpoint_copied`] or [`Follower::checkpoint_copied`].
+    pub fn checkpoint_copied(&self, path: impl AsRef<Path>) -> runstone::Result<()> {
+        match &self.following {
+            Some(following) => following.follower.checkpoint_copied(path),
+            None => self.store.checkpoint_copied(path),
+        }
+    }
+
     fn check_reading(&self, instead: &str) -> Result<()> {
         match self.is_read_only {
             true => Ok(()),

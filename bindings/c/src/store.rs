@@ -191,7 +191,8 @@ pub extern "C" fn runstone_compact(store: *const runstone_store) -> runstone_sta
     answer(|| Ok(runstone_store::get(store)?.compact()?))
 }
 
-/// Copies the store, as of now, into a new directory, using hard links where possible.
+/// Copies the store, as of now, into a new directory. Tables are hard links where possible. Nothing
+/// is flushed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_checkpoint(
     store: *const runstone_store,
@@ -201,6 +202,20 @@ pub unsafe extern "C" fn runstone_checkpoint(
         // SAFETY: the caller promises valid strings.
         let path = unsafe { text("path", path) }?;
         Ok(runstone_store::get(store)?.checkpoint(path)?)
+    })
+}
+
+/// Does the same as runstone_checkpoint, and copies the tables too: damage to a file of the store
+/// does not reach the copy.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn runstone_checkpoint_copied(
+    store: *const runstone_store,
+    path: *const c_char,
+) -> runstone_status {
+    answer(|| {
+        // SAFETY: the caller promises valid strings.
+        let path = unsafe { text("path", path) }?;
+        Ok(runstone_store::get(store)?.checkpoint_copied(path)?)
     })
 }
 

@@ -238,6 +238,8 @@ static void files(runstone_store *store, runstone_keyspace *keyspace, const char
     runstone_bytes_free(&text);
     WORKS(runstone_checkpoint(store, copy));
     WORKS(runstone_destroy(copy));
+    WORKS(runstone_checkpoint_copied(store, copy));
+    WORKS(runstone_destroy(copy));
     remove(copy);
 }
 

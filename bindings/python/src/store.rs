@@ -252,8 +252,12 @@ impl Store {
         wait(py, || Ok(self.family.store()?.live()?.map(LiveState::from)))
     }
 
-    fn checkpoint(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
-        wait(py, || Ok(self.family.store()?.checkpoint(path)?))
+    #[pyo3(signature = (path, *, copy = false))]
+    fn checkpoint(&self, py: Python<'_>, path: PathBuf, copy: bool) -> PyResult<()> {
+        wait(py, || {
+            let store = self.family.store()?;
+            Ok(if copy { store.checkpoint_copied(path) } else { store.checkpoint(path) }?)
+        })
     }
 
     /// A property of LevelDB.

@@ -142,7 +142,7 @@ def methods(db: runstone.Store, path: Path) -> Iterator[tuple[Callable[..., Any]
     yield db.drop_keyspace, {"name": "none"}
     yield db.write_batch, {"sync": True}
     yield db.transaction, {"serializable": False, "pessimistic": False, "sync": True}
-    yield db.checkpoint, {"path": path}
+    yield db.checkpoint, {"path": path, "copy": True}
     for writes in (batch, transaction):
         yield writes.put, {**key, "value": b"v", "keyspace": part}
         yield writes.delete, {**key, "keyspace": part}

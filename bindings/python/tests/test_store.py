@@ -306,7 +306,14 @@ def test_processes_and_directories(tmp_path: Path) -> None:
     fork.join()
     assert fork.exitcode == 17
     db[b"k"] = b"v"
-    db.checkpoint(tmp_path / "copy")
+    db.flush()
+    db.checkpoint(tmp_path / "linked")
+    db.checkpoint(tmp_path / "copy", copy=True)
+    links = [
+        max(file.stat().st_nlink for file in (tmp_path / name).iterdir())
+        for name in ("linked", "copy")
+    ]
+    assert links == [2, 1]
     assert db.verify() >= 0 and "runstone_" in db.metrics()
     db.close()
     with runstone.open(tmp_path / "copy", read_only=True) as copy:

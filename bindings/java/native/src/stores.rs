@@ -236,10 +236,12 @@ extern "system" fn Java_org_runstone_Native_checkpoint<'l>(
     _: JClass<'l>,
     store: jlong,
     path: JString<'l>,
+    copies: jboolean,
 ) {
     call(env, |env| {
         let path = text(env, &path, "path")?;
-        Ok(STORES.get(handle(store))?.checkpoint(path)?)
+        let store = STORES.get(handle(store))?;
+        Ok(if copies { store.checkpoint_copied(path) } else { store.checkpoint(path) }?)
     });
 }
 

@@ -43,7 +43,7 @@ final class Native {
 
     static native void sync(long store);
 
-    static native void checkpoint(long store, String path);
+    static native void checkpoint(long store, String path, boolean copies);
 
     static native String metrics(long store);
 

@@ -271,10 +271,22 @@ public final class Store extends Handle {
         }
     }
 
-    /** Makes a copy of the store in a new directory. Files are shared where possible. */
+    /** Makes a copy of the store in a new directory. Tables are shared where possible. */
     public void checkpoint(Path path) {
         try {
-            Native.checkpoint(handle(), path.toString());
+            Native.checkpoint(handle(), path.toString(), false);
+        } finally {
+            keep(this);
+        }
+    }
+
+    /**
+     * Makes a copy of the store in a new directory, with tables of its own: damage to a file of the
+     * store does not reach the copy.
+     */
+    public void checkpointCopied(Path path) {
+        try {
+            Native.checkpoint(handle(), path.toString(), true);
         } finally {
             keep(this);
         }

@@ -312,10 +312,14 @@ class StoreTest {
         store.flush();
         keyspace.compact();
         assertTrue(store.metrics().get("runstone_memory_budget_bytes") > 0);
-        Path copy = directory.resolve("copy");
-        store.checkpoint(copy);
-        try (Store other = Store.open(copy)) {
-            assertEquals("1", text(other.defaultKeyspace().get(bytes("a"))));
+        Path linked = directory.resolve("linked");
+        store.checkpoint(linked);
+        Path copied = directory.resolve("copied");
+        store.checkpointCopied(copied);
+        for (Path copy : new Path[] {linked, copied}) {
+            try (Store other = Store.open(copy)) {
+                assertEquals("1", text(other.defaultKeyspace().get(bytes("a"))));
+            }
         }
     }
 }
