@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Measures all papers at other scales, keeps their words in results/scale-*, and lists in scales.md
-# the claims whose word changes: scales.sh 0.25 2. Without a scale it only writes the list. Takes an
-# hour of processor time at scale 1, and in proportion at others. RUNSTONE names the command, PAPERS
-# the papers if not all.
+# Measures all papers at other scales, keeps the verdicts in results/scale-*, and lists in scales.md
+# the claims whose verdict changes: scales.sh 0.25 2. Without a scale it only writes the list. It
+# takes an hour of processor time at scale 1, and in proportion at others. RUNSTONE names the
+# command. PAPERS names the papers; by default it measures all.
 set -euo pipefail
 cd "$(dirname "$0")"
 : "${RUNSTONE:=../../target/release/runstone}"

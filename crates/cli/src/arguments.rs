@@ -24,7 +24,7 @@ pub struct KeyspaceArgument {
 }
 
 impl KeyspaceArgument {
-    /// The given name, or that of the default keyspace.
+    /// The given name, or the name of the default keyspace.
     pub fn name(&self) -> &str {
         self.keyspace.as_deref().unwrap_or(DEFAULT_KEYSPACE)
     }

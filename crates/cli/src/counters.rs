@@ -3,7 +3,7 @@
 
 use crate::failure::{Failure, Result};
 
-/// Which integers a keyspace adds.
+/// The type of the integers that a keyspace adds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counter {
     Signed,
@@ -36,7 +36,7 @@ impl Counter {
         })
     }
 
-    /// The bytes of a decimal number, as an operand or a value.
+    /// The bytes of a decimal number, for an operand or a value.
     pub fn bytes(self, text: &[u8]) -> Result<Vec<u8>> {
         let text = String::from_utf8_lossy(text);
         let bytes = match self {
@@ -61,7 +61,7 @@ impl Counter {
         }
     }
 
-    /// What to do instead of a put.
+    /// Tells the user what to do instead of a put.
     pub fn hint(typed: &str) -> String {
         let number = if is_number(typed) { typed } else { "NUMBER" };
         format!(

@@ -1,5 +1,5 @@
-//! Dropping a keyspace, on the command line and in the shell. It cannot be undone, so a person is
-//! asked first.
+//! Dropping a keyspace, on the command line and in the shell. A drop cannot be undone, so a person
+//! must confirm it.
 
 use std::io::{IsTerminal, stdin};
 
@@ -28,7 +28,7 @@ impl Dropping {
         keyspaces::refuse_reserved(name)?;
         let keyspace = keyspaces::find(store, name)?;
         if name == DEFAULT_KEYSPACE {
-            // The store refuses this, before the user is asked.
+            // The store refuses this name, so the user is not asked.
             return Ok(store.drop_keyspace(name)?);
         }
         if !self.yes {

@@ -108,8 +108,9 @@ fn is_printable(c: char) -> bool {
     !c.is_control() && !is_invisible
 }
 
-/// Undoes [`shown`]. Bytes that it would escape may also be unescaped. Escapes of quotes and
-/// carriage returns are accepted as well, because the engine's own messages and dumps contain them.
+/// Undoes [`shown`]. Bytes that `shown` would escape may also be there as they are. Escapes of
+/// quotes and carriage returns are accepted as well, because the engine's own messages and dumps
+/// contain them.
 pub fn unescape(text: &[u8]) -> Decoded {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.iter().copied();
@@ -165,7 +166,7 @@ mod tests {
         assert!(from_hex(b"abc").is_err() && from_hex(b"zz").is_err());
     }
 
-    /// Once, `scan` escaped some records and not others, so that nothing could read them back.
+    /// Once, `scan` escaped some records and not others, so that no command could read them back.
     #[test]
     fn what_is_shown_is_one_line_and_comes_back() {
         for (bytes, text) in [

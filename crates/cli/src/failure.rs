@@ -80,7 +80,7 @@ impl Failure {
         Failure::new(Exit::Usage, what).hint(hint)
     }
 
-    /// A refusal of clap, with its tip if it has one.
+    /// A refusal of clap, with clap's tip if there is one.
     pub fn command_line(error: &clap::Error, hint: &str) -> Failure {
         // In this case clap prints only its help.
         if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
@@ -131,7 +131,7 @@ impl Failure {
         self
     }
 
-    /// Standard output takes no more.
+    /// The failure for standard output that cannot be written.
     pub fn stdout(error: &io::Error) -> Failure {
         let mut failure =
             Failure::new(Exit::Io, format!("cannot print: {error}")).at("standard output");
@@ -207,7 +207,7 @@ impl From<runstone_kv::Error> for Failure {
     }
 }
 
-/// The hint if the path or the limit of open files is wrong, and not the device.
+/// The hint if the cause is the path or the limit of open files, and not the device.
 fn path_hint(error: &io::Error) -> Option<&'static str> {
     let errno = Errno::from_io_error(error);
     match error.kind() {

@@ -1,5 +1,5 @@
-//! Keys without a value that a walk reported and skipped: their number, and the first ones with
-//! their reasons.
+//! Keys whose value could not be made or read, which a walk reported and skipped: their number, and
+//! the first ones with their reasons.
 
 use serde_json::{Value, json};
 
@@ -27,7 +27,7 @@ impl Failures {
         Failures { encoding, is_json, count: 0, first: Vec::new(), has_damage: false }
     }
 
-    /// Counts one, and reports it to people.
+    /// Counts a key, and reports it to people.
     pub fn add(&mut self, failed: &Failed<'_>) {
         self.count += 1;
         self.has_damage |= failed.is_damage();
@@ -48,7 +48,7 @@ impl Failures {
         (self.count.into(), json!(self.first))
     }
 
-    /// The failure at the end of a walk that skipped some. `outcome` says what happened to them,
+    /// The failure at the end of a walk that skipped keys. `outcome` says what happened to them,
     /// such as "left out".
     pub fn failure(&self, outcome: &str) -> Option<Failure> {
         let hint = match self.has_damage {

@@ -13,8 +13,8 @@ use crate::failure::{Exit, Failure, Result};
 
 static IS_ASKED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
 
-/// Lets a signal ask the command to end. A second signal ends the process, because some steps do
-/// not check for the request.
+/// Makes a signal request the command's end. A second signal ends the process, because some steps
+/// do not check for the request.
 pub fn watch(signals: &[c_int]) {
     for signal in signals {
         let register = |asked: &Arc<AtomicBool>| {
@@ -27,8 +27,8 @@ pub fn watch(signals: &[c_int]) {
     }
 }
 
-/// Makes a write beyond the limit of file sizes fail, so that the command can say so. The signal
-/// would end the process without a message.
+/// Makes a write beyond the limit of file sizes fail, so that the command can say so. Without this,
+/// a signal would end the process without a message.
 pub fn fail_at_limit() {
     // Only a signal that cannot be caught is refused.
     let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());

@@ -9,7 +9,7 @@ use crate::transfer::progress;
 /// At most this many keyspaces are listed in an error.
 const MOST_LISTED: usize = 20;
 
-/// An existing keyspace. If there is none of that name, the error names those that exist.
+/// Opens an existing keyspace. If none has this name, the error names the existing ones.
 pub fn find(store: &Store, name: &str) -> Result<Keyspace> {
     store.keyspace(name).map_err(|error| unknown(store, name, error))
 }
@@ -25,7 +25,7 @@ pub fn find_to_change(store: &Store, name: &str) -> Result<Keyspace> {
     })
 }
 
-/// The keyspace that a user asks for.
+/// The options that a user wants for a keyspace.
 #[derive(Clone, Debug, Default)]
 pub struct Wish {
     /// The options of the command line. A new keyspace gets them; an existing one must already have
@@ -42,14 +42,14 @@ impl Wish {
         self.with_policy(self.given.clone().or(self.base.clone()).unwrap_or_default())
     }
 
-    /// The options with the policy that the user asks for. The numbers of the policy stay.
+    /// The options with the policy that the user wants. The numbers of the policy stay.
     fn with_policy(&self, mut options: KeyspaceOptions) -> KeyspaceOptions {
         options.policy = self.policy.clone().unwrap_or(options.policy);
         options
     }
 }
 
-/// Opens or makes the keyspace that is asked for. An existing one keeps its own options, and
+/// Opens or makes the keyspace. An existing one keeps its own options, and
 /// refuses others.
 pub fn open_or_make(store: &Store, name: &str, wish: &Wish) -> Result<Keyspace> {
     if !store.keyspaces().iter().any(|known| known == name) {

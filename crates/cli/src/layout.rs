@@ -17,7 +17,7 @@ fn columns_of(terminal: &Table) -> Option<usize> {
     set.or(terminal.width().map(usize::from)).filter(|columns| *columns > 0)
 }
 
-/// The same for the terminal that errors go to; no bound if they do not go to a terminal.
+/// The same for the terminal that shows errors; no bound if errors do not go to a terminal.
 pub fn stderr_columns() -> usize {
     match io::stderr().is_terminal() {
         true => columns_of(Table::new().use_stderr()).unwrap_or(usize::MAX),
@@ -37,7 +37,7 @@ pub fn plural(count: u64, one: &str) -> String {
 }
 
 /// Breaks lines at blanks where they are longer than `width`; continuation lines are indented by
-/// four more than the line.
+/// four columns more than the line.
 pub fn fold(text: &str, width: usize) -> String {
     let mut folded = String::with_capacity(text.len());
     for line in text.split_inclusive('\n') {
@@ -62,8 +62,8 @@ pub fn fold(text: &str, width: usize) -> String {
 }
 
 /// Lays out a table. Numbers are aligned to the right, words to the left. If the table is wider
-/// than `width`, its last column is folded, provided that it contains words and has room. Otherwise
-/// the table is split into several, which all begin with the first column.
+/// than `width`, its last column is folded, provided that this column contains words and has room.
+/// Otherwise the table is split into several, which all begin with the first column.
 pub fn columns(header: &[&str], rows: &[Vec<String>], width: usize) -> String {
     let cells = |i: usize| rows.iter().filter_map(move |row| row.get(i).map(String::as_str));
     let is_number = |i: usize| {

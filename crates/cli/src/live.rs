@@ -1,5 +1,5 @@
 //! Prints the counters of a store that another process has open, and how fast they grow. No table
-//! or log contains the counters: the process reports them while another one asks.
+//! or log contains the counters: the process reports them while another process watches it.
 
 use std::path::Path;
 use std::thread::sleep;
@@ -16,10 +16,10 @@ use crate::output::{ratio, rounded, size};
 /// The writer reports once a second, and notices a request within half a second. A writer that is
 /// busy with a flush takes longer.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// How often to look.
+/// How often the command looks for a new report.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Asks the process that has the store open, and waits for its report; `None` if it does not
+/// Waits for a report of the process that has the store open; `None` if it does not
 /// report.
 pub fn told(path: &Path) -> Result<Option<LiveState>> {
     next(&Store::watch(path)?, None)

@@ -1,4 +1,4 @@
-//! `simulate --flash`: the bytes that each layer of the flash below a tree programs. The model is
+//! `simulate --flash`: how many bytes each layer of the flash below a tree writes. The model is
 //! `runstone_simulator::flash`; it keeps a tree of its own, page by page, so it receives the user's
 //! writes a second time.
 
@@ -15,7 +15,7 @@ use crate::output::{columns, size};
 
 /// Size of a table, and of a block, if no other size is given.
 pub const TABLE_BYTES: u64 = 4 << 20;
-/// Each write takes a few microseconds, with all the work that it causes.
+/// The most writes to simulate. Each takes a few microseconds, with all the work that it causes.
 const MOST_WRITES: u64 = 1 << 27;
 
 /// The flash below.
@@ -72,12 +72,12 @@ pub struct OnFlash {
 }
 
 impl FlashArgs {
-    /// Whether any flash is asked for.
+    /// Whether the arguments name any flash.
     pub fn is_asked(&self) -> bool {
         !self.flash.is_empty()
     }
 
-    /// Each policy on each device.
+    /// Simulates each policy on each device.
     pub fn reckon(
         &self,
         policies: &[&'static dyn CompactionPolicy],
@@ -133,8 +133,8 @@ impl FlashArgs {
             },
         )?;
         for write in 0..writes {
-            // Each write takes any of the keys. If there are more keys than writes, each write
-            // takes a key of its own.
+            // Each write picks one of the keys at random. If there are more keys than writes, each
+            // write has a key of its own.
             let record = match written.keys > MOST_WRITES {
                 true => write,
                 false => mix64(mix64(written.seed) ^ write) % written.keys,

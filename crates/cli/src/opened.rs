@@ -1,5 +1,5 @@
-//! An open store, of files or a device, as the commands see it. Each kind refuses what it cannot
-//! do. How a store is opened is in `opening.rs`.
+//! An open store of files, or an open device, as the commands see it. Each kind refuses what it
+//! cannot do. How a store is opened is in `opening.rs`.
 
 use std::path::Path;
 use std::time::Duration;
@@ -28,7 +28,7 @@ pub struct Verified {
     pub figures: Figures,
 }
 
-/// The largest key and value that a store takes.
+/// The largest key and value that a store accepts.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     pub key_bytes: u64,
@@ -66,15 +66,15 @@ pub trait Drawing {
 pub trait Target {
     /// The progress of an interrupted import of this source.
     fn left(&self) -> Result<Option<Progress>>;
-    /// Continues with another keyspace, which is made with these options if there is none, by
-    /// [`crate::keyspaces::open_or_make`]. The batch is empty.
+    /// Continues with another keyspace, which is made with these options if it does not exist, by
+    /// [`crate::keyspaces::open_or_make`]. The batch must be empty.
     fn turn_to(&mut self, _keyspace: &str, _wish: &Wish) -> Result<()> {
         let hint = "import one column family: --family NAME --keyspace default";
         Err(Failure::usage("a device has one keyspace", hint))
     }
     /// Adds a record to the batch; an error if it could never be written.
     fn put(&mut self, record: Record) -> runstone_kv::Result<()>;
-    /// The counters of the keyspace, if it adds numbers: it takes no other values.
+    /// The type of the keyspace's counters, if it adds numbers. It accepts no other values.
     fn counter(&self) -> Option<Counter> {
         None
     }
@@ -82,7 +82,8 @@ pub trait Target {
     fn can_load(&self) -> bool {
         false
     }
-    /// Writes records with ascending keys, all or none. It bypasses the batch, which is empty.
+    /// Writes records with ascending keys, all or none. The load bypasses the batch, which must be
+    /// empty.
     fn load(
         &mut self,
         _records: &mut dyn Iterator<Item = Result<(Vec<u8>, Vec<u8>)>>,
@@ -91,7 +92,7 @@ pub trait Target {
     }
     /// Whether the batch has reached its largest size or number of records.
     fn is_full(&self, most_records: u64) -> bool;
-    /// Writes the batch with the progress of the import; `None` at its end.
+    /// Writes the batch with the progress of the import, which is `None` at the end.
     fn commit(&mut self, progress: Option<&Progress>) -> Result<()>;
     /// Closes the store.
     fn close(self: Box<Self>, is_complete: bool) -> Result<()>;
@@ -100,7 +101,7 @@ pub trait Target {
 /// The entries of one keyspace.
 pub trait Entries {
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>>;
-    /// The kind of its counters, if it adds numbers.
+    /// The type of the keyspace's counters, if it adds numbers.
     fn counter(&self) -> Option<Counter> {
         None
     }
@@ -124,7 +125,7 @@ pub trait Entries {
     fn delete_range(&self, _range: &Range, _durability: Durability) -> Result<Option<u64>> {
         Ok(None)
     }
-    /// Visits the keys of a range in order; returns how many.
+    /// Visits the keys of a range in order. Returns the number of keys.
     fn walk(&self, range: &Range, visit: &mut Visit<'_>) -> Result<u64>;
     /// The same, but keys that damage hides are added to `missing`, and the walk continues after
     /// them.
@@ -140,11 +141,11 @@ pub trait Entries {
 
 /// See the module docs.
 pub trait Opened {
-    /// The entries of the keyspace that it was opened for.
+    /// The entries of the keyspace for which the store was opened.
     fn entries(&self) -> &dyn Entries;
     /// The default keyspace and the costs of the whole store, for measurements.
     fn kv(&self) -> &dyn KvStore;
-    /// The names of its keyspaces; none if it has only one.
+    /// The names of the store's keyspaces; none if it can have only one.
     fn keyspaces(&self) -> Vec<String> {
         Vec::new()
     }
@@ -152,10 +153,10 @@ pub trait Opened {
     fn estimate(&self) -> Option<u64>;
     fn holds_data(&self) -> Result<bool>;
     fn limits(&self) -> Limits;
-    /// Bytes that it takes once it is closed.
+    /// The bytes that the store takes once it is closed.
     fn used_bytes(&self) -> u64;
     fn drawing(&self) -> Result<Box<dyn Drawing>>;
-    /// Figures of one keyspace, or of all, and of the tables that overlap the range.
+    /// Figures of one keyspace or of all, over the tables that overlap the range.
     fn stats(&self, keyspace: Option<&str>, range: &Range) -> Result<Figures>;
     /// Which keys of the keyspace are big.
     fn survey(&self, _limit: usize) -> Result<KeySurvey> {

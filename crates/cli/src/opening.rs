@@ -20,8 +20,8 @@ use crate::nesting;
 use crate::opened::{Figures, Opened};
 use crate::output::{Output, note};
 
-/// Log segments of a command that writes little. It needs no larger ones, and a disk that is nearly
-/// full has no room for them.
+/// Size of the log segments of a command that writes little. Such a command needs no larger ones,
+/// and a disk that is nearly full has no room for them.
 const SMALL_SEGMENT_BYTES: u64 = 256 << 10;
 
 /// Where a store is. A store in memory lasts as long as this value, so that it can be opened again.
@@ -63,7 +63,7 @@ impl Location {
         self.made.get()
     }
 
-    /// Reports to people that a store was made: a misspelt path makes one too.
+    /// Reports to people that a store was made, because a misspelt path makes one too.
     pub fn tell_made(&self, output: &Output) {
         if self.was_made() && !output.is_json {
             note(format!("made a new store in {}", self.path.display()));
@@ -75,7 +75,7 @@ impl Location {
         self.existing(keyspace, || self.open(reading()), keyspaces::find)
     }
 
-    /// The same for a command that itself reports the unused end of the log.
+    /// Does the same for a command that itself reports the unused end of the log.
     pub fn to_verify(&self) -> Result<Box<dyn Opened>> {
         self.existing(DEFAULT_KEYSPACE, || self.look(), keyspaces::find)
     }
@@ -101,7 +101,8 @@ impl Location {
         Ok(Box::new(FileStore::new(store, keyspace, &self.path)))
     }
 
-    /// The device that is a store, opened or made, if there is one; it refuses options of files.
+    /// Opens or makes the device, if the location is a device that is a store. Refuses options that
+    /// only a store of files has.
     pub fn device_to_make(
         &self,
         keyspace: &str,
@@ -157,7 +158,7 @@ impl Location {
         Ok(lock.map_err(|error| self.explain(Error::from(error), false))?.is_none())
     }
 
-    /// The directory, if another process has the store there open, and this one reads beside it.
+    /// The directory, if another process has its store open and this process reads beside it.
     pub fn beside(&self) -> Option<PathBuf> {
         self.followed.get().then(|| self.path.clone())
     }
@@ -183,13 +184,13 @@ impl Location {
         opened.map_err(|error| self.explain(error, may_make))
     }
 
-    /// The same for reading, but without a report of the end of the log that the open did not use.
-    /// The open that follows reports it, or the caller.
+    /// Opens the store for reading, but does not report an end of the log that the open did not
+    /// use. The next open reports it, or the caller does.
     pub fn look(&self) -> Result<Store> {
         self.try_open(reading()).map_err(|error| self.explain(error, false))
     }
 
-    /// What the flash below the files wrote, if they are on a device that was opened.
+    /// The writes of the flash below the files, if they are on a device that was opened.
     pub fn flash(&self, user_bytes: u64) -> Option<Figures> {
         match &self.place {
             Place::Device(url) => url.flash(user_bytes),
@@ -197,8 +198,8 @@ impl Location {
         }
     }
 
-    /// Whether there is a store with an entry in its default keyspace. Changes nothing, not even
-    /// the options that a store keeps.
+    /// Whether there is a store with an entry in its default keyspace. This changes nothing, not
+    /// even the stored options.
     pub fn holds_data(&self) -> Result<bool> {
         match self.try_open(Options::default().read_only(true)) {
             Ok(store) => Ok(store.default_keyspace().iter()?.next().is_some()),
@@ -207,7 +208,7 @@ impl Location {
         }
     }
 
-    /// The files of the store there, not opened as a store; `None` if a device is the store.
+    /// The files of the store, which is not opened; `None` if the store is a device.
     pub fn files(&self) -> Result<Option<Arc<dyn Storage>>> {
         let opened: runstone_kv::Result<Arc<dyn Storage>> = match &self.place {
             Place::Memory(memory) => Ok(Arc::<MemoryStorage>::clone(memory)),
@@ -234,7 +235,8 @@ impl Location {
         Ok(opened?)
     }
 
-    /// Opens the store for reading. If another process has it open, it is read beside that one.
+    /// Opens the store for reading. If another process has it open, this process reads beside that
+    /// one.
     fn open_beside(&self, options: Options) -> runstone::Result<Store> {
         let process = match Store::open(&self.path, options.clone()) {
             Err(Error::InUse { process, .. }) => process,
@@ -340,7 +342,7 @@ impl Location {
                 };
                 Failure { exit: Exit::CannotOpen, ..failure }.at(path).hint(hint)
             }
-            // The options do not fit the store that is there.
+            // The options do not fit the existing store.
             Error::InvalidArgument { .. } => Failure::from(error).at(path),
             _ => Failure::from(error),
         }
@@ -396,7 +398,7 @@ pub fn to_change(store: &Path) -> Result<Store> {
     Location::of(store)?.open(Options::default().create_if_missing(false))
 }
 
-/// The keyspace that the arguments ask for; `base` is for a new one without options.
+/// The options that the arguments name; `base` is for a new keyspace without options.
 pub fn wish(make: &MakeArguments, base: Option<KeyspaceOptions>) -> Result<Wish> {
     Ok(Wish { given: given_options(make)?, policy: make.policy.clone(), base })
 }

@@ -16,7 +16,7 @@ const SECTIONS: [(&str, &[OptionDoc]); 3] =
 /// Options of an open store, which are not kept in it.
 pub const OF_STORES: &[OptionDoc] = Options::FIELDS;
 
-/// The options of a keyspace, each after its section, in the order of their declarations.
+/// The options of a keyspace, each with its section, in the order of their declarations.
 pub fn of_keyspaces() -> impl Iterator<Item = (&'static str, &'static OptionDoc)> {
     let is_section = |name: &str| SECTIONS.iter().any(|(section, _)| *section == name);
     SECTIONS
@@ -42,7 +42,7 @@ pub fn summary(name: &str) -> String {
 pub fn default(name: &str) -> String {
     // Each start of the command asks for the defaults of all its flags.
     static TEXT: LazyLock<String> = LazyLock::new(|| {
-        // Defaults that are not written because they carry no information.
+        // These defaults are not written as TOML, because they carry no information.
         let unset = "merge_operator = \"\"\ncompaction_filter = \"\"\nttl_seconds = 0\n";
         format!("{unset}{}", KeyspaceOptions::default().to_toml())
     });

@@ -1,11 +1,11 @@
-//! Names that other stores and shells use for commands, and their replacements here. Not misspelt
-//! names: clap reports those.
+//! Names that other stores and shells use for commands, and their replacements here. Misspelt names
+//! are not here: clap reports those.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use crate::failure::Failure;
 
-/// What to do instead, for names that no command has.
+/// What to do instead, by names that no command has.
 const NAMES: &[(&[&str], &str)] = &[
     (
         &["keyspaces", "families", "info", "status", "size", "list_column_families"],
@@ -60,7 +60,7 @@ pub fn instead_of(name: &str) -> Option<&'static str> {
     found.map(|(_, advice)| *advice)
 }
 
-/// The failure for such a name, if that is what clap refused.
+/// The failure for such a name, if clap refused one.
 pub fn refusal(error: &clap::Error) -> Option<Failure> {
     if error.kind() != ErrorKind::InvalidSubcommand {
         return None;

@@ -64,8 +64,8 @@ impl Output {
         self.stdout.borrow_mut().flush().map_err(|error| Failure::stdout(&error))
     }
 
-    /// Writes a file beside the output; replaces an existing file only if `force` says so. Reports
-    /// to people on standard error that it was written, but not under `--json`.
+    /// Writes a file beside the output; replaces an existing file only if `force` says so. Tells
+    /// people on standard error that the file was written, but not under `--json`.
     pub fn write_file(&self, path: &Path, text: &str, force: bool) -> Result<()> {
         nesting::refuse_inside(path)?;
         let mut options = OpenOptions::new();
@@ -89,7 +89,7 @@ impl Output {
         self.bar(name, Some(total), size)
     }
 
-    /// A display of the elapsed time of a step without other progress.
+    /// Shows the elapsed time of a step without other progress.
     pub fn spinner(&self, name: &str) -> ProgressBar {
         let bar = self.count_bar(name, None);
         let style = ProgressStyle::with_template("{msg} {elapsed}");
@@ -129,10 +129,10 @@ pub fn bar_style(has_total: bool, show: fn(u64) -> String) -> ProgressStyle {
     style.with_key("done", done).with_key("rate", rate).progress_chars("=> ")
 }
 
-/// Whether standard error is for programs; set once, before anything is reported.
+/// Whether programs read standard error; set once, before anything is reported.
 static IS_JSON: AtomicBool = AtomicBool::new(false);
 
-/// Reports something to people besides the output. Under `--json` it is an object, because the
+/// Reports something to people besides the output. Under `--json` the report is an object: the
 /// engine may report something while it opens a store. A closed standard error does not stop a
 /// command.
 pub fn note(text: impl Display) {
@@ -241,7 +241,7 @@ pub fn nanos(ns: u64) -> String {
     }
 }
 
-/// Does the same for a duration.
+/// Formats a duration in the same way.
 pub fn duration(took: Duration) -> String {
     nanos(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX))
 }

@@ -77,7 +77,7 @@ impl From<Failed<'_>> for Failure {
     }
 }
 
-/// What a walk finds.
+/// The result of a walk for one key.
 pub type Found<'a> = std::result::Result<Entry<'a>, Failed<'a>>;
 
 /// Keys that could not be read.
@@ -157,8 +157,8 @@ impl Range {
         )
     }
 
-    /// Whether it can contain no key. Several bounds together may leave nothing: `--prefix a --from
-    /// b`.
+    /// Whether it can contain no key. Several bounds together may exclude every key: `--prefix a
+    /// --from b`.
     pub fn is_empty(&self) -> bool {
         let ends = self.start.as_ref().zip(self.end.as_ref());
         self.limit == Some(0) || ends.is_some_and(|(start, end)| start >= end)
@@ -175,7 +175,7 @@ impl Range {
             && self.end.as_deref().is_none_or(|end| min < end)
     }
 
-    /// Visits the keys in order; returns how many.
+    /// Visits the keys in order. Returns the number of keys.
     pub fn walk(
         &self,
         keyspace: &Keyspace,
@@ -231,7 +231,7 @@ impl Range {
 
     /// Visits the key that a failed step reached, and returns the outcome of the next step. Fails
     /// if the step reached no key: the walk then has no position, so the next step fails too. If
-    /// the next step succeeds, the failed step did reach a key, the empty one.
+    /// the key is empty but the next step succeeds, the failed step did reach the empty key.
     fn visit_failed(
         &self,
         cursor: &mut Cursor,
@@ -247,7 +247,8 @@ impl Range {
         Ok(next)
     }
 
-    /// Does the same for a store of any kind. The scans of [`KvStore`] have only one bound.
+    /// Visits the keys of a store of any kind in the same way. The scans of [`KvStore`] have only
+    /// one bound.
     pub fn walk_store(
         &self,
         store: &dyn KvStore,
@@ -259,7 +260,7 @@ impl Range {
         })
     }
 
-    /// The same until the visitor returns false.
+    /// Does the same until the visitor returns false.
     pub fn walk_while(
         &self,
         store: &dyn KvStore,

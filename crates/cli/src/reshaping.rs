@@ -19,7 +19,7 @@ use crate::output::{Output, duration, rounded, size};
 /// How often the progress bar moves.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Gives a keyspace the options that `wanted` makes from its present ones. Returns the cost.
+/// Gives a keyspace the options that `wanted` makes from its present options. Returns the cost.
 pub fn change(
     path: &Path,
     name: &str,

@@ -9,14 +9,14 @@ use rustix::fs::{FlockOperation, flock};
 
 use crate::failure::{Failure, Result};
 
-/// Locked for as long as a directory is in use.
+/// The name of a file that is locked while a directory is in use.
 const LOCK: &str = "in-use";
 
 /// An unlocked directory younger than this may be about to be locked.
 const LEAST_AGE: Duration = Duration::from_secs(60);
 
-/// Removed when dropped. If its command was killed, the next command that makes a scratch directory
-/// removes it.
+/// A directory that is removed when this value is dropped. If its command was killed, the next
+/// command that makes a scratch directory removes it.
 #[derive(Debug)]
 pub struct Scratch {
     path: PathBuf,

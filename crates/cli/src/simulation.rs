@@ -51,7 +51,7 @@ impl Outcome {
     }
 }
 
-/// The outcomes of all policies, in the order asked.
+/// The outcomes of all policies, in the order of the arguments.
 pub struct Simulation<'a> {
     setup: &'a Setup,
     outcomes: Vec<Outcome>,

@@ -17,10 +17,10 @@ use runstone_policy::units::Thousandths;
 pub const POINTER_ENTRY_BYTES: u64 = 48;
 /// Header of a record.
 const HEADER_BYTES: u64 = 18;
-/// A log is simulated record by record, in twelve bytes of memory each.
+/// The most records of a log, which is simulated record by record, in twelve bytes of memory each.
 const MOST_RECORDS: u64 = 1 << 26;
 const MOST_GROUPS: u32 = 1 << 20;
-/// Writes take 30 ns or so each.
+/// The most writes to simulate. Each takes about 30 ns.
 const MOST_WRITES: u64 = 1 << 32;
 
 /// Where values lie.
@@ -68,7 +68,7 @@ pub struct Values {
     user_bytes: u64,
     /// Entries of the tree.
     pub pointers: u64,
-    /// The same for one flush.
+    /// How many of these entries one flush writes.
     pub pointers_per_flush: u64,
 }
 

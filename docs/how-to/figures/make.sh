@@ -7,17 +7,17 @@ set -euo pipefail
 cd "$(dirname "$0")"
 : "${RUNSTONE:=../../../target/release/runstone}"
 
-# simulate FLAG..: bytes written per byte of the user, tables probed per get, by policy.
+# simulate FLAG..: prints bytes written per byte of the user, and tables probed per get, by policy.
 simulate() { "$RUNSTONE" simulate "$@" --json; }
 costs='.load | .write_amplification, .tables_probed_per_get'
 
-# store NAME: an object with rows from stdin becomes a file, with a row on each line.
+# store NAME: writes an object with rows from stdin to a file, one row per line.
 store() {
     jq -r '(.rows | map(tojson) | join(",\n")) as $rows | del(.rows) | tojson
         | .[:-1] + ", \"rows\": [\n" + $rows + "\n]}"' > "$1.new" && mv "$1.new" "$1.json"
 }
 
-# write NAME COMMAND: rows from stdin become a file.
+# write NAME COMMAND: writes rows from stdin to a file.
 write() { jq -s --arg command "$2" '{command: $command, rows: .}' | store "$1"; }
 
 part_simulate() {
@@ -49,7 +49,7 @@ part_simulate() {
     done | write simulate-bound 'runstone simulate --size 16G..32G --keys 16777216 --max-space ..'
 }
 
-# paper NAME CLAIM..: the rows of these claims as the command prints them, then those of $derived.
+# paper NAME CLAIM..: prints the rows of these claims as the command does, then those of $derived.
 paper() {
     local name=$1 results=../../papers/results/$1.json && shift
     if [[ -f $results ]]; then cp "$results" "$name.all"; else

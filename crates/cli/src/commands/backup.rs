@@ -188,7 +188,7 @@ fn archive(output: &Output, store: &Path, dir: &Path, follow: bool, rate: Rate) 
     let Some(mut archiver) = when_free(follow, || backups.archive(store))? else {
         return Ok(Exit::Ok);
     };
-    // Ends at the present position, because a busy writer always adds more.
+    // The command ends at the present position, because a busy writer always adds more.
     let end = Changes::open(store, ChangesFrom::Now)?.position().seq();
     let (mut changes, mut bytes, mut wait) = (0, 0, Duration::ZERO);
     while let Some(done) = when_free(follow, || archiver.advance(wait))? {
@@ -389,7 +389,7 @@ fn verify(output: &Output, backups: &Backups, backup: Option<u64>, is_deep: bool
 
 fn restore(output: &Output, backups: &Backups, target: &Path, backup: Option<u64>) -> Result<Exit> {
     let newest = backups.list()?.last().map(|one| one.number);
-    // Newer backups that cannot be restored.
+    // Backups newer than the restored one that cannot be restored.
     let mut damaged = backups.damaged()?;
     damaged.retain(|(number, _)| backup.is_none() && newest < Some(*number));
     for (number, what) in &damaged {

@@ -147,7 +147,7 @@ impl Args {
         Ok(Exit::Ok)
     }
 
-    /// Prints the text after the lines of the benchmarks.
+    /// Prints the text that follows the lines of the benchmarks.
     fn finish(
         &self,
         spec: &BenchSpec,
@@ -216,7 +216,8 @@ impl Args {
         Ok(spec)
     }
 
-    /// The keyspace's options: the named ones, else the stored ones, with the flags on top.
+    /// The keyspace's options: the preset or file that the user named, else the stored options,
+    /// changed by the flags.
     fn options(&self, location: &Location) -> Result<KeyspaceOptions> {
         let mut options = match opening::given_options(&self.make)? {
             Some(given) => given,
@@ -284,7 +285,7 @@ impl Args {
     }
 }
 
-/// Runs one benchmark after another, and prints each line as soon as it is known. Live bytes are
+/// Runs one benchmark after another, and prints each result as soon as it is known. Live bytes are
 /// counted once, at the end.
 fn run_all(
     names: &[String],

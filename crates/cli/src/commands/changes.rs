@@ -108,7 +108,8 @@ enum Line {
 }
 
 /// Prints the writes of a change. All lines but the last have the position before the change: a
-/// reader that continues after one of them gets the whole change again, and loses no write of it.
+/// reader that continues after one of these lines gets the whole change again, and loses none of
+/// its writes.
 struct Writes<'a> {
     printer: &'a Printer<'a>,
     before: Position,
@@ -160,7 +161,7 @@ impl Printer<'_> {
                 ("keyspaces", names.join(","))
             }
             Change::Time(ms) => ("time", ms.to_string()),
-            // A kind that a later release adds to the log.
+            // A kind that a later release may add to the log.
             _ => return Ok(()),
         };
         let line = match self.output.is_json {

@@ -95,7 +95,7 @@ impl Args {
 }
 
 impl Args {
-    /// Writes the checkpoint. Returns the bytes of the tables of the store.
+    /// Writes the checkpoint. Returns the size of the store's tables in bytes.
     fn write(&self, store: Beside) -> Result<u64> {
         let target = &self.target;
         match store {

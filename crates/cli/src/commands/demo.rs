@@ -99,7 +99,7 @@ impl Args {
         Ok(if run.check.differences == 0 { Exit::Ok } else { Exit::Different })
     }
 
-    /// Opens the device, or a store of files for this many bytes; neither may hold an entry.
+    /// Opens the device, or a store of files for this many bytes. Fails if it has an entry.
     fn open_empty(
         &self,
         location: &Location,

@@ -1,4 +1,4 @@
-//! `dump`: shows the contents of a single file of a store. Opens the file, not the store.
+//! `dump`: shows the contents of a single file of a store. It opens the file, not the store.
 
 use std::path::{Path, PathBuf};
 

@@ -169,7 +169,7 @@ impl Args {
         Ok(())
     }
 
-    /// The error of an export that must not leave out such keys.
+    /// The error for a failed key in an export without `--skip-failed`.
     fn failed(&self, failed: Failed<'_>) -> Failure {
         let failure = Failure::from(failed);
         let hint = failure.hint.clone().unwrap_or_default();
@@ -179,8 +179,8 @@ impl Args {
             .hint(format!("--skip-failed leaves such entries out, and tells them; {hint}"))
     }
 
-    /// The keyspaces that are left out; none if the user named one, and so knows that there are
-    /// others.
+    /// The keyspaces that are left out; none if the user named a keyspace, and so knows that there
+    /// are others.
     fn others(&self, opened: &dyn Opened) -> Vec<String> {
         if self.selection.part.keyspace.keyspace.is_some() {
             return Vec::new();
@@ -243,12 +243,12 @@ fn missing_of(failed: &Failed<'_>) -> Missing {
     Missing { from: Some(failed.key.to_vec()), before: Some(before), what: failed.what() }
 }
 
-/// The entries that were written, and those that were not.
+/// Counts of the entries that were written, and of those that were not.
 struct Tally {
     records: u64,
     bytes: u64,
     refusals: Refusals,
-    /// Keys without a value that were to be left out.
+    /// Keys whose value could not be made or read, which were left out.
     failures: Failures,
     /// Keys that damage hides.
     missing: Vec<Missing>,
@@ -270,12 +270,12 @@ struct Refusals {
     keys: u64,
     values: u64,
     expiries: u64,
-    /// Files that would be in the store.
+    /// Files that the export would have written into the store.
     in_store: u64,
 }
 
 impl Refusals {
-    /// Counts one, and reports why.
+    /// Counts a refused entry. Returns the reason.
     fn count(&mut self, refused: Refused) -> String {
         match refused {
             Refused::Key(what) => {

@@ -225,8 +225,8 @@ mod tests {
     const OTHERS: [(&str, &str); 2] =
         [("keyspace", "the name of a keyspace"), ("seed", "keys and values of a benchmark")];
 
-    /// Guards against a bug: help lacked `bench --compaction-slices`, because it had its own list
-    /// of flags.
+    /// Guards against a bug: help lacked `bench --compaction-slices`, because it kept a list of
+    /// flags of its own.
     #[test]
     fn help_names_each_flag_that_takes_an_option_of_a_store() {
         let line = crate::CommandLine::command();

@@ -31,8 +31,8 @@ use crate::transfer::{Format, Malformed, Record, format_of, input};
 /// At most this many malformed records are named one by one.
 const MOST_TOLD: u64 = 100;
 
-/// A source is bulk-loaded if its first records ascend: this many records, or this many bytes of
-/// them. A smaller load would not be worth it.
+/// A source is bulk-loaded if its first records ascend: this many records, or records of this many
+/// bytes. A smaller load would not be worth it.
 const SORTED_RECORDS: usize = 1000;
 const SORTED_BYTES: u64 = 4 << 20;
 
@@ -105,7 +105,7 @@ struct Chosen {
     source: Box<dyn Source>,
     /// The path from which it can be read again; `None` for a source that is read only once.
     again: Option<PathBuf>,
-    /// What distinguishes it from other imports of the same path.
+    /// The options that distinguish this import from others of the same path.
     how: String,
 }
 
@@ -180,7 +180,7 @@ impl Args {
         outcome.and(closed).map(|()| Exit::Ok)
     }
 
-    /// What to do after an interruption.
+    /// Tells the user what to do after an interruption.
     fn how_to_go_on(&self, is_again: bool) -> &'static str {
         match (self.sort, is_again) {
             (true, _) => "begin again: what was sorted is gone",
@@ -269,16 +269,16 @@ struct Import<'a> {
     wish: &'a Wish,
     /// Whether records whose keys ascend are loaded.
     loads: bool,
-    /// What to do after an interruption.
+    /// Tells the user what to do after an interruption.
     how_to_go_on: &'static str,
 }
 
 impl Import<'_> {
-    /// Writes every record, beginning with the part that was reached.
+    /// Writes every record, beginning with the part in which the source now is.
     fn all(&mut self, source: &mut Ahead<'_>) -> Result<()> {
         for at in self.progress.position.part.. {
             if let Some(part) = self.parts.get(at) {
-                // A device has only the keyspace that it was opened for.
+                // A device has only the keyspace for which it was opened.
                 if self.parts.len() > 1 {
                     self.target.turn_to(&part.keyspace, self.wish)?;
                 }
@@ -361,7 +361,7 @@ impl Import<'_> {
         Err(Failure { what, ..interrupted.hint(self.how_to_go_on) })
     }
 
-    /// Adds to a disk failure how to resume the import once the disk works again.
+    /// Adds to a disk failure a hint on how to resume the import once the disk works again.
     fn going_on(&self, failure: Failure) -> Failure {
         if failure.exit != Exit::Io || self.committed.records == 0 {
             return failure;
@@ -465,12 +465,12 @@ struct Piece<'a, 's> {
     source: &'a mut Ahead<'s>,
     /// The position of the record that was returned last.
     progress: Progress,
-    /// The first few of the malformed records that the load has passed.
+    /// The first few malformed records that the load has skipped.
     malformed: Vec<Malformed>,
     strict: bool,
     last: Option<Vec<u8>>,
     bytes: u64,
-    /// The type that the values must have, if they are counters.
+    /// The type of the values, if they are counters.
     counter: Option<Counter>,
     bar: &'a ProgressBar,
 }

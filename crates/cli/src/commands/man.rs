@@ -36,7 +36,7 @@ impl Args {
             }
         })?;
         let mut main = CommandLine::command();
-        // This passes the options of all commands on to their pages.
+        // `build` copies the global options to all commands, so that their pages show them.
         main.build();
         let mut pages = vec![("runstone".to_string(), main.clone())];
         for command in main.get_subcommands() {

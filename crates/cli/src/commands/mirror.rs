@@ -43,7 +43,7 @@ impl Args {
         }
         interrupt::watch(&[SIGINT, SIGTERM]);
         let mut mirror = Mirror::open(&self.store, &self.target, Options::default())?;
-        // Ends at the present position, because a busy writer always adds more.
+        // The command ends at the present position, because a busy writer always adds more.
         let end = Changes::open(&self.store, ChangesFrom::Now)?.position().seq();
         let mut changes = 0;
         loop {

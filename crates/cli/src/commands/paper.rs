@@ -65,8 +65,8 @@ impl Args {
         Ok(if is_short { Exit::Different } else { Exit::Ok })
     }
 
-    /// Refuses impossible requests, and files that must not be replaced, before minutes of
-    /// measuring.
+    /// Refuses impossible requests, and files that must not be replaced, before it measures for
+    /// minutes.
     fn check(&self, paper: &Paper, is_alone: bool) -> Result<()> {
         paper.check(self.scale, self.only.clone())?;
         if let Some(page) = &self.page {
@@ -84,7 +84,7 @@ impl Args {
     }
 
     /// Measures papers and shows each report when it is ready. Two threads measure one paper at a
-    /// time: one the timed papers, the other those that only count.
+    /// time: one measures the timed papers, the other those that only count.
     fn measure_all(&self, papers: &[&Paper], output: &Output) -> Result<Vec<PaperReport>> {
         let all = papers.iter().enumerate();
         let (counting, timed): (Vec<_>, Vec<_>) = all.partition(|(_, paper)| paper.only_counts);
@@ -97,7 +97,7 @@ impl Args {
                     for (at, paper) in row {
                         let report = self.measure(paper);
                         let has_failed = report.is_err();
-                        // Nobody listens after another paper has failed.
+                        // The receiver is gone after another paper has failed.
                         if sender.send((at, report)).is_err() || has_failed {
                             break;
                         }
@@ -116,7 +116,7 @@ impl Args {
                         _ => format!("{}\n", papers[at].name),
                     };
                     output.bytes((title + &to_text(&report)).as_bytes())?;
-                    // The next one may take minutes.
+                    // The next report may take minutes.
                     output.flush()?;
                 }
                 reports.insert(at, report);

@@ -1,4 +1,4 @@
-//! `presets`: named sets of options, from their registry, with what they change.
+//! `presets`: named sets of options, from their registry, with the options that they change.
 
 use runstone::{KeyspaceOptions, PRESETS};
 use serde_json::json;

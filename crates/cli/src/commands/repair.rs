@@ -13,7 +13,7 @@ use crate::nesting;
 use crate::opening::Location;
 use crate::output::Output;
 
-/// At most this many are shown to people; `--json` shows all.
+/// At most this many files, doubts and notes are shown to people; `--json` shows all.
 const MOST_SHOWN: usize = 50;
 
 /// Make a new store from the readable contents of a damaged one; exit code 2 if something may be

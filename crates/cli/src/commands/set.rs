@@ -75,7 +75,7 @@ impl Args {
         Ok(Exit::Ok)
     }
 
-    /// Asks the process that has the store open.
+    /// Requests the changes from the process that has the store open.
     fn ask(&self, settings: &[&String], options: &[String], output: &Output) -> Result<Exit> {
         let name = self.keyspace.name();
         keyspaces::refuse_reserved(name)?;
@@ -114,7 +114,7 @@ fn names() -> Names {
     Names(|| option_docs::names().chain(LiveSetting::names()).collect())
 }
 
-/// One option as TOML, in its section.
+/// A setting `NAME=VALUE` as TOML, in the section of the option.
 fn to_toml(option: &str) -> Result<String> {
     let Some((name, value)) = option.split_once('=') else {
         return Err(no_value().at(option));

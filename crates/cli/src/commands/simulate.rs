@@ -19,7 +19,7 @@ use crate::output::Output;
 use crate::simulation::{Setup, Simulation};
 use crate::values_apart::{POINTER_ENTRY_BYTES, PlacementArgs, Written};
 
-/// More flushes would take minutes, and show no more than fewer, larger flushes.
+/// More flushes would take minutes, and tell no more than fewer, larger flushes.
 const MOST_FLUSHES: u64 = 4_000_000;
 
 /// An exbibyte: sizes of trees, levels and jobs stay below 2^64.
@@ -207,7 +207,7 @@ impl Args {
                 Order::Sequential => KeyOrder::Sequential,
             },
             seed: self.seed,
-            // The number of pieces of T_s in the first compaction out of level 0.
+            // As many as there are pieces of T_s bytes in the first compaction out of level 0.
             prefix_count: self.prefixes.unwrap_or_else(|| {
                 let first = self.memtable.saturating_mul(options.l0_trigger().into());
                 first.div_ceil(Numbers::of(&options).split_bytes.max(1))

@@ -111,7 +111,8 @@ impl Args {
         Ok(Exit::Ok)
     }
 
-    /// Under `--json` standard error contains nothing but errors, and this is not an error.
+    /// Reports something that is not an error. Under `--json` it goes to standard output, because
+    /// standard error then contains nothing but errors.
     fn tell(&self, output: &Output, what: &str) {
         if output.is_json {
             // If this line cannot be printed, printing the next one fails and reports it.

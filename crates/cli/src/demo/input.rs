@@ -36,8 +36,8 @@ pub struct Input {
 }
 
 impl Input {
-    /// Walks the tree, and takes files in path order: each one that still fits into `max_bytes`,
-    /// and that fits the store.
+    /// Walks the tree, and takes the files in path order, except those that no longer fit into
+    /// `max_bytes` or are too large for the store.
     pub fn read(root: &Path, without: &[PathBuf], max_bytes: u64, store: Limits) -> Result<Input> {
         let mut tree = Tree::walk(root, without)?;
         let mut sum = 0_u64;
@@ -75,7 +75,7 @@ impl Input {
         Some(content)
     }
 
-    /// The content that the store must have now; `Err` if the file changed meanwhile.
+    /// The content that the store must have now; `Err` if the file has changed since it was stored.
     pub fn content(&self, index: usize) -> std::result::Result<Vec<u8>, ()> {
         let path = self.tree.path(&self.tree.files[index].key);
         let found = fs::metadata(&path).map_err(drop)?;

@@ -30,7 +30,7 @@ pub struct Phase {
     pub operations: u64,
     /// Key and value bytes written or returned.
     pub bytes: u64,
-    /// From start to end.
+    /// The time from start to end.
     pub took: Duration,
     /// Time inside the store.
     pub in_store: Duration,
@@ -126,7 +126,7 @@ impl Run<'_> {
         self.scan(store)
     }
 
-    /// Stores every file, in random order: sorted input would need no compacting.
+    /// Stores every file, in random order: sorted input would need no compaction.
     fn load(&mut self, store: &dyn KvStore) -> Result<()> {
         let mut order: Vec<usize> = (0..self.input.tree.files.len()).collect();
         self.random.shuffle(&mut order);
@@ -141,14 +141,14 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Writes a second version of a tenth, and deletes a twentieth.
+    /// Writes a second version of a tenth of the files, and deletes a twentieth.
     fn change(&mut self, store: &dyn KvStore) -> Result<()> {
         let (updated, deleted) = self.input.draw(&mut self.random);
         let mut meter = Meter::start(self.output, "update", updated.len() as u64);
         for index in updated {
             self.input.states[index] = State::Updated;
             let Ok(content) = self.input.content(index) else {
-                // The file changed meanwhile: the store keeps the version that it has.
+                // The file has changed since it was stored: the store keeps its version.
                 self.input.states[index] = State::Kept;
                 continue;
             };

@@ -1,9 +1,10 @@
 //! Imports into a KVSSD. It has one space of keys, so the progress of an import is kept in a file
 //! beside the image. That file is written after each batch.
 //!
-//! After a kill between the two, the next import repeats a batch, which changes nothing: records
-//! are written again in the same order. A power loss of the machine may leave the file ahead of the
-//! device. The sequence number in the file shows this, and the import begins again.
+//! After a kill between the batch and the file, the next import repeats the batch, which changes
+//! nothing: records are written again in the same order. A power loss of the machine may leave the
+//! file ahead of the device. The sequence number in the file shows this, and the import begins
+//! again.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -52,7 +53,7 @@ pub fn remove(path: &Path) -> Result<()> {
 /// See the module docs.
 pub struct DeviceTarget {
     device: KvSsdStore,
-    /// `None` if it cannot be read again: no progress is kept.
+    /// `None` if the source cannot be read again: then no progress is kept.
     source: Option<String>,
     path: PathBuf,
     new_path: PathBuf,
@@ -69,7 +70,7 @@ impl DeviceTarget {
         how: &str,
         asked: Durability,
     ) -> Result<DeviceTarget> {
-        // A log that is not synced loses its end when the process is killed, and the import would
+        // An unsynced log loses its end when the process is killed, and the import would
         // lose its place.
         let durability = match device.device().options().durability {
             kvssd::Durability::Capacitor => asked,

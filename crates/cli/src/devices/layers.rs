@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::opened::Figures;
 use crate::output::{columns, duration, size};
 
-/// Where the host blocks come from, and their bytes.
+/// The sources of the host blocks, with their bytes.
 fn sources(layers: &LayerReport) -> Vec<(&'static str, u64)> {
     let bytes = |blocks: u64| blocks * u64::from(HOST_BLOCK_BYTES);
     let files = Category::ALL.map(|c| (c.name(), bytes(layers.blocks.of(c))));

@@ -29,7 +29,7 @@ const PAINTS: [Paint; 10] = [
 ];
 const LEVELS: usize = 6;
 
-/// What is drawn.
+/// The tables and blocks that are drawn.
 pub struct Map {
     levels: Vec<Value>,
     blocks: Vec<BlockReport>,
@@ -94,7 +94,7 @@ impl Drawing for Map {
         json!({ "levels": self.levels, "flash": letters })
     }
 
-    /// As wide as the map is.
+    /// The text has the width of the map and ignores `_columns`.
     fn to_text(&self, _columns: usize) -> String {
         draw(self)
     }
@@ -118,7 +118,7 @@ fn letter(block: &BlockReport) -> char {
     }
 }
 
-/// How many of its pages are needed, in eighths.
+/// How many pages of the block are live, in eighths.
 fn fill(block: &BlockReport, block_pages: u32) -> char {
     const FILLS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     FILLS[(block.live_pages * 8).div_ceil(block_pages.max(1)).min(8) as usize]

@@ -82,7 +82,7 @@ impl Url {
         Ok(Arc::new(block.clone()))
     }
 
-    /// What the layers below the files wrote, if these were opened.
+    /// The writes of the layers below the files, if the files were opened.
     pub fn flash(&self, user_bytes: u64) -> Option<Figures> {
         self.block.get().map(|block| layers::figures(&block.layers(), user_bytes))
     }

@@ -71,7 +71,7 @@ fn to_text(device: &KvSsd) -> String {
         wear.retired_count
     );
     if let (used @ 1.., needed) = device.value_pages() {
-        // If all values seem to be needed, nobody has counted them since the device was opened.
+        // If all values seem to be needed, they have not been counted since the device was opened.
         let needed = match needed < used {
             true => format!(", of which {} are needed", size(needed * page_bytes)),
             false => String::new(),

@@ -87,8 +87,8 @@ fn delete_keys(entries: &dyn Entries, keys: &[Vec<u8>], durability: Durability) 
 }
 
 /// Deletes the keys of a range, all or none, with one record, however many there are. With a limit,
-/// or in a store without such records, it deletes them in batches: if this fails, entries that were
-/// deleted so far stay deleted.
+/// or in a store without such records, it deletes the keys in batches: if a batch fails, the
+/// entries of earlier batches stay deleted.
 fn delete_range(entries: &dyn Entries, range: Range, durability: Durability) -> Result<Deleted> {
     let mut range = Range { keys_only: true, ..range };
     if range.is_empty() {

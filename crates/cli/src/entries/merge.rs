@@ -34,7 +34,7 @@ impl Merge {
         entries.merge(&self.encoding.read(&self.key)?, &operand, durability)
     }
 
-    /// Refuses key and operand if a keyspace of these options could not take them.
+    /// Refuses key and operand if a keyspace with these options would refuse them.
     pub fn check(&self, options: &KeyspaceOptions) -> Result<()> {
         if options.merge_operator.is_empty() {
             let what = "the options have no merge operator";

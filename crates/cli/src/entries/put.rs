@@ -68,8 +68,8 @@ impl Put {
 }
 
 impl Put {
-    /// Refuses a value to which no operand could be added, and a decimal number: as text it is not
-    /// a counter, or, with eight digits, a different counter.
+    /// Refuses a value to which no operand could be added, and a decimal number: as text, the
+    /// number is not a counter or, if it has eight digits, a different counter.
     pub fn check_counter(&self, counter: Option<Counter>, value: &[u8]) -> Result<()> {
         let Some(counter) = counter else { return Ok(()) };
         let typed = self.value.as_deref().filter(|_| !self.encoding.hex).unwrap_or_default();
@@ -89,7 +89,8 @@ fn read_file(path: &Path) -> Result<Vec<u8>> {
     read_value(path, file, len, MAX_VALUE_BYTES)
 }
 
-/// Reads a value of this length, or of unknown length if `len` is 0: a device may never end.
+/// Reads a value of this length, or of unknown length if `len` is 0. Reading stops beyond the
+/// largest value, because a device may never end.
 fn read_value(path: &Path, from: impl Read, len: u64, most: u64) -> Result<Vec<u8>> {
     let too_long = |len: String| {
         let what = format!("the value has {len} bytes; the most is {most}");

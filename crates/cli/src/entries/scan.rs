@@ -1,7 +1,8 @@
 //! Prints entries in key order, one per line, or as one JSON object that is printed while entries
-//! are read. Lines do not say when an entry expires: programs take everything after the tab as the
-//! value. On a terminal a counter is its number; a pipe gets its bytes, which an import reads. A
-//! key whose value cannot be made or read is reported on standard error, and the others are shown.
+//! are read. Lines do not say when an entry expires, because programs read everything after the tab
+//! as the value. On a terminal a counter is its number; a pipe gets its bytes, which an import
+//! reads. A key whose value cannot be made or read is reported on standard error, and the others
+//! are shown.
 
 use std::io::{IsTerminal, stdout};
 
@@ -23,7 +24,8 @@ pub struct Scan {
 }
 
 impl Scan {
-    /// Fails at the end if keys without a value were skipped.
+    /// Prints the entries. Fails at the end if keys were skipped because their value could not be
+    /// made or read.
     pub fn run(&self, entries: &dyn Entries, output: &Output) -> Result<()> {
         let range = Range { keys_only: self.keys_only, ..Range::of(&self.selection)? };
         let encoding = self.selection.part.encoding;

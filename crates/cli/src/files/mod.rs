@@ -117,7 +117,7 @@ impl FileStore {
         FileStore { entries, path: path.to_path_buf(), beside: None }
     }
 
-    /// Says that another process has the store in this directory open.
+    /// Sets the directory of the store, if another process has it open.
     pub fn beside(self, beside: Option<PathBuf>) -> FileStore {
         FileStore { beside, ..self }
     }
@@ -222,7 +222,7 @@ impl Opened for FileStore {
     }
 }
 
-/// The reason why nobody knows which keys are hot.
+/// The failure if it is not known which keys are hot.
 fn heat_is_not_known(what: &str) -> Failure {
     Failure::new(Exit::CannotOpen, format!("which keys are hot is not known: {what}")).hint(
         "run it while the application has the store open, in threads; --big and --sample work \

@@ -1,9 +1,9 @@
 //! A walk past damage: after a block that cannot be read, it continues at the next readable key.
 //!
-//! The engine says that a read failed, not which keys the block contains. So the walk seeks the
-//! next readable key: in ever larger steps until a read succeeds, then by a binary search of the
-//! last step. It takes no entry in the gap from other tables, because such an entry may be older
-//! than the lost one.
+//! The engine reports that a read failed, but not which keys the block contains. So the walk
+//! searches for the next readable key: in ever larger steps until a read succeeds, then by a binary
+//! search of the last step. It uses no entry in the gap from other tables, because such an entry
+//! may be older than the lost one.
 
 use runstone::unstable;
 use runstone::{Keyspace, ReadOptions, Snapshot, prefix_successor};
@@ -52,7 +52,7 @@ pub fn walk(
         let from = last.map(|last| behind(&last)).or(left.start.take());
         left.limit = left.limit.map(|limit| limit - visited);
         let search = Search { keyspace, snapshot, end: left.end.as_deref() };
-        // A walk reads separated values ahead, and so fails before it reaches the damage.
+        // A walk reads separated values ahead, so it fails before it reaches the damage.
         if visited > 0
             && let Found::Key(next) = search.read(from.as_deref().unwrap_or_default())?
         {

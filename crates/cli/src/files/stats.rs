@@ -1,6 +1,6 @@
-//! The sizes and counters of a store of files. Counters begin at zero at each open, so those of a
-//! store that is opened only for this are mostly zero. If an application has the store open, its
-//! counters are read instead.
+//! The sizes and counters of a store of files. Counters begin at zero at each open, so the counters
+//! of a store that is opened only to print them are mostly zero. If an application has the store
+//! open, its counters are read instead.
 
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -24,12 +24,13 @@ pub enum Measured {
     Here(Box<MetricsSnapshot>),
     /// The process that has the store open.
     There(Box<LiveState>),
-    /// That process, but it does not report.
+    /// The process that has the store open, which does not report its counters.
     Untold,
 }
 
 impl Measured {
-    /// Asks the process that has the store in the directory `beside` open, if there is one.
+    /// Gets the counters of the process that has the store open, if `beside` names the store's
+    /// directory.
     pub fn of(store: &Store, beside: Option<&Path>) -> Result<Measured> {
         let Some(path) = beside else { return Ok(Measured::Here(Box::new(store.metrics()))) };
         let told = live::told(path)?;
@@ -107,8 +108,8 @@ fn keyspace_stats(keyspace: &Keyspace, range: &Range) -> Result<KeyspaceStats> {
     })
 }
 
-/// Statistics of one keyspace or of all, and of the tables that overlap the range; also for the
-/// shell.
+/// Statistics of one keyspace or of all, over the tables that overlap the range. The shell uses
+/// this function too.
 pub fn figures(
     store: &Store,
     beside: Option<&Path>,
@@ -206,7 +207,8 @@ fn to_text(
 
 /// The lines about the whole store.
 fn measured_text(store: &Store, measured: &Measured) -> String {
-    // Reads from the log of another process do not count as reads of this store.
+    // The log of another process was not written by this store, so its size comes from that
+    // process.
     let log_bytes = match measured {
         Measured::There(state) => state.metrics.wal_bytes,
         _ => 0,

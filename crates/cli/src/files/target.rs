@@ -67,7 +67,7 @@ impl Target for StoreTarget {
         Ok(())
     }
 
-    /// An expired record is written too, and hides an older value of its key: at its source, the
+    /// An expired record is written too, and hides an older value of its key: in its source, the
     /// key has no value any more either.
     fn put(&mut self, record: Record) -> runstone_kv::Result<()> {
         let Record { key, value, expires_ms } = record;
@@ -83,8 +83,8 @@ impl Target for StoreTarget {
         Counter::of(&self.keyspace.options().merge_operator)
     }
 
-    /// A load keeps values inline until compactions rewrite them. If values are separated, it would
-    /// write them twice.
+    /// A load keeps values inline until compactions rewrite them. If values are separated, a load
+    /// would write them twice.
     fn can_load(&self) -> bool {
         self.keyspace.options().values.placement == ValuePlacement::Inline
     }
@@ -121,7 +121,7 @@ impl Target for StoreTarget {
             earlier.push(keyspace);
             let of_one = |one: &Keyspace| space_percent(&unstable::shape(one), MOST_SPACE_PERCENT);
             let mut large = earlier.iter().filter(|one| of_one(one) > MOST_SPACE_PERCENT.into());
-            // If there is no room for the outputs, the import is complete nevertheless.
+            // If there is no room for the outputs, the import is complete all the same.
             large.try_for_each(|one| match one.compact() {
                 Err(error) if error.is_no_space() => Ok(()),
                 outcome => outcome,

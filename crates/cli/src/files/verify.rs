@@ -90,7 +90,7 @@ pub fn look(path: &Path, storage: &dyn Storage, failure: &Failure) -> Result<Ver
             Err(Error::Corruption { file, offset, what }) => {
                 report.damage.push(Damage::new(file, format!("byte {offset}: {what}")));
             }
-            // Files that are not part of a store are skipped.
+            // Files that are whole, or not part of a store.
             Ok(_) | Err(Error::InvalidArgument { .. }) => {}
             Err(error) => {
                 report.damage.push(Damage::new(file.name, error.to_string()));
@@ -101,7 +101,7 @@ pub fn look(path: &Path, storage: &dyn Storage, failure: &Failure) -> Result<Ver
         Some((file, what)) => (file.to_string(), what.to_string()),
         None => (file_name(failure), failure.what.clone()),
     };
-    // If a segment of the log is unreadable from its header on, the failure names the segment
+    // If the header of a log segment is unreadable, the failure names the segment
     // before it, after which records are missing.
     let is_log = |file: &str| file.ends_with(".wal");
     let tells = |damage: &Damage| damage.file == file || is_log(&damage.file) && is_log(&file);

@@ -62,7 +62,7 @@ pub struct RunPicture {
 }
 
 impl Picture {
-    /// Looks at a keyspace.
+    /// Makes the picture of a keyspace.
     pub fn of(keyspace: &Keyspace) -> Result<Picture> {
         let shape = unstable::shape(keyspace);
         let options = keyspace.options();
@@ -104,14 +104,14 @@ impl Picture {
         runs.map(|run| run.tables.len()).sum()
     }
 
-    /// Where a part of a compaction is: from, to.
+    /// The place of a part of a compaction: from, to.
     pub fn part(&self, part: &Slice) -> (f64, f64) {
         let from = part.lo.as_ref().map_or(0.0, |key| self.axis.at(key));
         let to = part.hi.as_ref().map_or(1.0, |key| self.axis.at(key));
         (from, to)
     }
 
-    /// Where a table is in `width` characters: from, to.
+    /// The place of a table in `width` characters: from, to.
     pub fn place(&self, table: &Table, width: usize) -> (usize, usize) {
         cells(self.axis.span(&table.min_key, &table.max_key), width)
     }
@@ -188,7 +188,7 @@ pub fn cells((from, to): (f64, f64), width: usize) -> (usize, usize) {
 /// The number of bytes that labels of keys leave out, because all keys begin with them. These bytes
 /// end after a character that separates parts of keys, and never inside a character.
 pub fn left_out(axis: &KeyAxis) -> usize {
-    /// A shorter prefix is shown.
+    /// A common prefix shorter than this is shown.
     const LEAST: usize = 8;
     let Some((first, _)) = axis.ends() else { return 0 };
     let common = &first[..axis.common_prefix()];
@@ -260,7 +260,7 @@ impl Drawing for Picture {
 }
 
 impl LevelPicture {
-    /// `96M of 256M (37%)`, with sizes as `size` shows them.
+    /// `96M of 256M (37%)`, with sizes in the form of `size`.
     pub fn fill_text(&self, size: fn(u64) -> String) -> String {
         let bytes = size(self.bytes);
         match self.target.capacity_bytes {
@@ -280,7 +280,8 @@ impl LevelPicture {
         match (self.is_overlapping, self.target.max_runs) {
             (true, _) => plural(tables, "overlapping table"),
             (false, u32::MAX) => format!("{runs} of {}", plural(tables, "table")),
-            // There may be more for a while: this is what the policy aims at, not a limit.
+            // The number of runs is what the policy aims at, not a limit: there may be more for a
+            // while.
             (false, most) => format!("{runs}, wanted {most}, of {}", plural(tables, "table")),
         }
     }

@@ -33,7 +33,7 @@ const PAINTS: [Paint; 10] = [
 const FIRST_PART: usize = 4;
 const FIRST_VALUE: usize = 6;
 
-/// What is to be drawn.
+/// The rows that are to be drawn.
 pub fn rows(picture: &Picture, caption: &Caption) -> Rows {
     let mut sections: Vec<Section> = picture.levels.iter().map(|l| level(picture, l)).collect();
     sections.push(next_compaction(picture));
@@ -191,7 +191,7 @@ fn values(file: &ValueUsage) -> Section {
     }
 }
 
-/// A table of the levels, and how the drawing is read.
+/// A table of the levels, and an explanation of the drawing.
 pub fn below(picture: &Picture) -> String {
     if picture.table_count() == 0 && picture.values.is_empty() {
         return "<p>There are no tables yet.</p>\n".to_string();

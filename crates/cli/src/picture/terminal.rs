@@ -90,7 +90,7 @@ fn draw_values(file: &ValueUsage, width: usize) -> String {
         let mut bar = String::new();
         let (mut bytes, mut drawn) = (0, 0);
         for (part, cell) in row.parts.into_iter().zip(["█", "░", "▒", "▓"]) {
-            // Each part ends where it should, however the parts before it were rounded.
+            // Each part ends at its exact place, however the parts before it were rounded.
             bytes += part;
             let end = (u128::from(bytes) * width as u128 / u128::from(largest)) as usize;
             bar.push_str(&cell.repeat(end - drawn));
@@ -150,7 +150,7 @@ fn draw_axis(picture: &Picture, width: usize) -> String {
     for (at, (place, key)) in before.iter().enumerate() {
         let (label, used) = (label(key), line.chars().count());
         let length = label.chars().count();
-        // A label is centred at its place, except the first.
+        // Each label but the first is centred at its place.
         let left = (place * width as f64) as usize;
         let left = if at == 0 { 0 } else { left.saturating_sub(length / 2) };
         if at == 0 || left >= used + 2 && left + length + 2 <= end {
@@ -175,7 +175,7 @@ fn draw_run(picture: &Picture, run: &RunPicture, width: usize) -> String {
         let (from, to) = picture.place(table, width);
         let fill = if i % 2 == 0 { '█' } else { '▓' };
         for (at, cell) in drawn.iter_mut().enumerate().take(to).skip(from) {
-            // Tables of a run are disjoint: sharing a cell means too little room.
+            // Tables of a run are disjoint: if two share a cell, the picture is too narrow.
             *cell = if at < filled_to { '▚' } else { fill };
         }
         filled_to = filled_to.max(to);

@@ -116,7 +116,7 @@ pub fn run(session: &mut Session<'_>) -> Result<()> {
             keyspace: session.keyspace.clone(),
         }));
         match editor.readline(&session.prompt()) {
-            // Several lines, if a terminal handed over what was pasted as one.
+            // A terminal may return several pasted lines as one.
             Ok(lines) => {
                 for line in lines.lines() {
                     // A full history is not an error of the line.

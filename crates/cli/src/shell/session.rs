@@ -78,7 +78,7 @@ pub enum Line {
     Exit,
 }
 
-/// A shell at work.
+/// An open store, and the state of the shell on it.
 pub struct Session<'a> {
     pub store: Store,
     pub keyspace: Keyspace,
@@ -115,7 +115,7 @@ impl<'a> Session<'a> {
         Session { store, keyspace, encoding, output, snapshots, at, beside }
     }
 
-    /// Says that another process has the store in this directory open.
+    /// Sets the directory of the store, if another process has it open.
     pub fn beside(self, beside: Option<PathBuf>) -> Session<'a> {
         Session { beside, ..self }
     }
@@ -219,13 +219,13 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Applies the shell's own encoding to the part; returns the keyspace that the part names.
+    /// Applies the shell's own encoding to the part. Returns the keyspace that the part names.
     fn part(&self, part: &mut Part) -> KeyspaceArgument {
         part.encoding.hex |= self.encoding.hex;
         part.keyspace.clone()
     }
 
-    /// The keyspace that is named, or the current one.
+    /// The named keyspace, or the current one.
     fn named(&self, keyspace: &KeyspaceArgument) -> Result<Keyspace> {
         match &keyspace.keyspace {
             Some(name) => keyspaces::find(&self.store, name),
@@ -318,7 +318,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Forgets snapshots and closes the store.
+    /// Releases the snapshots and closes the store.
     pub fn close(self) -> Result<()> {
         let Session { store, keyspace, snapshots, .. } = self;
         drop((keyspace, snapshots));

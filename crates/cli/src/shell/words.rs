@@ -1,8 +1,9 @@
 //! Splits a line of the shell into words, as the system's shell does. The words are then read like
 //! arguments of the command line, escapes and all.
 
-/// Splits a line at blanks outside of quotes. A backslash before a quote or a blank takes its
-/// meaning away, inside quotes too; before anything else it stays, for the reader of the word.
+/// Splits a line at blanks outside of quotes. A backslash removes the special meaning of a quote or
+/// blank after it, inside quotes too. Before any other character it stays, for the reader of the
+/// word.
 pub fn split(line: &str) -> Result<Vec<String>, String> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;

@@ -1,4 +1,4 @@
-//! A source that was read ahead of its reader, to see whether its keys ascend.
+//! A source that was read ahead of its reader, to find out whether its keys ascend.
 
 use std::collections::VecDeque;
 
@@ -27,8 +27,8 @@ impl<'a> Ahead<'a> {
         Ahead { source, read: VecDeque::new(), last: None }
     }
 
-    /// Whether the keys of the next `records` records ascend, or the keys of as many records as
-    /// take this many bytes. `false` if there are fewer. Malformed ones do not count.
+    /// Whether the keys of the next `records` records ascend, or those of the next records with
+    /// this many bytes in total. `false` if there are fewer. Malformed records do not count.
     pub fn ascends(&mut self, records: usize, most_bytes: u64) -> Result<bool> {
         let (mut count, mut bytes) = (0, 0);
         let mut last: Option<Vec<u8>> = None;

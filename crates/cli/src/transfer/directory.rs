@@ -49,7 +49,7 @@ pub struct Skipped {
 }
 
 impl Skipped {
-    /// Counts and names one that could not be read.
+    /// Counts and names an entry that could not be read.
     pub fn unreadable(&mut self, path: &Path, error: &io::Error) {
         self.unreadable += 1;
         if self.unreadable_files.len() < MOST_NAMED {
@@ -127,7 +127,7 @@ impl Tree {
         }
     }
 
-    /// Where the file of a key is.
+    /// The path of the file of a key.
     pub fn path(&self, key: &[u8]) -> PathBuf {
         match key.is_empty() {
             true => self.root.clone(),

@@ -65,7 +65,7 @@ fn dialect_of(source: &Path) -> Dialect {
     }
 }
 
-/// Which records go where.
+/// Which families are imported, and to which keyspace.
 pub struct Choice<'a> {
     /// The one column family that the user wants.
     pub family: Option<&'a str>,
@@ -158,7 +158,8 @@ impl Source for DatabaseSource {
         self.position.clone()
     }
 
-    /// Somebody who wrote to the database since may have changed the imported part.
+    /// `false` if the database was written to since: the imported part may have
+    /// changed.
     fn resume(&mut self, position: &Position) -> Result<bool> {
         if position.sum != self.database.fingerprint() || position.part >= self.parts.len() {
             return Ok(false);

@@ -1,8 +1,8 @@
 //! The bytes of a source: a file or a pipe, compressed or not. Not its lines (`lines.rs`).
 //!
 //! Compressed bytes are recognized by their first bytes, with which no line of a format begins. A
-//! plain file can be read from any place. A pipe or compressed bytes cannot: they are kept from the
-//! beginning of the last record, and reading can go back only that far.
+//! plain file can be read from any place. A pipe or compressed bytes cannot: their bytes are kept
+//! from the beginning of the last record on, and reading can go back only that far.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
@@ -34,7 +34,7 @@ pub struct Stream {
     /// Whole lines from the beginning of the last record on, and where they begin.
     kept: Vec<u8>,
     kept_from: u64,
-    /// The place in `kept` that is read next; its end if the input is read next.
+    /// The place in `kept` from which is read next; the end of `kept` if the input is read next.
     at: usize,
 }
 
@@ -73,7 +73,8 @@ impl Input {
         }
     }
 
-    /// Frees the kept bytes of a stream: nobody goes back beyond the beginning of the next line.
+    /// Frees the kept bytes of a stream: nobody will seek back beyond the beginning of the next
+    /// line.
     pub fn mark(&mut self) {
         if let Input::Stream(stream) = self {
             stream.kept.drain(..stream.at);

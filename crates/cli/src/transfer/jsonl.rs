@@ -1,6 +1,7 @@
 //! One JSON object per line: `{"key":..,"value":..}`. Text is written as it is, for the programs
 //! that read such files; other bytes as base64, and `"encoding":"base64"` says so for both key and
-//! value. An entry that expires has the field `expires_ms`. What `--json` prints is read as well.
+//! value. An entry that expires has the field `expires_ms`. Objects that `--json` prints are read
+//! as well.
 
 use std::fmt;
 
@@ -28,7 +29,8 @@ pub struct Parsed {
     pub key: KeyKind,
 }
 
-/// A number and the text of its digits are two keys in JSON, and one key in a store.
+/// How a key was written. A number and the text of its digits are two keys in JSON, but one key in
+/// a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyKind {
     /// A text that reads as no other value.
@@ -130,7 +132,7 @@ pub fn refusal(line: &[u8], fields: &Fields) -> Option<(String, String)> {
 /// How the texts of an object become bytes.
 type Decode = fn(String) -> Result<Vec<u8>, String>;
 
-/// The encoding that the object names. If the user says which fields to take, an unknown word does
+/// The encoding that the object names. If the user names the fields, an unknown word does
 /// not count as an encoding.
 fn decoder(object: &Object<'_>, fields: &Fields) -> Result<Decode, String> {
     let as_it_is: Decode = |text| Ok(text.into_bytes());
@@ -245,7 +247,7 @@ pub fn columns(value: &[u8], names: &[String]) -> Result<Vec<String>, String> {
     names.iter().map(cell).collect()
 }
 
-/// A string is taken as it is, anything else as its JSON text.
+/// The text of a field: a string as it is, any other value as its JSON text.
 fn field(object: &Object<'_>, name: &str) -> Result<String, String> {
     let Some(value) = find(object, name)? else {
         return Err(format!("the object has no field {name:?}"));
@@ -331,7 +333,7 @@ mod tests {
         assert_eq!(record(line, &fields).map(|record| record.value), Ok(line.to_vec()));
     }
 
-    /// Once, a line that has a field twice gave its last value, and no error was reported.
+    /// Once, a line with a field twice yielded the field's last value, and no error was reported.
     #[test]
     fn a_field_is_there_once() {
         let own = Fields::default();

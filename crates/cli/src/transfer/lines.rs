@@ -21,7 +21,7 @@ pub struct Place {
     pub offset_bytes: u64,
     /// Lines before it.
     pub line: u64,
-    /// A sum over everything before it. Another build computes the same sum.
+    /// A checksum over everything before it. Other builds compute the same sum.
     pub sum: u64,
 }
 
@@ -64,12 +64,12 @@ impl LineReader {
         Ok(self.at == place)
     }
 
-    /// Whether it reads an uncompressed file, whose length is the length of its lines.
+    /// Whether the reader reads an uncompressed file, whose length is the length of its lines.
     pub fn is_plain_file(&self) -> bool {
         self.input.is_plain_file()
     }
 
-    /// The next line begins a record: nobody goes back beyond its beginning.
+    /// Notes that the next line begins a record: nobody will seek back beyond its beginning.
     pub fn mark(&mut self) {
         self.input.mark();
     }

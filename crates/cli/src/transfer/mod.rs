@@ -69,7 +69,7 @@ fn parse_expiry(text: &[u8]) -> std::result::Result<Option<u64>, String> {
     })
 }
 
-/// What is wrong with a record, and the line it begins on; 0 where there are no lines.
+/// What is wrong with a record, and the line on which it begins; 0 if there are no lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Malformed {
     pub file: String,
@@ -124,7 +124,7 @@ pub fn format_of(given: Option<Format>, path: &Path) -> Result<Format> {
     }
 }
 
-/// The name that a file would have had, if all of the store had been readable: see `sink.rs`.
+/// The name that an exported file would have if all of the store had been readable: see `sink.rs`.
 fn without_partial(path: &Path) -> PathBuf {
     let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
     let number = extension.strip_prefix("partial-").unwrap_or("0");

@@ -10,8 +10,8 @@ use crate::output::amount;
 
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// The largest window that the library accepts; `zstd --long=31` writes such frames. Only a frame
-/// that asks for such a window takes its memory.
+/// The largest window that the library accepts; `zstd --long=31` writes such frames. Memory for
+/// such a window is used only for a frame that requires it.
 const MOST_WINDOW_LOG: u32 = if cfg!(target_pointer_width = "64") { 31 } else { 30 };
 
 /// How a file is compressed.
@@ -42,7 +42,7 @@ pub fn begins(first: &[u8]) -> Option<Packing> {
 }
 
 impl Packing {
-    /// The bytes that are packed.
+    /// The unpacked bytes.
     pub fn decode<R: BufRead + 'static>(self, mut input: R) -> io::Result<Box<dyn BufRead>> {
         let reader: Box<dyn Read> = match self {
             Packing::Gzip => Box::new(Members(Some(GzDecoder::new(input)))),
@@ -57,7 +57,7 @@ impl Packing {
     }
 }
 
-/// Turns an error of the packed bytes themselves, not of the device, into one that says so.
+/// A reader that reports errors in the packed bytes, but not errors of the device, as invalid data.
 struct Packed(Box<dyn Read>);
 
 impl Read for Packed {
@@ -104,7 +104,8 @@ fn next_member<R: BufRead>(mut rest: R) -> io::Result<Option<GzDecoder<R>>> {
     }
 }
 
-/// The frames of a file of zstd. An out-of-memory error says how much the first frame asks for.
+/// The frames of a file of zstd. An out-of-memory error says how much memory the first frame
+/// requires.
 struct Frames<R: BufRead> {
     decoder: zstd::Decoder<'static, R>,
     window_bytes: Option<u64>,
@@ -124,7 +125,7 @@ impl<R: BufRead> Read for Frames<R> {
     }
 }
 
-/// The memory that a frame of zstd with this header asks for (RFC 8878, 3.1.1.1).
+/// The memory that a frame of zstd with this header requires (RFC 8878, 3.1.1.1).
 fn window_bytes(frame: &[u8]) -> Option<u64> {
     let descriptor = *frame.get(4)?;
     if descriptor & 0x20 == 0 {

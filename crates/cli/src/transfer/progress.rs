@@ -10,7 +10,7 @@ use serde_json::json;
 use super::source::Position;
 use crate::failure::{Failure, Result};
 
-/// Name of the keyspace that contains it; dropped when no import is under way.
+/// Name of the keyspace that contains the progress; it is dropped when no import is under way.
 pub const KEYSPACE: &str = "_runstone.import";
 
 /// The stored record.
@@ -19,7 +19,7 @@ pub struct Progress {
     pub position: Position,
     pub records: u64,
     pub malformed: u64,
-    /// The records that had expired when they were read.
+    /// How many records had expired when they were read.
     #[serde(default)]
     pub expired: u64,
 }
@@ -40,10 +40,10 @@ pub struct ProgressRecord {
 }
 
 impl ProgressRecord {
-    /// Opens the record of a source; `how` distinguishes imports of the same file to different
-    /// places.
+    /// Opens the record of a source; `how` distinguishes imports of the same file into different
+    /// keyspaces.
     pub fn open(store: &Store, source: &Path, how: &str) -> Result<ProgressRecord> {
-        // This keyspace has a few hundred bytes, so a full-size buffer would only take memory.
+        // This keyspace has a few hundred bytes, so a full-size buffer would only waste memory.
         let options = KeyspaceOptions::default().write_buffer_bytes(1 << 20);
         let keyspace = store.open_keyspace(KEYSPACE, Some(options))?;
         Ok(ProgressRecord { keyspace, key: source_key(source, how)?.into_bytes() })
@@ -62,7 +62,7 @@ impl ProgressRecord {
         Ok(batch.put(&self.keyspace, &self.key, text)?)
     }
 
-    /// Adds the end of the import to its last batch.
+    /// Adds the removal of the progress to the last batch of the import.
     pub fn delete(&self, batch: &mut Batch) -> Result<()> {
         Ok(batch.delete(&self.keyspace, &self.key)?)
     }

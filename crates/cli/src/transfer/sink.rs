@@ -37,7 +37,7 @@ pub enum Refused {
     Key(String),
     Value(String),
     Expiry,
-    /// Its file would be in the store.
+    /// The file of the entry would be in the store.
     InStore,
 }
 

@@ -5,8 +5,8 @@
 //! file, a *run*, and at the end all runs are merged. A source that fits in memory writes no run.
 //!
 //! Rejected: the crate `extsort` bounds a run by its number of records, so that large values do not
-//! fit, and `ext-sort` by `deepsize`. In both, a record would need a number of its own so that the
-//! last record of a key wins.
+//! fit in memory, and `ext-sort` bounds it by `deepsize`. With both, each record would need a
+//! number so that the last record of a key wins.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;

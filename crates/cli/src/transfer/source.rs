@@ -26,8 +26,8 @@ pub struct Position {
     pub line: u64,
     /// Directory, database: the last key, in hexadecimal.
     pub last_key: Option<String>,
-    /// File: sum of what was read. Directory: sum of the files up to there, see
-    /// [`FileEntry::sum`]. Database: its fingerprint.
+    /// File: checksum of the part that was read. Directory: checksum of the files that were read,
+    /// see [`FileEntry::sum`]. Database: its fingerprint.
     #[serde(default)]
     pub sum: u64,
     /// Jsonl: how keys were written.
@@ -74,7 +74,7 @@ pub struct Part {
     pub keyspace: String,
 }
 
-/// A record, or why there is none at this place.
+/// A record, or the reason why there is none at this place.
 pub type Item = std::result::Result<Record, Malformed>;
 
 /// Something that yields records.
@@ -110,7 +110,7 @@ pub trait Source {
         Vec::new()
     }
 
-    /// Goes to the beginning of a part.
+    /// Seeks the beginning of a part.
     fn turn_to(&mut self, _part: usize) {}
 }
 
@@ -329,9 +329,9 @@ impl FileSource {
         }
     }
 
-    /// The record that begins with the line in the buffer. If a quote in it stays open beyond the
-    /// largest record, or a later line of it is malformed, only the first line is lost, and reading
-    /// continues after it.
+    /// The record that begins with the line in the buffer. If a quote in the record stays open
+    /// beyond the size of the largest record, or a later line of the record is malformed, only the
+    /// first line is lost, and reading continues after it.
     fn csv_record(&mut self, start: Place) -> Result<std::result::Result<Vec<Vec<u8>>, String>> {
         let behind_first = self.lines.at;
         let mut parser = Parser::default();

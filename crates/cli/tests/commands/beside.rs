@@ -38,7 +38,7 @@ fn backups_hold_what_was_there_and_share_what_stays() {
     let place = Place::new();
     let values = ValueOptions::default().placement(ValuePlacement::HashGrouped).separate_at(100);
     let options = Options::default().keyspace(runstone::KeyspaceOptions::default().values(values));
-    // The log still has entries that are in tables, up to the end of its segment.
+    // Until a log segment ends, it also keeps entries that are already in tables.
     let options = options.wal_segment_bytes(64 << 10);
     let store = Store::open(place.path("s"), options).expect("a store");
     for number in 0..500 {

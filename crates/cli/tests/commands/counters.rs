@@ -31,8 +31,8 @@ fn counters_are_numbers_on_a_terminal() {
     }
 }
 
-/// Once, a decimal text was stored, and the first operand made the key unreadable. Eight digits
-/// were even taken for a different number.
+/// Once, a decimal text was stored as it is, and the first operand made the key unreadable. A text
+/// of eight digits was even taken for a different number.
 #[test]
 fn a_text_is_no_counter() {
     let place = counters("add-i64");
@@ -48,7 +48,7 @@ fn a_text_is_no_counter() {
         }
     }
     assert!(!place.path("new").exists(), "no store is made for a value that it refuses");
-    // As the hint says.
+    // The hint advises this.
     place.ok(&["merge", "s", "c", "10"]);
     assert_eq!(place.ok(&["get", "s", "c", "--text"]), "10\n");
     place.ok(&["delete", "s", "c"]);
@@ -58,7 +58,7 @@ fn a_text_is_no_counter() {
     assert_eq!(place.ok(&["get", "s", "c", "--text"]), "9\n");
 }
 
-/// In batches and in loads.
+/// An import refuses such values in batches and in loads.
 #[test]
 fn an_import_tells_values_that_are_no_counters() {
     for rest in [&["--batch", "10"][..], &[]] {

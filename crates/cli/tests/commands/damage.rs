@@ -136,8 +136,9 @@ fn a_flipped_log_is_told() {
     assert!(file.ends_with(".wal"), "{report}");
 }
 
-/// Once, `verify` said "0 entries" of a store whose records were all in the log. Where one segment
-/// was damaged, it also blamed the segments that are prepared for future records, which are empty.
+/// Once, `verify` reported "0 entries" for a store whose records were all in the log. Where one
+/// segment was damaged, it also blamed the segments that are prepared for future records, which are
+/// empty.
 #[test]
 fn only_the_damaged_segment_of_the_log_is_blamed() {
     let place = Place::new();

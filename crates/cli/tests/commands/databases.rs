@@ -24,7 +24,7 @@ fn log(records: &[Vec<u8>]) -> Vec<u8> {
 }
 
 /// A RocksDB directory whose log contains 200 entries of `default` and 200 of `users`. Entry 150 of
-/// the latter has this kind.
+/// `users` has this kind.
 fn rocksdb(place: &Place, kind: u8) {
     let bytewise = [&[1][..], &string(b"leveldb.BytewiseComparator")].concat();
     let users = [&bytewise[..], &[200, 1, 1, 201, 1], &string(b"users")].concat();
@@ -64,7 +64,7 @@ fn families_go_to_keyspaces_of_their_names() {
     assert!(ran.code == 3 && ran.stderr.contains("default, users"), "{}", ran.stderr);
 }
 
-/// The entry that ended the first import is replaced, and the database looks as before.
+/// The entry that ended the first import is replaced. The rest of the database is as before.
 #[test]
 fn an_import_that_ended_early_goes_on_in_its_family() {
     let place = Place::new();

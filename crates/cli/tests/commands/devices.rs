@@ -63,8 +63,8 @@ fn flags_that_mean_nothing_to_a_kvssd_are_refused() {
     assert!(!place.path("b.img").exists());
 }
 
-/// Once, such a checkpoint said "wrote copy", but was on the device itself, where no command could
-/// open it.
+/// Once, such a checkpoint reported "wrote copy", but the copy was on the device itself, where no
+/// command could open it.
 #[test]
 fn a_checkpoint_that_nothing_could_open_is_refused() {
     let place = Place::new();
@@ -74,7 +74,7 @@ fn a_checkpoint_that_nothing_could_open_is_refused() {
     assert_eq!(place.ok(&["get", "blockssd:b.img", "a"]), "1");
 }
 
-/// Every benchmark, on both devices.
+/// Runs every benchmark on both devices.
 #[test]
 fn benchmarks_run_on_devices() {
     let place = Place::new();

@@ -262,7 +262,7 @@ fn bench_takes_flags_as_db_bench_writes_them() {
     assert_eq!((&report["value_bytes"], &report["key_bytes"]), (&10.into(), &8.into()));
 }
 
-/// What a user of db_bench types. Once, `--benchmarks=` and `--db=` were refused.
+/// Runs what a user of db_bench types. Once, `--benchmarks=` and `--db=` were refused.
 #[test]
 fn bench_takes_a_command_line_of_db_bench() {
     let place = Place::new();
@@ -306,8 +306,8 @@ fn a_database_of_leveldb_is_recognised() {
     }
 }
 
-/// Once, SIGXFSZ, which a limit on file sizes sends, ended the command without a word, and a
-/// half-written file was left.
+/// Once, SIGXFSZ, the signal for a file that exceeds its limit, ended the command without a word,
+/// and a half-written file was left.
 #[test]
 fn a_limit_of_file_sizes_is_told() {
     let place = Place::new();

@@ -1,4 +1,4 @@
-//! The first steps of a user who does not know the names yet: words of other stores, options of
+//! The first steps of a user who does not know the names yet: names from other stores, options of
 //! other commands, keyspaces that are still to be made. What goes wrong later is in `hints`.
 
 use crate::Place;
@@ -15,8 +15,8 @@ fn refused(place: &Place, arguments: &[&str], code: i32) -> String {
     flat(&ran.stderr)
 }
 
-/// `put` refuses numbers there. Once, it named `merge`, which refused to make the keyspace: a
-/// circle.
+/// `put` refuses numbers in such a keyspace. Once, it advised `merge`, which refused to make the
+/// keyspace: a circle.
 #[test]
 fn a_counter_begins_in_a_keyspace_that_merge_makes() {
     let place = Place::new();
@@ -110,7 +110,7 @@ fn an_option_of_another_command_is_no_value() {
         let told = refused(&place, &[arguments, &["--json"]].concat(), 3);
         assert!(!told.contains("as a value"), "{told}");
     }
-    // A key may begin with one dash, and the advice for that works.
+    // A key may begin with one dash, and clap's advice for such a key works.
     assert!(refused(&place, &["put", "s", "-k", "v"], 3).contains("use '-- -k'"));
     place.ok(&["put", "s", "--", "-k", "v"]);
 }
@@ -145,7 +145,7 @@ fn one_field_is_not_told_as_several() {
     assert!(ran.stderr.contains("x.csv:3: 1 field where the header has 2"), "{}", ran.stderr);
 }
 
-/// Tab-separated files of other programs contain backslashes that mean themselves. Once, they were
+/// Tab-separated files of other programs contain backslashes that are not escapes. Once, they were
 /// read as escapes without a word, so that `a\x2db` became another key.
 #[test]
 fn escapes_in_tsv_are_told() {
@@ -161,7 +161,7 @@ fn escapes_in_tsv_are_told() {
     }
     assert_eq!(place.json(&["import", "t", "x.tsv"])["escaped"], 1);
     assert_eq!(place.ok(&["get", "s", "a-b"]), "1");
-    // As the help says.
+    // The help advises this.
     place.write("y.tsv", "a\\\\x2db\t1\n");
     place.ok(&["import", "u", "y.tsv"]);
     assert_eq!(place.ok(&["scan", "u"]), "a\\\\x2db\t1\n");

@@ -3,7 +3,7 @@
 
 use crate::Place;
 
-/// Keys of 1 + 8 digits, values that no compression makes small.
+/// Writes a file of records: keys of 1 + 8 characters, and values that hardly compress.
 fn file(place: &Place, name: &str, keys: std::ops::Range<u64>) {
     let mut random = keys.start + 1;
     let mut line = |i: u64| {
@@ -76,8 +76,8 @@ fn an_import_without_room_says_what_is_stored_and_goes_on() {
     assert_eq!(place.ok(&["count", "s"]), "160000\n");
 }
 
-/// Once, the close of the store found no room for a flush, and the command said so: a delete that
-/// was stored seemed to have failed.
+/// Once, the close of the store found no room for a flush, and the command reported this, as if the
+/// stored delete had failed.
 #[test]
 fn a_delete_on_a_full_disk_succeeds() {
     let place = Place::new();

@@ -37,8 +37,8 @@ fn entries(place: &Place) {
     place.ok(&["import", "s", "x.tsv"]);
 }
 
-/// "restore this file from a checkpoint": a checkpoint on the same disk shares the file, so the
-/// file was damaged there too. Only `export` itself said that it saves the rest.
+/// The hint was "restore this file from a checkpoint", but a checkpoint on the same disk shares the
+/// file, so the file was damaged there too. Only `export` itself said that it saves the rest.
 #[test]
 fn what_a_damaged_table_leaves_is_exported_and_imported() {
     let place = Place::new();
@@ -94,7 +94,7 @@ fn a_store_without_its_manifest_is_replaced_as_a_whole() {
     assert_eq!(place.ok(&["count", "s"]), count);
 }
 
-/// The file is kept for the records after the gap.
+/// A log file is kept for its records after the gap.
 #[test]
 fn dump_shows_what_lies_behind_a_gap() {
     let place = Place::new();
@@ -162,7 +162,7 @@ fn an_operator_that_nobody_knows_is_refused() {
 }
 
 /// The advice "put the key" led to the same error again, because a decimal text is not a counter.
-/// Such a put is refused now; a text from before the operator is deleted.
+/// Such a put is refused now. A text that is older than the operator has to be deleted.
 #[test]
 fn a_counter_over_a_text_is_begun_anew() {
     let place = Place::new();
@@ -180,7 +180,7 @@ fn a_counter_over_a_text_is_begun_anew() {
     assert_eq!(place.ok(&["get", "s", "63", "--hex"]), "0500000000000000\n");
 }
 
-/// "correct it and import again" was refused, because the source had changed.
+/// The advice "correct it and import again" led to a refusal, because the source had changed.
 #[test]
 fn a_strict_import_goes_on_with_the_corrected_source() {
     let place = Place::new();
@@ -206,7 +206,7 @@ fn what_a_format_cannot_hold_goes_into_another_file() {
     assert_eq!(place.ok(&["scan", "t"]), place.ok(&["scan", "s"]));
 }
 
-/// The store removes files of such names.
+/// The store would remove exported files that have the names of its own files.
 #[test]
 fn nothing_is_exported_into_the_store() {
     let place = Place::new();
@@ -220,7 +220,7 @@ fn nothing_is_exported_into_the_store() {
     assert!(ran.stderr.contains("the target lies in the store"), "{}", ran.stderr);
 }
 
-/// The disk is not the cause.
+/// The hint for a file that was cut short does not blame the disk.
 #[test]
 fn a_cut_file_is_not_blamed_on_the_device() {
     let place = Place::new();
@@ -237,7 +237,8 @@ fn a_cut_file_is_not_blamed_on_the_device() {
     assert!(ran.stderr.contains("name a file"), "{}", ran.stderr);
 }
 
-/// "check the device", "name a directory" and "pass --force" were said of a path through a file.
+/// Once, the hints for a path through a file were "check the device", "name a directory" and "pass
+/// --force".
 #[test]
 fn a_file_in_the_way_is_not_blamed_on_something_else() {
     let place = Place::new();
@@ -258,7 +259,7 @@ fn a_file_in_the_way_is_not_blamed_on_something_else() {
     assert!(ran.stderr.contains("name a directory: this is none"), "{}", ran.stderr);
 }
 
-/// "check the device" was said of a name that is too long, and of links that lead in a circle.
+/// Once, the hint for a name that is too long, and for links in a circle, was "check the device".
 #[test]
 fn a_wrong_path_is_not_blamed_on_the_device() {
     let place = Place::new();

@@ -66,7 +66,7 @@ fn any_moment_is_restored() {
     assert!(early.contains("the archive has no such moment"), "{early}");
     let no_moment = failed(&place, &["backup", "restore", "backups", "x", "--to", "yesterday"]);
     assert!(no_moment.contains("yesterday is no moment"), "{no_moment}");
-    // One byte of a change, in the middle of the archive.
+    // Damages one byte of a change in the middle of the archive.
     let archive = place.path("backups").join("000002.archive");
     let mut bytes = std::fs::read(&archive).expect("it is there");
     let at = bytes.windows(6).position(|window| window == b"second").expect("it has the value");
@@ -96,8 +96,8 @@ fn any_moment_is_restored() {
     assert!(taken.contains("end"), "{taken}");
 }
 
-/// Once, a restore took the newest whole backup without a word where a newer one was damaged, and a
-/// table that was missing among the backups made all later ones fail.
+/// Once, if the newest backup was damaged, a restore used an older one without a word, and a table
+/// that was missing among the backups made all later backups fail.
 #[test]
 fn damage_of_backups_is_told_and_mended() {
     let place = Place::new();

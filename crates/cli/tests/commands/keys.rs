@@ -15,7 +15,7 @@ fn big_keys_are_found_beside_an_application_and_without_it() {
     for number in 0..1_000 {
         store.put(format!("user/{number:04}"), [b'v'; 50]).expect("a put");
     }
-    // Random bytes do not compress: what counts is what is stored.
+    // Random bytes do not compress, so the stored size is the size of the values.
     let mut random = runstone_random::Random::new(7);
     let large: Vec<u8> = (0..400_000).map(|_| random.draw() as u8).collect();
     store.put("log/1\n", large).expect("a put");

@@ -29,7 +29,8 @@ fn stats_beside_an_application_are_those_of_the_application() {
     assert!(stats["writer"].is_null() && stats["metrics"]["counters"]["writes"] == 0, "{stats}");
 }
 
-/// Once, only `--json` showed it, and nobody knew why the directory was larger than the store.
+/// Once, only `--json` showed this space, and nobody knew why the directory was larger than the
+/// store.
 #[test]
 fn stats_show_what_is_kept_for_readers() {
     let place = Place::new();

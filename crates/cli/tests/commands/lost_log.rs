@@ -74,7 +74,7 @@ fn verify_names_a_file_with_one_copy_of_its_header() {
     assert!(ran.stdout.ends_with(ends), "{}", ran.stdout);
 }
 
-/// Once, an open that lost the end of the log said so only to subscribers of `tracing`, of which
+/// Once, an open that lost the end of the log reported this only to subscribers of `tracing`, and
 /// the command has none.
 #[test]
 fn an_open_tells_of_a_lost_end() {
@@ -156,7 +156,7 @@ fn dump_reads_what_is_kept() {
         assert!(ran.code == 0 && !ran.stdout.contains("lost-"), "{}", ran.stdout);
     }
 
-    // The kept files of a store that does not open do not count as damage: what is wrong in them is
+    // The kept files of a store that does not open do not count as damage: their damage is
     // known.
     fs::write(place.path("s").join(&kept[0]), "cut").expect("a file");
     let files = files_below(&place.path("s"));

@@ -85,13 +85,13 @@ impl Place {
         ran(self.command(arguments).stdin(Stdio::null()).output().expect("the command starts"))
     }
 
-    /// Does the same with a standard input.
+    /// Does the same with this standard input.
     fn pipe(&self, arguments: &[&str], input: impl AsRef<[u8]>) -> Ran {
         let mut command = self.command(arguments);
         let pipes = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = pipes.spawn().expect("the command starts");
         let mut stdin = child.stdin.take().expect("a pipe");
-        // A command that refuses its arguments ends without reading: its pipe is broken then.
+        // A command that refuses its arguments ends without reading, which breaks the pipe.
         if let Err(err) = stdin.write_all(input.as_ref()) {
             assert_eq!(err.kind(), std::io::ErrorKind::BrokenPipe, "the command reads: {err}");
         }
@@ -99,14 +99,14 @@ impl Place {
         ran(child.wait_with_output().expect("the command ends"))
     }
 
-    /// Runs it and expects success; the standard output.
+    /// Runs the command and expects success. Returns the standard output.
     fn ok(&self, arguments: &[&str]) -> String {
         let ran = self.run(arguments);
         assert_eq!(ran.code, 0, "{arguments:?}: {}", ran.stderr);
         ran.stdout
     }
 
-    /// Runs it with `--json` and expects success; the object.
+    /// Runs the command with `--json` and expects success. Returns the object.
     fn json(&self, arguments: &[&str]) -> serde_json::Value {
         let text = self.ok(&[arguments, &["--json"]].concat());
         serde_json::from_str(&text).expect("one JSON object")

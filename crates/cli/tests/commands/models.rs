@@ -197,7 +197,7 @@ const ON_FLASH: [&str; 15] = [
     "4",
 ];
 
-/// What the flash device programs, by layer. A KVSSD modifies no pages, and moves few.
+/// Checks what the flash device programs, by layer. A KVSSD modifies no pages, and moves few.
 #[test]
 fn simulate_reckons_flash() {
     let place = Place::new();
@@ -318,8 +318,8 @@ fn the_layers_of_a_kvssd_are_measured() {
     }
 }
 
-/// Each paper gets a report with tiny sizes, in which every part runs. If its figures exist
-/// already, it is refused before anything is measured.
+/// Each paper gets a report with tiny sizes, in which every part runs. If the figures exist
+/// already, the command is refused before anything is measured.
 #[test]
 fn all_papers_are_measured() {
     let place = Place::new();
@@ -355,7 +355,7 @@ fn all_papers_are_measured() {
 }
 
 /// At a hundredth of its size a part's numbers mean little, and nothing is judged. But all numbers
-/// are there, and a second run gives the same ones.
+/// are present, and a second run gives the same numbers.
 #[test]
 fn a_paper_is_measured() {
     let place = Place::new();
@@ -398,7 +398,7 @@ fn a_paper_is_measured() {
 }
 
 /// The tables of a page are written by the command, and the text around them stays. A page without
-/// places for them is refused before anything is measured.
+/// places for the tables is refused before anything is measured.
 #[test]
 fn the_tables_of_a_page_are_filled() {
     let place = Place::new();

@@ -95,7 +95,7 @@ fn manual_pages_make_their_directory() {
     assert!(place.path("share/man1/runstone-set.1").exists());
 }
 
-/// Once, a hard link was called a copy, and nothing said which losses it does not protect from.
+/// Once, a hard link was called a copy, and nothing said against which losses it does not protect.
 #[test]
 fn a_checkpoint_says_what_it_shares() {
     let place = Place::new();

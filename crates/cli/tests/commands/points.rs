@@ -249,7 +249,7 @@ fn ranges_and_keyspaces_are_the_same_everywhere() {
 }
 
 /// One table contains a delete, and is above the table with the deleted key. A range compaction
-/// takes both or neither.
+/// reads both or neither.
 #[test]
 fn a_range_is_compacted() {
     let place = Place::new();
@@ -289,7 +289,7 @@ fn single_puts_leave_no_tables_behind() {
     assert_eq!(logs.count(), 1);
 }
 
-/// More keys than one batch, in both directions.
+/// Deletes more keys than fit in one batch, in both directions.
 #[test]
 fn a_large_range_is_deleted() {
     let place = Place::new();
@@ -305,8 +305,8 @@ fn a_large_range_is_deleted() {
     assert_eq!(place.ok(&["count", "s"]), "0\n");
 }
 
-/// Once, a range was counted before its one record was written. That took as long as a scan, and
-/// where the merge operator cannot read a value nothing could be deleted.
+/// Once, a range was counted before its one record was written. That took as long as a scan, and if
+/// the merge operator could not read a value, nothing could be deleted.
 #[test]
 fn a_range_is_deleted_without_a_walk() {
     let place = Place::new();
@@ -405,7 +405,7 @@ fn options_of_a_keyspace_that_exists_are_refused() {
         assert_eq!(place.ok(&[&["get", "s", "k"][..], &of].concat()), "v");
         assert_eq!(place.ok(&[&["count", "s"][..], &of].concat()), "1\n");
     }
-    // Naming the policy it already has is allowed, as scripts do that.
+    // Naming the present policy is allowed, because scripts do that.
     place.ok(&["put", "s", "k", "w", "--policy", "fragmented-leveling"]);
     place.ok(&["put", "s", "k", "w", "--keyspace", "two", "--options", "o.toml"]);
     place.ok(&["reshape", "s", "--policy", "leveling"]);

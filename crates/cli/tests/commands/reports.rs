@@ -69,8 +69,8 @@ fn stats_verify_compact_checkpoint() {
     assert_eq!(place.ok(&["count", "copy"]), "20000\n");
 }
 
-/// Once, a store whose value file was emptied in the middle reported a size as if nothing had been
-/// freed: a compaction seemed to make it larger. Punched space is not counted, nor is the log,
+/// Once, a store whose value file had holes reported a size as if nothing had been freed: a
+/// compaction seemed to make the store larger. Punched space is not counted, nor is the log,
 /// which is removed when the command ends.
 #[test]
 fn sizes_leave_out_what_was_given_back() {
@@ -78,7 +78,7 @@ fn sizes_leave_out_what_was_given_back() {
     let line = |i: u32| format!("key{i:04}\t{i:01000}\n");
     let all: String = (0..2_000).map(line).collect();
     place.write("all.tsv", &all);
-    // An import that fails does not compact what it replaced.
+    // An import that fails does not compact the entries that it replaced.
     place.write("bad.tsv", all + "bad\n");
     let values = "[values]\nplacement = \"hash-grouped\"\ngroups = 4\nslot_bytes = 16384\n\
                   separate_at = 100\n";
@@ -96,7 +96,7 @@ fn sizes_leave_out_what_was_given_back() {
     }
 }
 
-/// Each field that a command prints is in JSON.md: scripts rely on nothing else.
+/// Each field that a command prints is in JSON.md: scripts may rely on these fields only.
 #[test]
 fn every_field_is_documented() {
     let place = filled();
@@ -298,8 +298,8 @@ fn what_lies_in_the_tables_is_shown() {
     assert!(dumps.contains("\" expires 1") && dumps.contains(" ms after 1970\n"), "{dumps}");
 }
 
-/// Once, a filter that only the application has was named in a warning of the log, and nowhere
-/// else.
+/// Once, a filter that only the application has registered was named in a warning of the log, and
+/// nowhere else.
 #[test]
 fn options_that_change_entries_are_shown() {
     let place = Place::new();

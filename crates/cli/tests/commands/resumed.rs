@@ -50,8 +50,8 @@ fn a_file_that_changed_is_not_mixed_with_what_it_was() {
     }
 }
 
-/// The lines after those that were read may be new: an import resumes there, even if the file was
-/// copied or touched.
+/// Lines may have been added after those that were read: an import resumes there, even if the file
+/// was copied or touched.
 #[test]
 fn what_was_appended_is_imported_too() {
     let place = Place::new();
@@ -67,7 +67,7 @@ fn what_was_appended_is_imported_too() {
     }
 }
 
-/// The same for compressed files, whose unpacked lines count, and for csv with its header.
+/// Checks the same for compressed files, whose unpacked lines count, and for csv with its header.
 #[test]
 fn every_format_knows_what_it_read() {
     let jsonl = |key: &str| format!("{{\"key\":\"{key}\",\"value\":\"1\"}}\nbad\n");
@@ -119,13 +119,13 @@ fn a_database_given_as_a_directory_is_refused() {
     place.ok(&["import", "s", "d"]);
 }
 
-/// The bytes that the tables and value files of a store take.
+/// The disk space of the tables and value files of a store, in bytes.
 fn disk_bytes(store: &Path) -> u64 {
     let files = fs::read_dir(store).expect("a store").flatten();
     files.map(|file| file.metadata().expect("a file").len()).sum()
 }
 
-/// Once, each import doubled the space, however the records came and wherever values were.
+/// Once, each import doubled the space, in every format and for every placement of values.
 #[test]
 fn a_finished_import_that_is_run_again_takes_no_more_disk() {
     let lines: String =

@@ -19,7 +19,7 @@ fn line(i: usize) -> String {
     format!("{}\tvalue {value:016x} of {i}\n", key(i))
 }
 
-/// A store of one table, and the table.
+/// Makes a store of one table. Returns the path of the table.
 fn make(place: &Place, options: &[&str]) -> PathBuf {
     place.write("x.tsv", (0..ENTRIES).map(line).collect::<String>());
     place.ok(&[&["import", "s", "x.tsv"], options].concat());
@@ -35,7 +35,8 @@ fn flip(file: &PathBuf, at: usize) {
     fs::write(file, bytes).expect("a file");
 }
 
-/// The lines that a damaged export wrote are right, and all other keys are in its missing ranges.
+/// Checks that the lines that a damaged export wrote are right, and all other keys are in its
+/// missing ranges.
 fn check(lines: &str, missing: &serde_json::Value) -> usize {
     let right: BTreeMap<String, String> = (0..ENTRIES).map(|i| (key(i), line(i))).collect();
     let found: Vec<&str> = lines.split_inclusive('\n').collect();
@@ -120,7 +121,7 @@ fn other_ways_to_export_pass_damage_too() {
     assert!(!place.path("w.tsv.partial").exists());
 }
 
-/// The same for a table that is missing as a whole, and for a separated value.
+/// Checks the same for a damaged table footer, and for a separated value.
 #[test]
 fn a_lost_table_or_value_is_passed() {
     let place = Place::new();

@@ -7,7 +7,7 @@ fn options(place: &Place, store: &str) -> serde_json::Value {
 }
 
 /// Once, only `stats --json` printed the options of a store, in a form that `--options` does not
-/// take.
+/// accept.
 #[test]
 fn options_are_printed_as_they_are_given() {
     let place = Place::new();
@@ -98,7 +98,7 @@ fn a_preset_leaves_what_says_what_entries_are() {
     assert_eq!(after, preset, "all the others are those of the preset");
 }
 
-/// Once, `help options` listed only those of a keyspace.
+/// Once, `help options` listed only the options of a keyspace.
 #[test]
 fn options_of_an_open_store_are_in_help() {
     let place = Place::new();
@@ -110,7 +110,7 @@ fn options_of_an_open_store_are_in_help() {
     assert!(options.as_array().is_some_and(|options| options.len() > 15), "{options}");
 }
 
-/// The shell's help takes a name, as that of the command does.
+/// The shell's help takes a name, as the command's help does.
 #[test]
 fn help_inside_the_shell() {
     let place = Place::new();
@@ -132,13 +132,13 @@ fn completion_knows_names() {
     let place = Place::new();
     for shell in ["bash", "zsh", "fish"] {
         let script = place.ok(&["completions", shell]);
-        // What clap writes for fish completes no arguments without a flag.
+        // Clap's script for fish completes only arguments of flags.
         let argument = if shell == "fish" { "lazy-leveling" } else { "l0_share_percent" };
         for name in ["lazy-leveling", "small-space", "skip-failed", argument] {
             assert!(script.contains(name), "{shell}: {name}");
         }
     }
-    // An unknown name is still reported with the one that may be meant.
+    // An unknown name is still reported, with the name that may be meant.
     let ran = place.run(&["put", "s", "k", "v", "--preset", "balancd"]);
     assert!(ran.code == 3 && ran.stderr.contains("balanced"), "{}", ran.stderr);
 }

@@ -27,7 +27,7 @@ fn lines_without_the_fields_are_told_at_the_first() {
     let only_key = place.pipe(&["import", "s", "-", "--format", "jsonl"], "{\"key\":\"a\"}\n");
     assert!(only_key.stderr.contains("no field \"value\""), "{}", only_key.stderr);
     assert!(!place.path("s").exists(), "no store is made");
-    // As the hint says.
+    // The hint advises this.
     place.ok(&["import", "s", "x.jsonl", "--key", "id", "--value", "name"]);
     assert_eq!(place.ok(&["count", "s"]), "500\n");
     assert_eq!(
@@ -58,7 +58,7 @@ fn json_is_not_lines_of_json() {
     assert!(!place.path("s").exists() && !place.path("new.json").exists());
 }
 
-/// Once, `-` was taken for a name, and with `--format dir` it became a directory.
+/// Once, `-` was taken for a file name, and with `--format dir` it became a directory.
 #[test]
 fn a_pipe_has_no_name() {
     let place = Place::new();

@@ -18,7 +18,7 @@ pub struct Terminal {
     screen: Receiver<Vec<u8>>,
     /// All that was on the screen so far.
     seen: String,
-    /// How much of it the waits so far have covered.
+    /// The length of the part that the waits so far have covered.
     behind: usize,
 }
 
@@ -81,7 +81,7 @@ impl Terminal {
         }
     }
 
-    /// Waits for the end; the exit code, and all that was printed.
+    /// Waits for the end. Returns the exit code, and all that was printed.
     pub fn end(mut self) -> (i32, String) {
         while let Ok(bytes) = self.screen.recv_timeout(NEVER) {
             self.seen.push_str(&String::from_utf8_lossy(&bytes));
@@ -92,7 +92,7 @@ impl Terminal {
     }
 }
 
-/// Enough entries that no scan of them ends before a key is pressed.
+/// Stores so many entries that no scan of them ends before a key is pressed.
 fn many(place: &Place) {
     let line = |i: u32| format!("key{i:06}\t{}\n", "value ".repeat(20));
     place.write("x.tsv", (0..200_000).map(line).collect::<String>());
@@ -189,7 +189,7 @@ pub fn lines(seen: &str) -> Vec<String> {
     lines.flat_map(|line| line.split('\r')).map(|line| line.trim_end().to_string()).collect()
 }
 
-/// Once, at 70 columns, lines were wrapped by the terminal, bars took two, and rates had four
+/// Once, at 70 columns, lines were wrapped by the terminal, bars took two lines, and rates had four
 /// decimals; at 60, lines of help and the usage of `simulate` broke inside words.
 #[test]
 fn everything_fits_a_terminal_of_60_or_80_columns() {

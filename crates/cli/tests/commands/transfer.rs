@@ -311,7 +311,7 @@ fn foreign_fields_become_keys_and_values() {
     assert!(ran.code == 3 && ran.stderr.contains("x.csv:1"), "{}", ran.stderr);
 }
 
-/// `--sort`: all records are loaded; of several with the same key, the last one.
+/// With `--sort`, all records are loaded, and of several with the same key only the last one.
 #[test]
 fn records_can_be_sorted_first() {
     let place = Place::new();
@@ -337,8 +337,8 @@ fn records_can_be_sorted_first() {
     assert!(ran.code != 0 && ran.stderr.contains("--batch"), "{}", ran.stderr);
 }
 
-/// Records whose keys ascend are loaded, and those after them are put; later ones replace earlier
-/// ones as they do in batches.
+/// Records whose keys ascend are loaded, and those after them are put; later records replace
+/// earlier ones, as they do in batches.
 #[test]
 fn sorted_records_are_loaded() {
     let place = Place::new();
@@ -373,7 +373,7 @@ fn sorted_records_are_loaded() {
     }
 }
 
-/// A strict import that loads keeps what comes before the first malformed record.
+/// A strict import that loads keeps the records before the first malformed one.
 #[test]
 fn a_strict_import_stops_a_load() {
     let place = Place::new();
@@ -495,8 +495,8 @@ fn imports_of_a_file_into_two_keyspaces_are_apart() {
 
 /// A directory's own metadata does not show changes inside its files or new files in directories
 /// below it. Once, after an import that was cut short, changed and new files before the saved
-/// position were skipped. After that was fixed, the import began again, and kept the records of
-/// files that had left the directory.
+/// position were skipped. After that was fixed, the import began again, but kept the records of
+/// files that had been removed from the directory.
 #[test]
 fn a_directory_that_changed_is_not_gone_on_with() {
     for store in ["s", "kvssd:n.img?blocks=48"] {
@@ -657,7 +657,7 @@ fn a_pipe_is_a_source() {
     place.ok(&["import", "named", "pipe.tsv"]);
     writer.join().expect("no panic").expect("writes");
     assert_eq!(place.ok(&["scan", "named"]), text);
-    // A quote that is never closed: reading continues after its line, in a pipe too.
+    // After a quote that is never closed, reading continues after its line, in a pipe too.
     let ran = place.pipe(&["import", "q", "-", "--format", "csv"], "key,value\na,\"1\nb,2\nc,3\n");
     assert!(ran.code == 0 && ran.stderr.contains("-:2: a quote is not closed"), "{}", ran.stderr);
     assert_eq!(place.ok(&["scan", "q"]), "b\t2\nc\t3\n");
@@ -691,7 +691,7 @@ fn compressed_files_and_pipes_are_unpacked() {
     }
 }
 
-/// Once, an import with the wrong options said that all was well and that it had stored nothing.
+/// Once, an import with the wrong options succeeded and reported that it had stored nothing.
 #[test]
 fn an_import_that_stores_nothing_fails_with_advice() {
     let place = Place::new();

@@ -7,8 +7,8 @@ use runstone::{KeyspaceOptions, MergeOperator, Options, Store};
 
 use crate::{Place, Ran, files_below};
 
-/// k00 to k19 with JSON, except that k05 and k11 have operands on a value that is not JSON. The
-/// first is the empty key, if asked for, and fails too.
+/// Stores k00 to k19 with JSON, except that k05 and k11 have operands on a value that is not JSON.
+/// With `has_empty_key` there is also the empty key, which fails too.
 fn make(place: &Place, has_empty_key: bool) {
     place.write("o.toml", "merge_operator = \"json-merge-patch\"\n");
     let line = |i| match i {
@@ -26,7 +26,7 @@ fn make(place: &Place, has_empty_key: bool) {
     }
 }
 
-/// Separated values; the value of k042 is damaged.
+/// Makes a store of separated values, in which the value of k042 is damaged.
 fn make_apart(place: &Place) {
     place.write("o.toml", "[values]\nplacement = \"vlog\"\nseparate_at = 100\n");
     let lines = (0..100).map(|i| format!("k{i:03}\t{}\n", format!("{i:03}").repeat(200)));
@@ -189,8 +189,8 @@ fn export_tells_damaged_blocks_and_values_apart() {
     assert!(ran.code == 2 && ran.stderr.contains("--skip-failed"), "{}", ran.stderr);
 }
 
-/// Once, `get` of such a key said how a program registers an operator, or named a file and not the
-/// key.
+/// Once, `get` of such a key explained how a program registers an operator, or named a file and not
+/// the key.
 #[test]
 fn get_says_what_failed_and_what_to_do() {
     let place = Place::new();
@@ -239,7 +239,7 @@ fn an_operator_that_is_not_registered_stops_nothing() {
     let options = Options::default()
         .merge_operators(vec![Arc::new(Longest)])
         .keyspace(keyspace)
-        // A flush would make the value.
+        // A flush would fold the operands.
         .flush_at_close(false);
     let store = Store::open(place.path("s"), options).expect("a store");
     for key in ["a", "b", "c"] {
