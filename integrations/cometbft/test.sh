@@ -1,7 +1,7 @@
 #!/bin/sh
-# CometBFT, unchanged, on Runstone's libleveldb.so: the tests of its database package and of levigo,
-# then four validators that are killed under load. Needs Rust, cc, and Go with its module proxy; the
-# first run compiles CometBFT twice, which takes some minutes. Usage:
+# Tests CometBFT, unchanged, on Runstone's libleveldb.so: runs the tests of its database package and
+# of levigo, then kills four validators under load. Needs Rust, cc, and Go with its module proxy;
+# the first run compiles CometBFT twice, which takes some minutes. Usage:
 #   integrations/cometbft/test.sh [ROUNDS OF KILLS [VERSION..]]      2 rounds of 0.38 and of 1.0
 #   RUNSTONE_LEVELDB_CACHE=1G integrations/cometbft/test.sh 10 1.0   longer, with larger caches
 set -eu
@@ -23,14 +23,14 @@ export RUNSTONE_LEVELDB_CACHE="${RUNSTONE_LEVELDB_CACHE:-256M}"
 test -z "$(gofmt -l .)"
 (cd network && go vet . && go build -o "$work/network" .)
 
-# The libraries' own tests. Those of other databases run as well: they share the helpers. -count=1,
-# because Go does not notice that a library has changed.
+# The libraries' own tests. The tests of other databases run as well, because they share the
+# helpers. -count=1 is needed because Go does not notice that a library has changed.
 for version in "$@"; do
     (cd "$version" && TMPDIR="$work" go test -count=1 -tags cleveldb \
         github.com/jmhodges/levigo github.com/cometbft/cometbft-db)
 done
 
-# HOME FLAG..: validators of the version.
+# network HOME FLAG..: runs validators of the version.
 network() {
     home="$work/$1"
     shift
@@ -42,7 +42,7 @@ for version in "$@"; do
     ldd "$work/cometbft" | grep -q "$work/usr/lib/libleveldb.so.1"
     echo "CometBFT $("$work/cometbft" version)"
     network "$version" -rounds "$rounds"
-    # A validator whose block store is lost must not pass.
+    # A run in which a validator has lost its block store must fail.
     found="$(network "$version-mistake" -rounds 1 -mistake forget 2>&1)" && found="nothing"
     case "$found" in
         *"failed: node0 ended"*) ;;

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Tests of log and machine, among them openraft's own suite and power loss of three nodes in virtual
-# time; then three processes that are killed under load, whose clients' answers are judged. Needs
-# Rust only. Usage: integrations/openraft/test.sh [SECONDS OF KILLS]
+# Runs the tests of log and machine, among them openraft's own suite and power losses of three nodes
+# in virtual time. Then it kills three processes under load, and judges the answers that their
+# clients got. Needs only Rust. Usage: integrations/openraft/test.sh [SECONDS OF KILLS]
 #   RUNSTONE_SEED=1 RUNSTONE_SEEDS=300 integrations/openraft/test.sh    more runs with power losses
 set -eu
 cd "$(dirname "$0")"

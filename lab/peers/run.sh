@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
-# The comparison, with RocksDB's official build for the JVM in place of a compilation:
+# Runs the comparison, with RocksDB's official build for the JVM in place of a compilation:
 #   run.sh [ARGUMENTS OF peers]     builds what is missing and runs it; --help lists the arguments
-#   run.sh cargo [ARGUMENTS]        cargo with the same library: run.sh cargo test --release
-# Maven fetches the library once, from whatever repository it is set up with. install.sh says what
-# must be installed before.
+# run.sh cargo [ARGUMENTS] cargo with the same library: run.sh cargo test --release Maven fetches
+# the library once, from its configured repository. install.sh installs what is needed before.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 

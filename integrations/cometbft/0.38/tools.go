@@ -1,7 +1,7 @@
 //go:build tools
 
 // The programs and packages that test.sh builds and tests, so that go.mod and go.sum name each of
-// their modules. Nothing of this is code of ours.
+// their modules. None of this is our code.
 package tools
 
 import (

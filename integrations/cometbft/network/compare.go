@@ -1,4 +1,4 @@
-// What all validators must agree about.
+// Compares what all validators must agree on.
 package main
 
 import (
@@ -24,7 +24,7 @@ func compareBlocks(nodes []*node, last int64) {
 	fmt.Printf("blocks, application hashes and results of heights 1 to %d are equal\n", last)
 }
 
-// blockAt is a block with its hash, and what the application made of it.
+// blockAt returns a block with its hash, and the application's results for it.
 func (n *node) blockAt(height int64) string {
 	var block, results json.RawMessage
 	at := fmt.Sprint(height)

@@ -1,4 +1,4 @@
-// Transactions: many that nobody waits for, and some whose acknowledgement is noted.
+// The load: many transactions that nobody waits for, and some whose acknowledgement is noted.
 package main
 
 import (
@@ -66,8 +66,8 @@ func (l *load) count() int {
 	return len(l.done)
 }
 
-// commit sends a transaction and waits for its block. A validator that is killed meanwhile
-// acknowledges nothing, and its transaction may be in a block or not.
+// commit sends a transaction and waits for its block. A validator that is killed in the meantime
+// acknowledges nothing; its transaction may be in a block or not.
 func (l *load) commit(node *node, key string) {
 	value := fmt.Sprint(rand.Int63())
 	var answer struct {
@@ -85,7 +85,7 @@ func (l *load) commit(node *node, key string) {
 	l.done = append(l.done, acknowledged{key, value, answer.Hash, answer.Height})
 }
 
-// pour sends a large transaction and does not wait: it fills the stores.
+// pour sends a large transaction to fill the stores, and does not wait.
 func pour(node *node, key string) {
 	value := strings.Repeat(fmt.Sprintf("%08x", rand.Uint32()), largeBytes/8)
 	var answer struct{}
@@ -95,9 +95,9 @@ func pour(node *node, key string) {
 // compare looks up each acknowledged transaction at each validator: in its block, in the
 // application, whose state was replayed from blocks, and in the index of transactions.
 //
-// CometBFT writes the index some time after the block, and not again after a crash. So a validator
-// that is killed in between lacks the transactions of a block there. Of what it has written,
-// nothing may be missing.
+// CometBFT writes the index some time after the block, and not again after a crash. So the index of
+// a validator that is killed in between lacks the transactions of a block. But no transaction of a
+// block whose index was written may be missing.
 func (l *load) compare(nodes []*node) {
 	if len(l.done) == 0 {
 		panic("no transaction was acknowledged")
@@ -118,7 +118,8 @@ func (l *load) compare(nodes []*node) {
 			}
 		}
 	}
-	// Each validator is at one block when it is killed, and at the next one soon.
+	// Each kill can leave the index without two blocks: the one at the kill, and the next one soon
+	// after the restart.
 	kills := 0
 	for _, node := range nodes {
 		kills += node.kills

@@ -1,5 +1,5 @@
-// Four validators of CometBFT on loopback, killed under load and compared. It starts the program
-// that it is given, and talks to it by HTTP, so it serves every version of CometBFT.
+// Four validators of CometBFT on loopback, killed under load and compared. This program starts the
+// given CometBFT, and talks to it by HTTP, so it works with every version.
 //
 //  1. Make four homes whose databases are LevelDB's, and start a validator in each.
 //  2. Send transactions to all of them, and note those that are acknowledged.
@@ -26,7 +26,7 @@ const validators = 4
 // How long a validator may take to answer after a start, to catch up, or to end.
 const patience = 2 * time.Minute
 
-// What is done wrong on purpose, so that a test of the test can fail.
+// A deliberate mistake, with which the run must fail: it tests this test.
 var mistake = flag.String("mistake", "", "what to do wrong: `forget` removes a block store")
 
 // Validators die with the thread that started them, so that thread must stay.
@@ -88,13 +88,13 @@ func oneRound(nodes []*node) {
 	for _, node := range nodes {
 		time.Sleep(time.Duration(500+rand.Intn(1500)) * time.Millisecond)
 		node.kill()
-		// The others go on meanwhile: three of four are more than two thirds.
+		// The other validators continue: three of four are more than two thirds.
 		time.Sleep(time.Duration(rand.Intn(2000)) * time.Millisecond)
 		if *mistake == "forget" {
 			check(os.RemoveAll(filepath.Join(node.data(), "blockstore.db")))
 		}
 		node.start()
-		// It takes part again, and the next one may go.
+		// The validator takes part again, so the next one may be killed.
 		node.waitFor(highest(nodes) + 3)
 	}
 	time.Sleep(time.Duration(500+rand.Intn(1500)) * time.Millisecond)
@@ -118,7 +118,8 @@ func highest(nodes []*node) int64 {
 	return highest
 }
 
-// size is the bytes of all files in a directory. Files that vanish meanwhile do not count.
+// size returns the bytes of all files in a directory. Files that vanish during the walk do not
+// count.
 func size(directory string) int64 {
 	bytes := int64(0)
 	_ = filepath.Walk(directory, func(_ string, file os.FileInfo, err error) error {

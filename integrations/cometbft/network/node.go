@@ -41,11 +41,11 @@ type node struct {
 	process                      *exec.Cmd
 	ended                        chan error
 	kills                        int
-	// Bytes of resident memory, and those of them that are not pages of files.
+	// Peak bytes of resident memory, and of its part that is not pages of files.
 	peak, peakOwn int64
 }
 
-// All processes that run, so that none is left behind.
+// All running processes, so that none is left behind.
 var running sync.Map
 
 func killAll() {
@@ -55,7 +55,7 @@ func killAll() {
 	})
 }
 
-// makeHomes makes the homes. Each process of ours has its own addresses of loopback.
+// makeHomes makes the homes. Each run of this program has its own loopback addresses.
 func makeHomes(program, home string) []*node {
 	check(os.MkdirAll(home, 0o755))
 	file := filepath.Join(home, "options.toml")
@@ -110,7 +110,7 @@ func (n *node) kill() {
 	n.kills++
 }
 
-// stop ends it as an operator does, which must close its databases.
+// stop ends the validator as an operator does; it must then close its databases.
 func (n *node) stop() {
 	check(n.process.Process.Signal(syscall.SIGTERM))
 	select {
@@ -122,7 +122,7 @@ func (n *node) stop() {
 
 var indexed = regexp.MustCompile(`indexed transactions\s+module=txindex height=(\d+)`)
 
-// indexedHeights are the heights whose index was written: CometBFT logs that after the write.
+// indexedHeights returns the heights whose index was written: CometBFT logs each after the write.
 func (n *node) indexedHeights() map[int64]bool {
 	log, err := os.ReadFile(filepath.Join(n.home, "log"))
 	check(err)
@@ -194,7 +194,7 @@ func (n *node) sync() (syncInfo, error) {
 	return status.Sync, err
 }
 
-// height is that of the newest block; 0 if the validator does not answer.
+// height returns the height of the newest block; 0 if the validator does not answer.
 func (n *node) height() int64 {
 	found, err := n.sync()
 	if err != nil {
@@ -203,7 +203,7 @@ func (n *node) height() int64 {
 	return found.Height
 }
 
-// waitFor waits until the validator has a block and takes part.
+// waitFor waits until the validator has the block of this height and takes part.
 func (n *node) waitFor(height int64) {
 	var last error
 	for until := time.Now().Add(patience); time.Now().Before(until); {

@@ -25,11 +25,11 @@ func (n *node) verify() {
 		names += " " + name
 		current, err := os.ReadFile(filepath.Join(path, "CURRENT"))
 		check(err)
-		// LevelDB's own file says MANIFEST-NNNNNN.
+		// In a database of LevelDB itself, CURRENT names MANIFEST-NNNNNN.
 		if !strings.Contains(string(current), ".manifest") {
 			panic(fmt.Errorf("%s is no store of Runstone: CURRENT is %q", path, current))
 		}
-		// In this library it reads and checks every byte, and repairs nothing.
+		// In this library, the repair function reads and checks every byte, and repairs nothing.
 		var failure *C.char
 		text := C.CString(path)
 		C.leveldb_repair_db(nil, text, &failure)

@@ -13,15 +13,15 @@ use crate::error::Error;
 /// How keyspaces are made, and where streams of snapshots are kept while they are sent or received.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// Options of the keyspace `log`; `None` for those that are stored, or the store's. Entries are
-    /// written once, read soon, and deleted from the front.
+    /// Options of the keyspace `log`; `None` for the stored options, or else the store's. Entries
+    /// are written once, read soon, and deleted from the front.
     pub log: Option<KeyspaceOptions>,
     /// The same for the keyspaces of the machine. Entries must not expire: replicas would forget
     /// them at different moments.
     pub state: Option<KeyspaceOptions>,
-    /// A directory for the streams of snapshots; `None` keeps them in memory, where each takes as
-    /// much as the machine. The files have no name: a killed process leaves none. Make it beside
-    /// the store, since the directory of the store contains only the store's files.
+    /// A directory for the streams of snapshots; `None` keeps the streams in memory, where each
+    /// takes as much as the machine. The files have no name: a killed process leaves none. Make it
+    /// beside the store, since the directory of the store contains only the store's files.
     pub snapshots: Option<PathBuf>,
     /// A mistake, to show that tests find it.
     #[cfg(feature = "seeded-bugs")]
@@ -32,15 +32,15 @@ pub struct Settings {
 #[cfg(feature = "seeded-bugs")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bug {
-    /// A vote is written and not synced.
+    /// A vote is written but not synced.
     VoteUnsynced,
-    /// Entries are reported to openraft as durable when they are only written.
+    /// Entries are reported to openraft as durable when they are written but not synced.
     FlushedEarly,
-    /// The switch to an installed snapshot is one batch, and the number of its last entry another.
+    /// The switch to an installed snapshot and the number of its last entry are in two batches.
     SwitchInTwo,
     /// The log is purged before the machine has the purged entries.
     PurgedEarly,
-    /// Keyspaces of machines that are not in use stay when a store is opened.
+    /// An open keeps the keyspaces of machines that are not in use.
     LeftoversKept,
 }
 
@@ -58,7 +58,7 @@ macro_rules! seeded {
 }
 pub(crate) use seeded;
 
-/// What log and machine share.
+/// The store and settings that log and machine share.
 #[derive(Debug)]
 pub(crate) struct Base {
     pub(crate) store: Store,
@@ -104,7 +104,7 @@ impl Base {
             None if base.log.is_empty()? && base.meta.is_empty()? => {
                 let mut batch = Batch::new();
                 base.put(&mut batch, key::FORMAT, &FORMAT)?;
-                // Also refuses a store without a log, which could promise nothing.
+                // This also fails for a store without a log, which could promise nothing.
                 base.store.write_later(&batch, runstone::WriteOptions::sync())?.wait()?;
             }
             None => {

@@ -13,7 +13,7 @@ pub(crate) fn encode<T: Serialize>(what: &str, value: &T) -> Result<Vec<u8>, Err
         .map_err(|source| Error::Encode { what: what.to_string(), source })
 }
 
-/// The value that bytes stand for.
+/// The value that the bytes encode.
 pub(crate) fn decode<T: DeserializeOwned>(
     what: impl FnOnce() -> String,
     bytes: &[u8],

@@ -17,15 +17,15 @@ pub enum Error {
     /// Something cannot be written as MessagePack.
     #[error("{what} cannot be stored: {source}; hint: its type must be serializable by serde")]
     Encode {
-        /// What it is.
+        /// What cannot be written.
         what: String,
         /// Why.
         source: rmp_serde::encode::Error,
     },
-    /// Something stored is not what this type of node reads.
+    /// Something stored cannot be read as this node's type.
     #[error("{what} cannot be read: {source}; hint: was the request type changed?")]
     Decode {
-        /// What it is.
+        /// What cannot be read.
         what: String,
         /// Why.
         source: rmp_serde::decode::Error,
@@ -33,7 +33,7 @@ pub enum Error {
     /// The store was written by a release with another layout, or by another program.
     #[error("the store has {what}; hint: open it with the release that wrote it")]
     Layout {
-        /// What is not as expected.
+        /// The difference from the expected layout.
         what: String,
     },
     /// A stream is not a snapshot, is damaged, or ends early.
@@ -69,7 +69,7 @@ impl From<Error> for io::Error {
     }
 }
 
-/// Runs work that may wait for a disk, on a thread where it keeps no task from running.
+/// Runs work that may wait for a disk on a thread where it blocks no task.
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> Result<T, Error> {

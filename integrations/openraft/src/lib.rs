@@ -1,5 +1,5 @@
-//! Log and state machine of openraft 0.9 in one Runstone store: what a node of a Raft cluster keeps
-//! on disk. Raft itself, the network and the requests are openraft's and the application's.
+//! Log and state machine of openraft 0.9 in one Runstone store: all that a node of a Raft cluster
+//! keeps on disk. Raft itself, the network and the requests are openraft's and the application's.
 //!
 //! ```
 //! use openraft::storage::RaftStateMachine;
@@ -59,7 +59,7 @@
 //! # Why one store
 //!
 //! A store loses only the newest writes at a power loss, whichever keyspace they are in: the writes
-//! before some moment are left (P2). So only what Raft has promised to others is synced: votes, and
+//! before some moment survive (P2). So only what Raft has promised to others is synced: votes, and
 //! appended entries before they are acknowledged. The effects of an entry on the machine are
 //! written in one batch with the number of the entry, and unsynced. After a power loss, the
 //! machine, the purge and the commit are those of one earlier moment, and openraft applies the
@@ -69,7 +69,7 @@
 //!
 //! A snapshot is the machine's keyspace as one stream of sorted entries with checksums
 //! ([`SnapshotData`]). Taking one is cheap: it pins a snapshot of the store and writes nothing. The
-//! bytes are written when a node asks for them, to a file without a name, while the machine
+//! bytes are written when another node needs them, to a file without a name, while the machine
 //! continues to apply entries. An installed snapshot is loaded into a fresh keyspace, then one
 //! batch switches to it. A checkpoint of the store would not be a snapshot: it has the vote and the
 //! log of the node that made it, and a node that installed it would vote twice.

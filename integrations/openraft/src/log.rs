@@ -1,12 +1,12 @@
-//! The log of a node, and its vote. What was promised to other nodes is synced before it is
-//! acknowledged; the rest follows in the order in which it was written.
+//! The log of a node, and its vote. Whatever the node promises to others is synced before it is
+//! acknowledged; other writes become durable later, in their order.
 //!
-//! A purge may come before the machine has the purged entries: openraft 0.9 hands a snapshot to the
-//! machine's task, and at once purges the log up to its end. After a power loss at that moment, the
-//! node would have neither the entries nor the snapshot. So such a purge is *held*: readers no
-//! longer see the entries, and the disk keeps them until the machine has them. An append waits as
-//! well, if it would leave a hole after the kept entries. Rejected: purging in the batch that
-//! switches machines, since appends would have to wait all the same.
+//! A purge may come before the machine has the purged entries: openraft 0.9 gives a snapshot to the
+//! machine's task, and at once purges the log up to the end of the snapshot. After a power loss at
+//! that moment, the node would have neither the entries nor the snapshot. So such a purge is
+//! *held*: readers no longer see the entries, and the disk keeps them until the machine has them.
+//! An append waits as well, if it would leave a hole after the kept entries. Rejected: purging in
+//! the batch that switches machines, since appends would have to wait all the same.
 
 use std::fmt::Debug;
 use std::io;
@@ -33,7 +33,7 @@ const LARGE_BYTES: usize = 256 << 10;
 /// The size at which a part of the log for another node ends.
 const PART_BYTES: usize = 4 << 20;
 
-/// The log of a node and its vote. [`crate::open`] makes it; it goes to `openraft::Raft::new`.
+/// The log of a node and its vote. [`crate::open`] makes it; pass it to `openraft::Raft::new`.
 #[derive(Debug)]
 pub struct LogStore<C: RaftTypeConfig> {
     reader: LogReader<C>,
@@ -158,8 +158,8 @@ impl<C: RaftTypeConfig> LogStore<C> {
             callback.log_io_completed(Ok(()));
             return Ok(());
         }
-        // The entries can be read now. This task reports to openraft when they are durable.
-        // Meanwhile openraft appends more: one sync serves all entries that were written before it.
+        // The entries can be read now. This task reports to openraft when they are durable. In the
+        // meantime openraft appends more: one sync serves all entries that were written before it.
         tokio::spawn(async move {
             callback.log_io_completed(commit.await.map_err(io::Error::other));
         });
@@ -176,8 +176,8 @@ impl<C: RaftTypeConfig> LogStore<C> {
         Ok(LogState { last_purged_log_id, last_log_id })
     }
 
-    /// The range after the last purge up to this one. Ranges that touch cost less than ranges that
-    /// all begin at zero and overlap.
+    /// Deletes the range from the last purge up to this one. Adjacent ranges cost less than ranges
+    /// that all begin at zero and overlap.
     fn write_purge(base: &Base, log_id: &LogId<C::NodeId>) -> Result<(), Error> {
         let purged: Option<LogId<C::NodeId>> = base.read(key::PURGED)?;
         let start = next_index(&purged);
@@ -186,8 +186,8 @@ impl<C: RaftTypeConfig> LogStore<C> {
             batch.delete_range(&base.log, start.to_be_bytes()..=log_id.index.to_be_bytes())?;
         }
         base.put(&mut batch, key::PURGED, log_id)?;
-        // What was purged is in the machine, and the write to the machine is older than this one.
-        // So no power loss keeps the purge and loses the machine's write.
+        // The purged entries are in the machine, and the write to the machine is older than this
+        // one. So no power loss keeps the purge and loses the machine's write.
         base.store.write(&batch, WriteOptions::buffered())?;
         Ok(())
     }
@@ -197,7 +197,7 @@ fn next_index<N: NodeId>(last: &Option<LogId<N>>) -> u64 {
     last.as_ref().map_or(0, |last| last.index + 1)
 }
 
-/// The entry that a key and a value of the log stand for.
+/// Decodes the entry in a key and a value of the log.
 fn entry<C: RaftTypeConfig>(key: &[u8], value: &[u8]) -> Result<C::Entry, Error> {
     let what = || format!("the entry of the log at key {}", key.escape_ascii());
     let entry: C::Entry = decode(what, value)?;
@@ -270,8 +270,8 @@ impl<C: RaftTypeConfig> RaftLogStorage<C> for LogStore<C> {
         self.base().read(key::VOTE).map_err(during(ErrorSubject::Vote, ErrorVerb::Read))
     }
 
-    /// Not synced: after a power loss the saved id is that of an earlier moment, and openraft
-    /// learns the rest from the leader.
+    /// The write is not synced: after a power loss the saved id is that of an earlier moment, and
+    /// openraft learns the rest from the leader.
     async fn save_committed(
         &mut self,
         committed: Option<LogId<C::NodeId>>,
@@ -304,8 +304,8 @@ impl<C: RaftTypeConfig> RaftLogStorage<C> for LogStore<C> {
         appended.map_err(during(ErrorSubject::Logs, ErrorVerb::Write))
     }
 
-    /// Synced, although it would be safe unsynced: truncations are rare, so a proof is not worth
-    /// the trouble.
+    /// The write is synced, although it would probably be safe unsynced: truncations are rare, so a
+    /// proof is not worth the trouble.
     async fn truncate(&mut self, log_id: LogId<C::NodeId>) -> Result<(), StorageError<C::NodeId>> {
         let mut batch = Batch::new();
         let truncated = async {
@@ -315,7 +315,8 @@ impl<C: RaftTypeConfig> RaftLogStorage<C> for LogStore<C> {
         truncated.await.map_err(during(ErrorSubject::Logs, ErrorVerb::Delete))
     }
 
-    /// Waits for nothing; a held purge ends with a later append or purge, or with the next start.
+    /// The call waits for nothing; a held purge ends with a later append or purge, or at the next
+    /// start.
     async fn purge(&mut self, log_id: LogId<C::NodeId>) -> Result<(), StorageError<C::NodeId>> {
         let is_there = self.progress.borrow().applied > log_id.index;
         if !is_there && !seeded!(self.base().settings, PurgedEarly) {

@@ -1,16 +1,17 @@
-//! The state machine of a node: a keyspace, what requests do to it, and the switch to an installed
-//! snapshot.
+//! The state machine of a node: a keyspace, the effects of requests on it, and the switch to an
+//! installed snapshot.
 //!
 //! Entries are applied in transactions, so a request sees what earlier ones wrote. Each transaction
 //! also writes the number of the last entry in it: machine and number always agree, whatever a
 //! crash loses.
 //!
-//! An installed snapshot:
+//! A snapshot is installed in three steps:
 //! 1. A bulk load writes the entries of the stream to a fresh keyspace `state-N`.
 //! 2. One synced batch names that keyspace as the machine, with the last entry and the membership
-//!    that the snapshot has. Before it the machine is the old one, and after it the new one.
-//! 3. The old keyspace is dropped. If the process ends between two steps, the next open drops what
-//!    is not the machine.
+//!    that the snapshot has. Before this batch the machine is the old one, and after it the new
+//!    one.
+//! 3. The old keyspace is dropped. If the process ends between two steps, the next open drops the
+//!    keyspaces that are not the machine.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,22 +41,22 @@ const MOST_BYTES: usize = 1 << 20;
 /// How often a close checks whether the machine has ended, which openraft does not report.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
 
-/// What requests do. It must be deterministic: every node applies the same requests in the same
-/// order, and must arrive at the same entries. So it reads the state and nothing else, not even a
-/// clock.
+/// The effects of requests. They must be deterministic: every node applies the same requests in the
+/// same order, and must arrive at the same entries. So an implementation reads the state and
+/// nothing else, not even a clock.
 pub trait Machine<C: RaftTypeConfig>: Send + Sync + 'static {
     /// Carries out a request, and returns the answer. A refusal is an answer, not an error.
     ///
-    /// # Errors
-    /// What the state returns. The node stops then, and applies the request again when it is
-    /// restarted.
+    /// # Errors Errors that the state returned. The node then stops, and applies the request again
+    /// when it is restarted.
     fn apply(&self, state: &mut State<'_>, request: C::D) -> runstone::Result<C::R>;
 
-    /// The answer to entries without a request: those that openraft adds for itself.
+    /// The answer to entries without a request, which openraft adds for itself.
     fn nothing(&self) -> C::R;
 }
 
-/// The machine's entries while a request is applied: as earlier requests, and this one, left them.
+/// The machine's entries while a request is applied, with the changes of earlier requests and of
+/// this one.
 #[derive(Debug)]
 pub struct State<'a> {
     keyspace: &'a Keyspace,
@@ -107,7 +108,7 @@ impl State<'_> {
     }
 }
 
-/// The machine of a node. [`crate::open`] makes it; it goes to `openraft::Raft::new`.
+/// The machine of a node. [`crate::open`] makes it; pass it to `openraft::Raft::new`.
 pub struct StateMachine<C: RaftTypeConfig, M> {
     parts: Arc<Parts<C, M>>,
     applied: Applied<C>,
@@ -151,8 +152,8 @@ impl Reader {
         self.with(|keyspace| keyspace.get(&key))
     }
 
-    /// Runs reads on the keyspace that is the machine. They run again if a snapshot is installed
-    /// meanwhile and the keyspace is gone. A scan that began before continues.
+    /// Runs reads on the keyspace that is the machine. They run again if a snapshot is installed in
+    /// the meantime and the keyspace is gone. A scan that began earlier continues.
     ///
     /// # Errors
     /// Those of the reads.
@@ -199,7 +200,7 @@ fn name(number: u64) -> String {
     format!("state-{number}")
 }
 
-/// The keyspace that is the machine. Other keyspaces that installations have left are dropped.
+/// Finds the keyspace that is the machine. Drops other keyspaces that installations have left.
 fn find(base: &Base) -> Result<Active, Error> {
     let number = base.read::<u64>(key::MACHINE)?.unwrap_or(0);
     let keyspace = base.store.open_keyspace(&name(number), base.settings.state.clone())?;
@@ -240,7 +241,7 @@ impl<C: RaftTypeConfig, M> StateMachine<C, M> {
     }
 
     /// Notes how far an apply or an installation has come, or that it failed: an append that waits
-    /// for it must not wait for ever.
+    /// for the progress must not wait for ever.
     fn note<T>(&mut self, outcome: Result<(T, Applied<C>), Error>) -> Result<T, Error> {
         match outcome {
             Ok((made, applied)) => {
@@ -255,13 +256,13 @@ impl<C: RaftTypeConfig, M> StateMachine<C, M> {
         }
     }
 
-    /// A reader of the machine, for the code that answers requests of clients.
+    /// Makes a reader of the machine, for the code that answers requests of clients.
     pub fn reader(&self) -> Reader {
         let Parts { active, base, .. } = &*self.parts;
         Reader { active: Arc::clone(active), base: Arc::clone(base) }
     }
 
-    /// A snapshot of what is applied now.
+    /// Takes a snapshot of the machine as it is now.
     fn builder(&self) -> Builder<C> {
         let Parts { base, active, current, .. } = &*self.parts;
         let meta = Meta::<C> {
@@ -337,8 +338,8 @@ where
         })
     }
 
-    /// Not synced: the entries are in the log of most nodes, and writes that a power loss takes are
-    /// applied again.
+    /// The commit is not synced: the entries are in the logs of most nodes, and writes that are
+    /// lost at a power loss are applied again.
     fn commit(&self, state: State<'_>, applied: &Applied<C>) -> Result<(), Error> {
         let mut transaction = state.transaction;
         let value = encode(key::APPLIED, &applied.last)?;

@@ -11,8 +11,8 @@ use crate::log::LogStore;
 use crate::machine::{Machine, StateMachine};
 
 /// Opens the log and the machine of a node in a store. The store may have other keyspaces, but
-/// those are not replicated. It needs its log (`wal_mode` is not `off`). It is closed when log,
-/// machine and readers are dropped; [`crate::Reader::close`] waits for that.
+/// those are not replicated. The store must have a log (`wal_mode` is not `off`). It is closed when
+/// log, machine and readers are dropped; [`crate::Reader::close`] waits for this.
 ///
 /// Reads and writes run in the tokio runtime of the caller of `Raft`, and in its blocking threads.
 ///

@@ -1,10 +1,10 @@
-//! Snapshots of the machine: taken at once, written when somebody reads them.
+//! Snapshots of the machine: they are taken at once, and written when somebody reads them.
 //!
 //! 1. [`Builder::build_snapshot`] keeps a snapshot of the store with its place in the log. It
 //!    writes nothing, so a node may shorten its log often.
-//! 2. When another node needs it, openraft asks for [`SnapshotData`], and reads that. At the first
-//!    read a thread writes the stream to a file without a name, from the snapshot of the store. The
-//!    machine continues meanwhile.
+//! 2. When another node needs the snapshot, openraft gets [`SnapshotData`], and reads it. At the
+//!    first read a thread writes the stream to a file without a name, from the snapshot of the
+//!    store. In the meantime the machine continues.
 //! 3. The receiver writes the arriving stream to an unnamed file of its own, and installs it
 //!    (`StateMachine::install_snapshot`).
 
@@ -74,18 +74,18 @@ where
     }
 }
 
-/// The bytes of a snapshot: `SnapshotData` in the application's type configuration. Its end is
-/// known only once it is written, so the first read or seek waits for that, without blocking a
+/// The bytes of a snapshot: `SnapshotData` in the application's type configuration. Their number is
+/// known only once all are written, so the first read or seek waits for this, without blocking a
 /// thread of the runtime.
 pub struct SnapshotData(Body);
 
 enum Body {
-    /// Nobody has read it yet.
+    /// The stream is not written, because nobody has read it yet.
     Source(Arc<Source>),
     Writing(JoinHandle<Result<Written, Error>>),
     File(tokio::fs::File),
     Memory(Cursor<Vec<u8>>),
-    /// Writing it failed, and the reader got the error.
+    /// The stream could not be written, and the reader got the error.
     Failed,
 }
 
@@ -103,7 +103,7 @@ impl SnapshotData {
         SnapshotData(Body::Source(source))
     }
 
-    /// A place for a stream that arrives.
+    /// Makes a place for an arriving stream.
     pub(crate) fn blank(directory: Option<&Path>) -> io::Result<SnapshotData> {
         Ok(SnapshotData(match directory {
             Some(directory) => Body::File(unnamed(directory)?.into()),
@@ -111,7 +111,7 @@ impl SnapshotData {
         }))
     }
 
-    /// The stream from its beginning, for a thread that may wait.
+    /// Returns the stream from its beginning, for a thread that may wait.
     pub(crate) async fn into_reader(mut self) -> io::Result<Box<dyn Read + Send>> {
         poll_fn(|context| self.poll_written(context)).await?;
         Ok(match self.0 {
@@ -166,7 +166,7 @@ fn failed() -> io::Error {
     io::Error::other("the snapshot was not written to its end")
 }
 
-/// A file that nobody else sees, and that disappears with its last handle.
+/// Makes a file that nobody else can open, and that disappears with its last handle.
 fn unnamed(directory: &Path) -> io::Result<File> {
     std::fs::create_dir_all(directory)?;
     tempfile::tempfile_in(directory)
@@ -229,7 +229,7 @@ impl AsyncWrite for SnapshotData {
 }
 
 impl AsyncSeek for SnapshotData {
-    /// tokio calls `poll_complete` first, which waits until there are bytes.
+    /// tokio calls `poll_complete` first, which waits until the stream is written.
     fn start_seek(mut self: Pin<&mut Self>, to: SeekFrom) -> io::Result<()> {
         self.bytes()?.start_seek(to)
     }

@@ -1,5 +1,6 @@
-//! A snapshot as one stream: the entries of a keyspace in the order of their keys. It does not say
-//! who sent it, nor which entry of the log was the last: openraft sends that beside the stream.
+//! A snapshot as one stream: the entries of a keyspace in the order of their keys. The stream does
+//! not say who sent it, nor which entry of the log was the last: openraft sends these beside the
+//! stream.
 //!
 //! ```text
 //! "RSRAFT01"                                            8 bytes, ends with the format's number
@@ -131,7 +132,7 @@ impl<R: Read> Entries<R> {
                 _ => Err(self.bad("it goes on behind its end")),
             };
         }
-        // Memory grows with what arrives: a length alone reserves nothing.
+        // Memory grows with the arriving bytes: a length alone reserves nothing.
         let mut block = std::mem::take(&mut self.block);
         let read = self.from.by_ref().take(length.into()).read_to_end(&mut block)?;
         if read < length as usize {
@@ -210,8 +211,8 @@ mod tests {
         assert_eq!(read(&written(&empty)).expect("whole"), empty);
     }
 
-    /// A stream that is cut short at any byte, has any byte changed, or has one more: the reader
-    /// notices.
+    /// The reader notices if a stream is cut short at any byte, has any byte changed, or has one
+    /// byte more.
     #[test]
     fn a_damaged_stream_is_refused() {
         let bytes = written(&entries(20));

@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 const THREADS: u64 = 64;
 const VALUE: [u8; 100] = [7; 100];
 
-/// What a turn did.
+/// The results of a turn.
 struct Turn {
     writes_per_second: f64,
     writes_per_sync: f64,
@@ -22,7 +22,7 @@ struct Turn {
     latencies: Vec<Duration>,
 }
 
-/// The writes of a turn, and whether it is over.
+/// The state of a turn: its writes, and whether it is over.
 #[derive(Default)]
 struct Work {
     writes: AtomicU64,
@@ -71,7 +71,7 @@ async fn wait(keyspace: Keyspace, writer: u64, work: Arc<Work>) -> Result<()> {
     Ok(())
 }
 
-/// Lets the work run for a while.
+/// Runs the work for a while, and returns the results.
 fn turn(
     store: &Store,
     span: Duration,

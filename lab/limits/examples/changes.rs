@@ -2,8 +2,8 @@
 //! -- [MILLIONS] [PUTS_PER_SECOND]`, in a temporary directory below the working directory. A
 //! process writes this many million entries and is killed. Then, alternately, all changes are read
 //! from its log and its log is replayed by an open. Last, the puts of a process are counted in
-//! turn: alone, with a log that is kept, and beside an archiver in another process that appends
-//! every half second. The process writes at this rate, or as fast as it can (0).
+//! three settings in turn: alone, with a kept log, and beside an archiver in another process that
+//! appends every half second. The process writes at the given rate, or as fast as it can (0).
 
 use std::env::{args, current_exe};
 use std::path::Path;

@@ -27,7 +27,7 @@ fn value(seed: u64) -> Vec<u8> {
     std::iter::repeat_with(next).take(VALUE_BYTES).collect()
 }
 
-/// The bytes that a backup adds, and those of the whole.
+/// The bytes that a backup adds, and the bytes of the whole store.
 fn added(place: &Path, options: &KeyspaceOptions, is_clustered: bool) -> Result<(u64, u64)> {
     let (path, backups) = (place.join("store"), place.join("backups"));
     let options = Options::default().keyspace(options.clone());

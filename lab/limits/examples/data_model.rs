@@ -1,5 +1,5 @@
 //! Measures what range deletes and operands cost: `cargo run --release -p runstone-limits --example
-//! data_model`. Figures are ratios within one run, or are so far below a bound that noise does not
+//! data_model`. The figures are ratios within one run, or so far below a bound that noise does not
 //! matter.
 
 use std::time::{Duration, Instant};
@@ -24,7 +24,8 @@ fn key(number: u64) -> [u8; 16] {
     key
 }
 
-/// Half of many keys deleted with one call, and a scan across the hole at once.
+/// Measures how long one call takes that deletes half of many keys, and then a scan across the
+/// hole.
 fn a_hole(path: &std::path::Path, keys: u64) -> Result<()> {
     let store = Store::open(path, Options::default())?;
     for number in 0..keys {
@@ -46,7 +47,7 @@ fn a_hole(path: &std::path::Path, keys: u64) -> Result<()> {
     store.close()
 }
 
-/// Gets before and after overlapping range deletes, in memtables and in tables.
+/// Measures gets before and after overlapping range deletes, in memtables and in tables.
 fn overlapping(path: &std::path::Path) -> Result<()> {
     let store = Store::open(path, Options::default())?;
     let keys = 1_000_000;
@@ -75,7 +76,7 @@ fn overlapping(path: &std::path::Path) -> Result<()> {
     store.close()
 }
 
-/// Increments with operands, compared with puts and with reading, adding and writing.
+/// Compares increments with operands to puts, and to reading, adding and writing.
 fn counters(path: &std::path::Path) -> Result<()> {
     let options = KeyspaceOptions::default().merge_operator("add-u64");
     let store = Store::open(path, Options::default().keyspace(options))?;

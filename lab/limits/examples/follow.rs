@@ -1,8 +1,8 @@
 //! Measures a follower beside a writer in another process: `cargo run --release -p runstone-limits
 //! --example follow -- [SECONDS] [PUTS_PER_SECOND] [PUTS_PER_SECOND_IN_TURNS]`, in a temporary
 //! directory below the working directory. The writer puts at a steady rate, or at full speed (0),
-//! and notes the time in one key. The follower refreshes every 50 ms and says how far behind it
-//! was, just before each refresh. Then the writer runs as fast as it can, unless a rate is given.
+//! and notes the time in one key. The follower refreshes every 50 ms and reports how far behind it
+//! was just before each refresh. Then the writer runs as fast as it can, unless a rate is given.
 //! It runs in turn alone, beside a follower that only holds its lease, and beside one that
 //! refreshes. Last, a store of 10,000 tables is followed.
 

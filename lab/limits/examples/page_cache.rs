@@ -1,6 +1,6 @@
 //! Measures how much of other programs' page cache a compaction or a collection of values leaves:
-//! how much of a neighbour's file that was in memory before is still there afterwards. First limit
-//! the memory so that neither can fit, for example by
+//! how much of a neighbour's file, which was in memory before, is still there afterwards. First
+//! limit the memory so that the files of the work do not fit, for example by
 //!
 //! ```text
 //! mkdir /sys/fs/cgroup/memory/bound; cd /sys/fs/cgroup/memory/bound
@@ -9,7 +9,7 @@
 //!
 //! and then run, in a directory on the disk to be measured: `cargo run --release -p runstone-limits
 //! --example page_cache [MEBIBYTES] [collection]`. The store works alternately as it does now and
-//! as it did earlier. For the latter, its storage does not report what is in memory. The
+//! as an earlier version did, for which its storage does not report what is in memory. The
 //! neighbour's file is read before and after the work: the second read gets from the disk what the
 //! work has evicted.
 
@@ -134,7 +134,7 @@ fn options(work: Work) -> Options {
     if work == Work::Collection {
         keyspace.values.placement = ValuePlacement::HashGrouped;
         keyspace.values.separate_at = 100;
-        // Enough room that no collection runs before it is asked for.
+        // There is so much room that no collection runs before it is called for.
         keyspace.values.reserve = 2.0.into();
     }
     Options::default()
@@ -143,7 +143,7 @@ fn options(work: Work) -> Options {
         .background(Background::Threads(1))
 }
 
-/// For a compaction, random keys; for a collection, each key twice.
+/// Writes random keys for a compaction, and each key twice for a collection.
 fn fill(path: &Path, mebibytes: u64, work: Work) {
     let store = Store::open(path, options(work)).expect("an open");
     store.set_live("compactions", "paused").expect("paused");
@@ -162,7 +162,7 @@ fn fill(path: &Path, mebibytes: u64, work: Work) {
         store.put(key.to_be_bytes(), value).expect("a put");
     }
     store.close().expect("a close");
-    // As if it had been written long ago.
+    // Drops the store's files from the page cache, as if they had been written long ago.
     let directory = PosixStorage::open(path, Access::ReadOnly).expect("there");
     for info in directory.list().expect("a list") {
         let file = directory.open(&info.name, Category::Other).expect("a file");

@@ -1,8 +1,8 @@
 //! Measures the steps that a put is made of, each beside what it replaced: the memtable against an
 //! arena skiplist and a lock-free one, the mapped log segment against a write per record, and two
-//! writers of a store against one. Not a test: it asserts nothing, it prints ratios from
-//! interleaved rounds. The results are in docs/limits.md. Arguments are the parts wanted
-//! (`memtables`, `logs`, `writers`); without one, all.
+//! writers of a store against one. This is not a test: it asserts nothing, and prints ratios from
+//! interleaved rounds. The results are in docs/limits.md. The arguments name the parts
+//! (`memtables`, `logs`, `writers`); without any, all run.
 
 mod skiplist;
 mod writers;
@@ -151,7 +151,7 @@ fn logs() {
     std::fs::remove_dir_all(place).expect("own directory");
 }
 
-/// What can be measured, by name.
+/// The parts that can be measured, by name.
 const PARTS: [(&str, fn()); 3] =
     [("memtables", memtables), ("logs", logs), ("writers", writers::compare)];
 

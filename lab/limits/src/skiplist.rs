@@ -1,6 +1,6 @@
 //! The skiplist with which the memtable was compared: in an arena, towers of up to 12 links, keys
-//! and values beside their tower, links by index. One writer at a time. Only for `limits`; the
-//! store does not use it.
+//! and values beside their tower, links by index. It allows one writer at a time. Only `limits`
+//! uses it, not the store.
 
 use runstone_workloads::generators::Rng;
 
@@ -10,11 +10,12 @@ const HEAD: usize = 0;
 /// Link that leads nowhere.
 const END: u32 = 0;
 
-/// A node is an index into `links`, which contains its tower; `records` says where its key starts.
+/// A node is an index into `links`, which contains the node's tower; `records` says where its key
+/// starts.
 pub struct Skiplist {
     /// Per node: record number, then one link per level.
     links: Vec<u32>,
-    /// Per record: where its bytes start, and its trailer.
+    /// Per record: where the record's bytes start, and its trailer.
     records: Vec<(u32, u64)>,
     bytes: Vec<u8>,
     random: Rng,
@@ -74,7 +75,7 @@ impl Skiplist {
         }
     }
 
-    /// Whether a key is there.
+    /// Whether the list contains a key.
     pub fn contains(&self, key: &[u8]) -> bool {
         let found = self.next(self.path(key)[0], 0);
         found != END && self.key(found) == key

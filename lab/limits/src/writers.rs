@@ -36,7 +36,7 @@ fn line_pass_ns() -> f64 {
         let mut looks = 0u32;
         while line.load(Acquire) != to {
             looks += 1;
-            // Both threads may be on one core, where this one has to let the other run.
+            // Both threads may be on one core: then this thread has to let the other run.
             if looks.is_multiple_of(1_000) {
                 std::thread::yield_now();
             }
@@ -52,7 +52,7 @@ fn line_pass_ns() -> f64 {
     started.elapsed().as_nanos() as f64 / (2 * PASSES) as f64
 }
 
-/// Loads with `writers` threads, in equal shares.
+/// Puts all keys with `writers` threads, in equal shares.
 fn burst(store: &Store, keys: &[[u8; 16]], writers: usize) -> Rate {
     let start = Barrier::new(writers);
     let took: Vec<(f64, f64)> = std::thread::scope(|scope| {
@@ -87,7 +87,7 @@ pub fn compare() {
     let mut rates: [Vec<Rate>; 2] = Default::default();
     let mut passes = Vec::new();
     for round in 0..WARM_UPS + 2 * ROUNDS {
-        // One, two, two, one: a drift affects both alike.
+        // The numbers of writers are one, two, two, one, so that a drift affects both alike.
         let writers = 1 + (round + round / 2) % 2;
         let rate = burst(&store, &keys_from(round as u64, PUTS), writers);
         store.flush().and_then(|()| store.wait_idle()).expect("the disk has room");

@@ -1,4 +1,5 @@
-//! What a paper runs with: a scale, a scratch directory, and a function that reports progress.
+//! The environment of a paper's run: a scale, a scratch directory, and a function that reports
+//! progress.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -51,7 +52,7 @@ impl FromStr for Scale {
     }
 }
 
-/// See the module docs. Its directory is removed when it is dropped.
+/// See the module docs. The scratch directory is removed when the context is dropped.
 pub struct Context<'a> {
     /// Factor of the workloads' sizes. The expectations are for 1.
     pub scale: f64,
@@ -67,7 +68,7 @@ pub struct Context<'a> {
 }
 
 impl<'a> Context<'a> {
-    /// Makes its directory inside the directory for temporary files.
+    /// Makes the scratch directory inside the directory for temporary files.
     pub fn new(scale: Scale, say: &'a Say<'a>) -> Result<Context<'a>> {
         let (scale, is_t1) = (scale.factor(), scale == Scale::T1);
         if !(0.001..=100.0).contains(&scale) {
@@ -132,7 +133,7 @@ impl<'a> Context<'a> {
 
 impl Drop for Context<'_> {
     fn drop(&mut self) {
-        // What cannot be removed stays until the directory for temporary files is cleaned.
+        // Files that cannot be removed stay until the directory for temporary files is cleaned.
         let _ = fs::remove_dir_all(&self.scratch);
     }
 }

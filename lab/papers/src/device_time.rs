@@ -1,11 +1,11 @@
-//! A simulated device and processor for one client: what an operation, a flush or a compaction
-//! takes follows from the bytes and the reads that the engine counts, so that latencies, throughput
-//! and stalls are the same on every machine.
+//! A simulated device and processor for one client: the time of an operation, a flush or a
+//! compaction follows from the bytes and the reads that the engine counts, so that latencies,
+//! throughput and stalls are the same on every machine.
 //!
 //! The client and the background each have their own lane of the device. The background does one
 //! compaction at a time, and a flush after it or, as in RocksDB and LevelDB, before the rest of it
 //! ([`Flushes`]). A write waits for the background if too much is pending. The engine does a whole
-//! job when the job begins, so its result is seen then; what the job replaces counts until its
+//! job when the job begins, so reads see its result from then on; the job's inputs count until its
 //! simulated end.
 
 use std::collections::VecDeque;
@@ -52,14 +52,14 @@ pub(super) enum Flushes {
     #[default]
     Queued,
     /// At once; the running compaction ends later by the time of the flush. RocksDB has a thread
-    /// for flushes, LevelDB interrupts its compaction for one.
+    /// for flushes; LevelDB interrupts its compaction for a flush.
     First,
 }
 
 /// The pending work of the tree.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Backlog {
-    /// All runs of a stack.
+    /// The runs in level 0; for a stack, all its runs.
     pub(super) level_0_runs: usize,
     pub(super) debt_bytes: u64,
 }
@@ -77,9 +77,9 @@ pub(super) trait Tree {
 #[derive(Debug, Default)]
 pub(super) struct Clock {
     now_ns: u64,
-    /// When the background has finished the jobs that it began.
+    /// When the background will have finished the jobs that it began.
     free_at_ns: u64,
-    /// When each memtable that waits is flushed.
+    /// When each waiting memtable will be flushed.
     flushed_at_ns: VecDeque<u64>,
     backlog: Backlog,
     /// Level-0 runs that the running compaction replaces. They count until it ends.
@@ -100,13 +100,13 @@ impl Clock {
         self.free_at_ns <= self.now_ns
     }
 
-    /// The client's operation moves `bytes` and does this many reads.
+    /// Adds the time of a client's operation that moves `bytes` bytes and does this many reads.
     fn operate(&mut self, reads: u64, bytes: u64) {
         self.now_ns += operation_ns(reads, bytes);
     }
 
-    /// A memtable is full, and is flushed as [`Flushes`] says. Either way the flush delays the
-    /// moment at which the background is free.
+    /// Flushes a full memtable, at the time that [`Flushes`] defines. Either way the flush delays
+    /// the moment at which the background is free.
     fn flush(&mut self, bytes: u64, backlog: Backlog, limits: &Limits) {
         let took_ns = limits.background_ns(bytes);
         self.free_at_ns = self.free_at_ns.max(self.now_ns) + took_ns;
@@ -118,8 +118,8 @@ impl Clock {
         self.note(backlog, limits);
     }
 
-    /// The background begins a compaction that moves this many bytes and replaces this many runs of
-    /// level 0.
+    /// Begins a compaction in the background, which moves this many bytes and replaces this many
+    /// runs of level 0.
     fn compact(&mut self, bytes: u64, replaced_runs: usize, backlog: Backlog, limits: &Limits) {
         self.free_at_ns += limits.background_ns(bytes);
         self.replaced_runs = match limits.flushes {
@@ -136,13 +136,13 @@ impl Clock {
         self.stalls += u64::from(self.is_stopped(limits) || self.is_slowed(limits));
     }
 
-    /// Whether a write has to wait until the background is free, and waits for it if so.
+    /// Whether a write has to wait until the background is free. If so, this waits.
     pub(super) fn waits(&mut self, limits: &Limits) -> bool {
         self.forget_flushed();
         if !self.is_stopped(limits) || self.is_background_free() {
             return false;
         }
-        // A flush may be done before the compaction that follows it.
+        // A flush may be finished before the compaction after it.
         let until_ns = match self.flushed_at_ns.front() {
             Some(flushed_at_ns) if self.flushed_at_ns.len() >= MOST_WAITING_MEMTABLES => {
                 *flushed_at_ns
@@ -163,7 +163,7 @@ impl Clock {
         }
     }
 
-    /// The client waits until the background is free.
+    /// Waits until the background is free.
     pub(super) fn rest(&mut self) {
         self.now_ns = self.now_ns.max(self.free_at_ns);
         self.forget_flushed();
@@ -196,8 +196,8 @@ impl Clock {
 pub(super) struct Lanes {
     pub(super) clock: Clock,
     limits: Limits,
-    /// Writes are charged together once they have this many bytes: entries that are smaller than
-    /// those they stand for would otherwise take more time.
+    /// Writes are charged together once they have this many bytes: otherwise entries that are
+    /// smaller than the paper's would take too much time.
     operation_bytes: u64,
     uncharged_bytes: u64,
 }
@@ -212,7 +212,7 @@ impl Lanes {
         Lanes { operation_bytes, ..self }
     }
 
-    /// Before a write of this many bytes: waits and is slowed down as the limits say.
+    /// To be called before a write of this many bytes: waits and slows down as the limits say.
     pub(super) fn write(&mut self, tree: &mut impl Tree, bytes: u64) -> Result<()> {
         self.uncharged_bytes += bytes;
         if self.uncharged_bytes < self.operation_bytes {
@@ -235,12 +235,13 @@ impl Lanes {
         Ok(())
     }
 
-    /// After a read that did this many reads of the device. Returns the time that it took.
+    /// To be called after a read that did this many reads of the device. Returns the time that the
+    /// read took.
     pub(super) fn read(&mut self, reads: u64, bytes: u64) -> u64 {
         self.read_share(reads, bytes, 1.0)
     }
 
-    /// The same, but only this share of the time passes for the background.
+    /// Does the same, but only this share of the time passes for the background.
     pub(super) fn read_share(&mut self, reads: u64, bytes: u64, share: f64) -> u64 {
         let took_ns = operation_ns(reads, bytes);
         self.clock.now_ns += (took_ns as f64 * share) as u64;

@@ -52,14 +52,14 @@ impl Data {
     }
 }
 
-/// A store with its load.
+/// A loaded store.
 pub struct Loaded {
     pub store: Store,
     storage: Arc<MemoryStorage>,
     data: Data,
     values: ValueGenerator,
     rng: Rng,
-    /// Records written so far: numbers below it are present.
+    /// Records written so far: all smaller numbers are present.
     records: u64,
     unflushed: u64,
     /// Whether small keys are more frequent, see [`Loaded::skewed`].
@@ -99,7 +99,7 @@ pub fn do_jobs(store: &Store) -> Result<()> {
 impl Loaded {
     /// Makes a store and writes all records, and a few more until level 0 is empty: the number of
     /// runs that wait there at the end is a matter of chance, and each would count as much as a
-    /// level. Then nothing is left to compact.
+    /// level. At the end nothing is left to compact.
     pub fn new(keyspace: KeyspaceOptions, data: &Data) -> Result<Loaded> {
         let mut loaded = Loaded::empty(keyspace, data, None)?.load()?;
         loaded.insert_until_calm()?;
@@ -115,7 +115,7 @@ impl Loaded {
         Loaded::listening(keyspace, data, compaction_slices, None)
     }
 
-    /// The same with a listener.
+    /// Makes an empty store with a listener.
     pub fn listening(
         keyspace: KeyspaceOptions,
         data: &Data,
@@ -135,26 +135,26 @@ impl Loaded {
         Ok(Loaded { store, storage, data, values, rng, records, unflushed, is_skewed, lanes })
     }
 
-    /// An empty tree whose keys will be skewed: of all keys up to x (a share of the key space), a
-    /// share of the square root of x is written. That is a Zipfian distribution with q = 0.5 over
+    /// Makes the keys of an empty tree skewed: the share of keys in the first part x of the key
+    /// space is the square root of x. This is a Zipfian distribution with q = 0.5 over
     /// the space.
     pub fn skewed(self) -> Loaded {
         Loaded { is_skewed: true, ..self }
     }
 
-    /// An empty tree whose jobs run in simulated time, beside the writes.
+    /// Makes the jobs of an empty tree run in simulated time, beside the writes.
     pub fn in_lanes(self, lanes: Lanes) -> Loaded {
         Loaded { lanes: Some(lanes), ..self }
     }
 
-    /// Writes all records and does all jobs, unless they run in lanes. Level 0 stays as it is,
-    /// which is the tree of a policy that stacks runs.
+    /// Writes all records and does all jobs, unless they run in lanes. Level 0 stays as it is:
+    /// under a policy that stacks runs, it is the whole tree.
     pub fn load(self) -> Result<Loaded> {
         self.load_watched(&mut |_| Ok(()))
     }
 
-    /// The same, but looks at the tree at eight moments of the last quarter, including the end. How
-    /// many runs wait at one moment is a matter of chance.
+    /// Loads the tree in the same way, but looks at it at eight moments of the last quarter,
+    /// including the end. How many runs wait at one moment is a matter of chance.
     pub fn load_watched(
         mut self,
         look: &mut dyn FnMut(&mut Loaded) -> Result<()>,
@@ -171,7 +171,7 @@ impl Loaded {
         Ok(self)
     }
 
-    /// The same in ascending order.
+    /// Writes all records in ascending order of their keys, and does all jobs.
     pub fn load_ascending(mut self) -> Result<Loaded> {
         while self.records < self.data.records {
             self.put(padded(self.records, self.data.key_bytes))?;
@@ -180,8 +180,8 @@ impl Loaded {
         Ok(self)
     }
 
-    /// The same tree with almost no cache, so that block reads count what reads need, and with
-    /// fresh counters.
+    /// The same tree with almost no cache, so that the counters of block reads show what reads
+    /// need, and with fresh counters.
     pub fn without_cache(self) -> Result<Loaded> {
         self.reopened(1 << 20)
     }
@@ -198,7 +198,7 @@ impl Loaded {
         self.table_io().0
     }
 
-    /// These reads and their bytes.
+    /// Reads of table files, and their bytes.
     fn table_io(&self) -> (u64, u64) {
         let tables = unstable::file_counters(&self.store, Category::Table);
         (tables.reads, tables.read_bytes)
@@ -258,7 +258,7 @@ impl Loaded {
         padded(if self.is_skewed { skewed } else { place }, self.data.key_bytes)
     }
 
-    /// Gets this many absent keys; returns how many.
+    /// Gets this many absent keys. Returns their number.
     pub fn get_absent(&mut self, gets: u64) -> Result<u64> {
         for _ in 0..gets {
             let record = (1 << 40) + self.rng.below(1 << 40);
@@ -278,8 +278,8 @@ impl Loaded {
         Ok(())
     }
 
-    /// Runs `operate` on the tree. The time of its reads passes in the tree's lanes, of which the
-    /// background sees this share. Returns that time in nanoseconds.
+    /// Runs `operate` on the tree. The time of its reads passes in the tree's lanes; for the
+    /// background only this share of it passes. Returns the whole time in nanoseconds.
     pub fn timed(
         &mut self,
         share: f64,
@@ -294,13 +294,13 @@ impl Loaded {
         Ok(took_ns)
     }
 
-    /// The same tree when all its jobs are done, without lanes.
+    /// Does all jobs of the tree, and returns it without lanes.
     pub fn calm(self) -> Result<Loaded> {
         do_jobs(&self.store)?;
         Ok(Loaded { lanes: None, ..self })
     }
 
-    /// Simulated time so far, and for how much of it writers waited.
+    /// Simulated time so far, and the part of it in which writers waited.
     pub fn seconds(&self) -> [f64; 2] {
         let clock = self.lanes.as_ref().map(|lanes| &lanes.clock);
         let times_ns = clock.map_or([0, 0], |clock| [clock.now_ns(), clock.stalled_ns]);
@@ -359,7 +359,7 @@ pub fn scan_values(store: &Store, key: &[u8], entries: u64) -> Result<u64> {
     Ok(bytes)
 }
 
-/// Processor time of this thread, which does everything here: time that the machine gives to
+/// Processor time of this thread, which does all the work: time that the machine gives to
 /// others does not count.
 pub fn cpu_time() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);

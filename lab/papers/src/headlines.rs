@@ -1,5 +1,5 @@
 //! What a reader of a paper's page looks for first: the claims by which the paper is known, and the
-//! cause of each result in a sentence. The words follow what was measured; whoever changes a
+//! cause of each result in a sentence. The sentences follow the measurements; whoever changes a
 //! condition must read them again.
 
 /// A claim, by the name of its row, and the cause of its result.

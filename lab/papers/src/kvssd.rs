@@ -1,18 +1,18 @@
 //! "KVSSD: Close Integration of LSM Trees and Flash Translation Layer" (Wu, Lin, Chang; 2018): the
-//! file engine on an emulated block SSD against a device that keeps the tree itself.
+//! file engine on an emulated block SSD compared with a device that keeps the tree itself.
 //!
 //! 1. Load records in random order, then insert, update and read at 25, 65 and 10 percent; keys of
-//!    24 bytes, values of 1000. Every run gets the same operations. Updates and reads take any
+//!    24 bytes, values of 1000. Every run gets the same operations. Updates and reads pick any
 //!    record (uniform), popular ones (zipfian) or recent ones (latest).
 //! 2. `LSM` is the unchanged engine on `blockssd` with its log elsewhere, in memory; `nLSM`,
 //!    `rLSM(-)` and `rLSM` are the device. All use one compaction policy with one set of sizes.
 //! 3. Layers multiply: compaction x read-modify-write x collection; each run asserts that its
 //!    layers account for every program that the flash counted.
 //! 4. dLSM and lLSM, which the paper runs on a block SSD, are firmware on the same flash. lLSM gets
-//!    a device with room for what its tables reserve.
+//!    a device with room for the pages that its tables reserve.
 //! 5. `kvssd_reckoned`: the paper's 15 GB, by counts alone.
 //!
-//! Counters and simulated time only, except in the row that says how fast the emulator is.
+//! Only counters and simulated time are used, except in the row for the emulator's own speed.
 
 use runstone_flash::ftl::GcFrontier;
 use runstone_flash::kvssd::KvSsdOptions;
@@ -121,7 +121,7 @@ pub(super) fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()>
     Ok(())
 }
 
-/// The number of a run that a figure shows.
+/// Selects the number of a run that a figure shows.
 type Figure = fn(&Outcome) -> f64;
 
 fn write_rows(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {

@@ -3,16 +3,16 @@
 //!
 //! 1. What separated values would save was estimated before they were built, from two parts. The
 //!    device with pointers of 16 bytes in place of the values gives the writes of the tree. The
-//!    copies of collections come from a model of a log that takes each value once: a page-mapped
+//!    copies of collections come from a model of a log that receives each value once: a page-mapped
 //!    device whose pages are records, on the blocks that the pointers leave free. The model has
 //!    about one record in eight, and blocks an eighth as large. The sum is still shown next to the
 //!    measured figure.
-//! 2. The device itself keeps the values, in a log or in groups. Its writes are measured, and its
-//!    pages per get and per entry of a scan. A second run only updates, which ages the stream of
-//!    values.
-//! 3. All axes at once: Garnering, Global-Range, optimal filters, values in groups.
-//! 4. Levels of several runs, a part of its own: strata are runs, and a higher TH lets a table have
-//!    more of them; under `tiering` a level has them.
+//! 2. The device itself keeps the values, in a log or in groups. Measured are its writes, and the
+//!    pages that it reads per get and per entry of a scan. A second run only updates, which ages
+//!    the stream of values.
+//! 3. All axes at once are measured: Garnering, Global-Range, optimal filters, values in groups.
+//! 4. Levels of several runs are a part of their own: strata are runs, and with a higher TH a table
+//!    may have more of them; under `tiering` a level has several runs.
 
 use std::collections::BTreeMap;
 
@@ -57,9 +57,9 @@ rows! {
         "" => Beside("not in the paper, whose device has no filters");
 }
 
-/// About one record in this many is in the log.
+/// The model of the log has about one record in this many.
 const SAMPLE: u32 = 8;
-/// Blocks of the device that the tree of pointers takes, including its room to work.
+/// Blocks of the device that the tree of pointers needs, including its room to work.
 const POINTER_BLOCKS: u32 = 40;
 /// Bytes from which values are separated: all of them, at either scale.
 const VALUES_FROM: u32 = 64;
@@ -101,7 +101,8 @@ pub(super) fn run_rows(context: &Context<'_>, report: &mut PaperReport) -> Resul
     reckoned_row(context, &load, report)
 }
 
-/// Runs by counts: beside the devices of the rows above, then at the paper's 15 GB.
+/// Adds a row for levels of runs by counts: beside the devices of the rows above, then at the
+/// paper's 15 GB.
 fn reckoned_row(context: &Context<'_>, load: &Load, report: &mut PaperReport) -> Result<()> {
     let mut texts = Vec::new();
     for load in [load, &Load::paper(context).halved()] {
@@ -140,7 +141,7 @@ fn value_rows(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     Ok(())
 }
 
-/// The device with its values in this placement.
+/// The options of the device with its values in this placement.
 fn placed(load: &Load, values: ValuePlacement) -> KvSsdOptions {
     KvSsdOptions { values, values_from: VALUES_FROM, ..load.device_options() }
 }

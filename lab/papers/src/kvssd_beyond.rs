@@ -1,5 +1,5 @@
-//! Beyond the KVSSD paper: what any compaction policy does to a flash device, layer by layer, and
-//! remapping compaction under the capacities of Garnering and under the cuts of Global-Range.
+//! Beyond the KVSSD paper: the effect of any compaction policy on a flash device, layer by layer,
+//! and remapping compaction under the capacities of Garnering and under the cuts of Global-Range.
 //!
 //! 1. The workload of `kvssd` with half of its records, on the unchanged engine over the block SSD,
 //!    under several policies: store and files x read-modify-write x collection = all writes.
@@ -11,7 +11,7 @@
 //! 6. Separated values (`kvssd_axes.rs`).
 //! 7. Levels of several runs (the same file).
 //!
-//! Counters and simulated time only.
+//! Only counters and simulated time are used.
 
 use runstone_flash::ftl::GcFrontier;
 use runstone_flash::kvssd::{FilterAllocation, KvSsdOptions, Partitioner};
@@ -114,7 +114,7 @@ fn garnering_rows(context: &Context<'_>, report: &mut PaperReport) -> Result<()>
 }
 
 /// Remapping where tables are cut at bounds that all levels share: no page crosses a bound once it
-/// has been rewritten, and a compaction takes whole tables of the level below; but tables are less
+/// has been rewritten, and a compaction reads whole tables of the level below; but tables are less
 /// full, so there are more metadata pages. With one set of blocks per level, this is rLSM; nLSM
 /// would need a third more blocks for its less full tables.
 fn global_range_rows(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {

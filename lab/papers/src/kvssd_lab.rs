@@ -27,7 +27,7 @@ pub(super) const LLSM_VOLUME: f64 = 1.3;
 pub(super) enum Run {
     /// The engine on a block SSD that writes what it moves to separate blocks.
     Split,
-    /// The engine on a block SSD that does not.
+    /// The engine on a block SSD that mixes these pages with others.
     Shared,
     Nlsm,
     Dlsm,
@@ -69,14 +69,14 @@ impl Run {
     }
 }
 
-/// The family: each run is made once, when it is first needed.
+/// All runs of a load: each is made once, when it is first needed.
 pub(super) struct Lab<'a> {
     pub(super) context: &'a Context<'a>,
     done: RefCell<BTreeMap<(Draw, Run), Outcome>>,
 }
 
 impl<'a> Lab<'a> {
-    /// A family in which nothing has run yet.
+    /// A lab in which nothing has run yet.
     pub(super) fn new(context: &'a Context<'a>) -> Lab<'a> {
         Lab { context, done: RefCell::default() }
     }
@@ -154,8 +154,8 @@ pub(super) fn all_sides(lab: &Lab<'_>) -> Vec<Side> {
     sides(lab).into_iter().chain([llsm]).collect()
 }
 
-/// The collections of a tree of files as more is set aside. A file takes whole blocks, and a larger
-/// tree needs more room to compact, so at other scales its files may not fit.
+/// Judges the collections of a tree of files as more space is set aside. A file takes whole blocks,
+/// and a larger tree needs more room to compact, so at other scales its files may not fit.
 pub(super) fn judge_if_it_fits(
     report: &mut PaperReport,
     row: Row,
@@ -180,18 +180,19 @@ pub(super) fn judge_if_it_fits(
 fn is_full(error: &Error) -> bool {
     match error {
         Error::Store(error) => error.is_no_space(),
-        // The model fails in no other way.
+        // The model fails only for lack of room.
         _ => true,
     }
 }
 
-/// All writes of a device divided by the engine's on each block SSD; the better one counts.
+/// Judges all writes of a device divided by the engine's on each block SSD; the better block SSD
+/// counts.
 pub(super) fn judge_writes(report: &mut PaperReport, row: Row, [device, split, shared]: [f64; 3]) {
     let [split, shared] = [split, shared].map(|lsm| ratio(device, lsm, 2, ""));
     report.judge(row, format!("{}, {}", split.0, shared.0), &[split.1.max(shared.1)]);
 }
 
-/// Compaction and collection at TH 1 to 4, both relative to TH 1, as in the paper.
+/// Draws compaction and collection at TH 1 to 4, both relative to TH 1, as in the paper.
 pub(super) fn draw_thresholds(
     report: &mut PaperReport,
     [name, title]: [&str; 2],

@@ -1,6 +1,6 @@
 //! Figures 5a, 5b and 7 at the paper's own 15 GB, by counts alone: the simulator of flash, with the
-//! paper's 10 million loads and 5 million operations. First the same model beside the firmware and
-//! the block SSD, at their scale.
+//! paper's 10 million loads and 5 million operations. First the same model is compared with the
+//! firmware and the block SSD, at their scale.
 
 use runstone_kv::{Error, Result};
 use runstone_policy::registry;
@@ -58,19 +58,19 @@ pub(super) fn run(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
     at_15_gb(lab, report)
 }
 
-/// Compaction, read-modify-write, collection.
+/// The factors of compaction, read-modify-write and collection.
 pub(super) type Layers = [f64; 3];
 
 pub(super) fn all(layers: Layers) -> f64 {
     layers.iter().product()
 }
 
-/// The workload by counts.
+/// Runs the workload by counts.
 fn count(load: &Load, design: FlashDesign, set_aside_percent: u32) -> Result<Layers> {
     count_under(POLICY, load, design, set_aside_percent)
 }
 
-/// The same under a policy.
+/// Does the same under a policy.
 pub(super) fn count_under(
     policy: &str,
     load: &Load,
@@ -141,7 +141,7 @@ fn at_15_gb(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
     provision(lab, &load, split, report)
 }
 
-/// How much is set aside.
+/// Adds rows for the share of space that is set aside.
 fn provision(lab: &Lab<'_>, load: &Load, split: Layers, report: &mut PaperReport) -> Result<()> {
     let more = [10, 15].map(|percent| {
         lab.context.say(&format!("15 GB by counts: LSM (split), {percent} percent set aside"));
@@ -152,7 +152,7 @@ fn provision(lab: &Lab<'_>, load: &Load, split: Layers, report: &mut PaperReport
     Ok(())
 }
 
-/// The gain from separating hot and cold data if there is less room.
+/// Shows the gain from separating hot and cold data if there is less room.
 fn fuller(lab: &Lab<'_>, load: &Load, report: &mut PaperReport) -> Result<()> {
     let mut texts = Vec::new();
     for blocks in [3576.0, 3500.0] {

@@ -34,7 +34,7 @@ const RECORD_OVERHEAD_BYTES: u64 = 20;
 const MEMORY_DEVICE_BYTES: u64 = 4 << 30;
 
 /// Blocks of the device at T0: at the end 85% of its pages are valid under rLSM. With fewer blocks,
-/// the engine's files no longer fit if 15% is set aside, as they do in the paper.
+/// the engine's files would not fit with 15% set aside; in the paper they do.
 const BLOCKS: f64 = 372.0;
 /// Blocks of a device with more room, for runs that are not in the paper.
 const ROOMY_BLOCKS: f64 = 384.0;
@@ -79,19 +79,20 @@ pub(super) struct Outcome {
     pub(super) compaction: f64,
     pub(super) rmw: f64,
     pub(super) gc: f64,
-    /// In simulated time.
+    /// Operations per second of simulated time.
     pub(super) operations_per_s: f64,
     /// Operations that the emulator itself makes per second of processor time.
     pub(super) emulated_per_cpu_s: f64,
-    /// Pages per get, including metadata. The engine has its indexes in memory. One page for each
-    /// table that a get looks at, the least that an index takes, stands for the reads of indexes.
+    /// Pages per get, including metadata. The engine has its indexes in memory. So its reads of
+    /// indexes are counted as one page for each table that a get looks at, the least that an index
+    /// takes.
     pub(super) pages_per_get: f64,
-    /// Pages of metadata among these.
+    /// Pages of metadata among the pages per get.
     pub(super) meta_pages_per_get: f64,
-    /// Valid pages at the end, over all pages of the device.
+    /// Valid pages at the end, divided by all pages of the device.
     pub(super) fullness: f64,
     pub(super) ram_bytes_per_16_gb: f64,
-    /// Times that the device was full and made room by compacting.
+    /// How often the device was full and made room by compacting.
     pub(super) squeezes: u64,
 }
 
@@ -126,8 +127,8 @@ impl Load {
         }
     }
 
-    /// A smaller workload has a smaller device, but tables and memtable stay as large as a block:
-    /// level 0, open blocks and a compaction need as much room as before.
+    /// Blocks for level 0, open blocks and a compaction. A smaller workload has a smaller device,
+    /// but its tables and memtable stay as large as a block, so these need as much room as before.
     fn work_blocks(context: &Context<'_>) -> f64 {
         24.0 * (1.0 - context.scale).max(0.0)
     }
@@ -176,7 +177,7 @@ impl Load {
         }
     }
 
-    /// What the model of flash knows about the load and the device.
+    /// The setup of the model of flash, for this load and this device.
     pub(super) fn flash_setup(
         &self,
         policy: &str,
@@ -205,7 +206,7 @@ impl Load {
         RECORD_OVERHEAD_BYTES + self.user_bytes()
     }
 
-    /// The same with a pointer in place of each value.
+    /// The same load with a pointer in place of each value.
     pub(super) fn with_pointers(&self) -> Load {
         Load { value_bytes: 16, ..*self }
     }
@@ -215,23 +216,24 @@ impl Load {
         (u64::from(self.page_bytes) - PAGE_HEADER_BYTES) / self.record_bytes()
     }
 
-    /// The same on a device with this many times the blocks.
+    /// The same load on a device with this many times the blocks.
     pub(super) fn times(&self, volume: f64) -> Load {
         let block_count = (f64::from(self.block_count) * volume).round() as u32;
         Load { block_count, ..*self }
     }
 
-    /// Half of the records, so that policies that keep several versions of a key fit too.
+    /// The load with half of the records, so that policies that keep several versions of a key fit
+    /// too.
     pub(super) fn half(context: &Context<'_>) -> Load {
         Load::roomy(context).halved()
     }
 
-    /// Half of the records and operations.
+    /// The load with half of the records and operations.
     pub(super) fn halved(self) -> Load {
         Load { loads: self.loads / 2, operations: self.operations / 2, ..self }
     }
 
-    /// As in the paper, tables are cut by size.
+    /// The options of the device. As in the paper, tables are cut by size.
     pub(super) fn device_options(&self) -> KvSsdOptions {
         KvSsdOptions {
             cuts: Partitioner::Size,
@@ -315,7 +317,7 @@ impl Load {
         vec![0; self.value_bytes]
     }
 
-    /// A device with all records that are loaded, none updated.
+    /// A device with all loaded records, none of them updated.
     pub(super) fn filled_device(&self, options: &KvSsdOptions) -> Result<KvSsd> {
         let (image, side) = (Box::new(MemoryImage::new()), Box::new(MemoryImage::new()));
         let made = KvSsd::create(image, side, self.geometry(), Timing::PAPER, options.clone());
@@ -341,14 +343,15 @@ impl Load {
         })
     }
 
-    /// The same by the records' numbers; a write also has the number of its operation.
+    /// Does the same with the records' numbers; a write also has the number of its operation.
     pub(super) fn run_numbers(
         &self,
         mut step: impl FnMut(u64, Option<u64>) -> Result<()>,
     ) -> Result<u64> {
         let mut rng = Rng::new(1);
         let mut latest = Latest::new(self.loads);
-        // As in YCSB: popular among all records that there will be, drawn again until it exists.
+        // As in YCSB, a popular record is drawn from all records that there will be, until one is
+        // drawn that exists.
         let zipfian = ScrambledZipfian::new(self.loads + self.operations / 2);
         let mut records = 0;
         for operation in 0..self.loads + self.operations {
@@ -390,7 +393,7 @@ pub(super) fn appending(rlsm: KvSsdOptions) -> KvSsdOptions {
     KvSsdOptions { form, threshold, placement, ..rlsm }
 }
 
-/// The workload on a device of its own.
+/// Runs the workload on a device of its own.
 pub(super) fn run_device(
     context: &Context<'_>,
     load: &Load,
@@ -399,7 +402,7 @@ pub(super) fn run_device(
     try_device(context, load, options)?
 }
 
-/// The same; the inner error is that of a device which is full before the end.
+/// Does the same. The inner error is that of a device that is full before the end.
 pub(super) fn try_device(
     context: &Context<'_>,
     load: &Load,
@@ -443,7 +446,7 @@ pub(super) fn try_device(
     }))
 }
 
-/// The image of a device for one run. The name of a file is removed at once, so that its space is
+/// The image of a device for one run. The name of the file is removed at once, so that its space is
 /// freed when the run is over.
 fn scratch_image(context: &Context<'_>, geometry: &Geometry) -> Result<Box<dyn Image>> {
     if geometry.data_bytes() <= MEMORY_DEVICE_BYTES {
@@ -456,7 +459,8 @@ fn scratch_image(context: &Context<'_>, geometry: &Geometry) -> Result<Box<dyn I
     Ok(Box::new(image))
 }
 
-/// The workload on the engine over a block SSD; memtables are flushed at the device's count.
+/// Runs the workload on the engine over a block SSD. Memtables are flushed at the device's count of
+/// records.
 pub(super) fn run_engine(
     context: &Context<'_>,
     load: &Load,
@@ -468,8 +472,8 @@ pub(super) fn run_engine(
     run_keyspace(context, load, keyspace, gc_frontier, over_provision_percent)
 }
 
-/// The same with these options of the engine. The page that stands for a table's index stands for
-/// its filters too, as on the device.
+/// Does the same with these options of the engine. The page that is counted for a table's index
+/// also represents its filters, as on the device.
 pub(super) fn run_keyspace(
     context: &Context<'_>,
     load: &Load,

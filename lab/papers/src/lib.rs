@@ -1,6 +1,6 @@
-//! What the papers measured, measured here: each paper's claims as rows of numbers. One file and
-//! one registry line per paper. Counters, simulated time, and ratios of processor time: no verdict
-//! rests on the clock of a machine.
+//! Measures what the papers measured: each paper's claims are rows of numbers. A paper has one file
+//! or folder, and one registry line. Verdicts rest on counters, simulated time and ratios of
+//! processor time, and never on the clock of a machine.
 
 use headlines::Headlines;
 use runstone_kv::{Error, Result};
@@ -39,10 +39,10 @@ pub struct Paper {
     pub name: &'static str,
     /// One line for help: authors, title, year.
     pub doc: &'static str,
-    /// Measures its claims.
+    /// Measures the paper's claims.
     run: fn(&Context<'_>, &mut PaperReport) -> Result<()>,
     headlines: Headlines,
-    /// Whether its workloads have the sizes of [`Scale::T1`].
+    /// Whether its workloads can have the sizes of [`Scale::T1`].
     has_t1: bool,
     /// Whether it measures counters and simulated time alone, so that others may run beside it.
     pub only_counts: bool,
@@ -51,12 +51,13 @@ pub struct Paper {
 }
 
 impl Paper {
-    /// Fails, before anything is measured, if it does not have the scale or the part.
+    /// Fails, before anything is measured, if the paper does not have the scale or the part.
     pub fn check(&self, scale: Scale, only: Option<String>) -> Result<()> {
         self.measure(&Context::new(scale, &|_| {})?.only(only).checking()).map(drop)
     }
 
-    /// Measures its claims. Fails if it does not have the scale or the requested part.
+    /// Measures the paper's claims. Fails if the paper does not have the scale or the requested
+    /// part.
     pub fn measure(&self, context: &Context<'_>) -> Result<PaperReport> {
         if context.is_t1 && !self.has_t1 {
             let names = PAPERS.iter().filter(|paper| paper.has_t1).map(|paper| paper.name);
@@ -132,7 +133,7 @@ pub static PAPERS: &[Paper] = &[
     },
 ];
 
-/// The paper of a name.
+/// Finds a paper by its name.
 pub fn find(name: &str) -> Result<&'static Paper> {
     PAPERS.iter().find(|paper| paper.name == name).ok_or_else(|| {
         let names: Vec<&'static str> = PAPERS.iter().map(|paper| paper.name).collect();

@@ -1,6 +1,6 @@
-//! A storage that keeps the write-ahead log on another one, so that a paper's table counts what
-//! compactions write. A file's category decides in which storage it is made; later its name shows
-//! where it is.
+//! A storage that keeps the write-ahead log on another storage, so that a paper's table counts what
+//! compactions write. A file's category decides in which storage it is made; later the file's name
+//! shows where it is.
 
 use std::path::Path;
 use std::sync::Arc;

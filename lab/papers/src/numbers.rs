@@ -1,4 +1,4 @@
-//! The numbers of rows: how they are written, in one place, so that all papers write them alike.
+//! The format of the numbers in rows, in one place, so that all papers write them alike.
 
 use std::borrow::Borrow;
 
@@ -21,7 +21,7 @@ fn joined(
     texts.collect::<Vec<_>>().join(between)
 }
 
-/// Two numbers with their ratio, `A / B unit = R`; and the ratio.
+/// Two numbers with their ratio as text, `A / B unit = R`; and the ratio.
 pub(super) fn ratio(a: f64, b: f64, digits: usize, unit: &str) -> (String, f64) {
     (format!("{a:.digits$} / {b:.digits$}{unit} = {:.2}", a / b), a / b)
 }

@@ -1,6 +1,6 @@
 //! The tables of a paper's page, written from the report, so that page and command cannot differ.
 //! A page marks each place with two comments, `<!-- paper: SECTION -->` and `<!-- end -->`; the
-//! text around them is its author's.
+//! text around these places is the page's own.
 
 use runstone_kv::{Error, Result};
 

@@ -14,11 +14,11 @@ use crate::headlines::Headlines;
 use crate::sides::{self, Side};
 use crate::verdict::{Rule, Verdict};
 
-/// Below this scale trees have too few levels for what the papers claim.
+/// Below this scale trees have too few levels for the papers' claims.
 const LEAST_SCALE: f64 = 0.1;
 const TOO_SMALL: &str = "at a scale below 0.1 trees have too few levels for the paper's effects";
 
-/// A claim of a paper before it is measured. The texts of one that is measured several times have
+/// A claim of a paper before it is measured. If a claim is measured several times, its texts have
 /// a `{}` where they differ.
 #[derive(Clone, Debug)]
 pub(super) struct Row {
@@ -30,7 +30,7 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// The row judged and not counted: an extension of ours, a check of our own model, or a claim
+    /// The row, judged but not counted: an extension of ours, a check of our own model, or a claim
     /// that another row judges.
     pub(super) fn uncounted(self) -> Row {
         Row { is_claim: false, ..self }
@@ -48,7 +48,7 @@ impl Row {
         self
     }
 
-    /// The row judged by another rule, where the paper prints another number for each `{}`.
+    /// The row, judged by another rule, if the paper prints another number for each `{}`.
     pub(super) fn by(mut self, rule: Rule) -> Row {
         self.rule = rule;
         self
@@ -69,7 +69,7 @@ macro_rules! rows {
 }
 pub(super) use rows;
 
-/// A claim that was measured, or what was measured beside the claims.
+/// A claim that was measured, or a measurement beside the claims.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PaperRow {
     /// What is claimed, with its place in the paper.
@@ -78,11 +78,11 @@ pub struct PaperRow {
     pub paper: String,
     /// What was measured here.
     pub here: String,
-    /// What the verdict rests on: the tolerance, or the reason why nothing can be compared.
+    /// The basis of the verdict: the tolerance, or the reason why nothing can be compared.
     pub judged_by: String,
     /// The configuration of both sides, in one line.
     pub sides: String,
-    /// The verdict; `None` for what the paper claims nothing about.
+    /// The verdict; `None` if the paper claims nothing about this.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verdict: Option<Verdict>,
 }
@@ -116,19 +116,19 @@ pub struct Figure {
 pub struct PaperReport {
     /// Name of the paper.
     pub paper: String,
-    /// By which factor the workloads were scaled; 1 is the scale of docs/papers.
+    /// The factor by which the workloads were scaled; 1 is the scale of docs/papers.
     pub scale: f64,
     /// The claims that a reader looks for first.
     pub headlines: Vec<Headline>,
     /// The paper's claims, one row each, in the order of the paper. They have verdicts.
     pub rows: Vec<PaperRow>,
-    /// What was measured beside the claims: numbers that the paper says nothing about, and, with
+    /// Measurements beside the claims: numbers that the paper says nothing about, and, with
     /// verdicts, extensions of ours and claims that a row judges already.
     pub beside: Vec<PaperRow>,
     /// The configuration of the rows that are added next.
     #[serde(skip)]
     sides: String,
-    /// Not in JSON.
+    /// The charts; not in JSON.
     #[serde(skip)]
     pub figures: Vec<Figure>,
     /// What a reader should know about the method; not in JSON.
@@ -146,7 +146,7 @@ impl PaperReport {
     }
 
     /// Names the sides that the following rows compare. Fails if the sides differ in a setting that
-    /// those rows are not about: such a comparison measures the setting.
+    /// is not the subject of those rows: such a comparison would measure the setting.
     pub(super) fn compare(&mut self, sides: &[Side], about: &[&str]) -> Result<()> {
         self.sides = sides::line(sides, about).map_err(|what| {
             let hint = "give both sides the same, or say that the rows are about it";
@@ -187,7 +187,7 @@ impl PaperReport {
         self.judge(row, here, &[]);
     }
 
-    /// Opens the report with these claims and the cause of each result. A claim that was not
+    /// Begins the report with these claims and the cause of each result. A claim that was not
     /// measured, because a part was left out, is skipped.
     pub(super) fn open_with(&mut self, headlines: Headlines) {
         let found = headlines.iter().filter_map(|(claim, cause)| {
@@ -223,7 +223,7 @@ impl PaperReport {
         self.draw_bars_over(name, [title, x], Axis::linear(y), categories, bars);
     }
 
-    /// The same over this vertical axis.
+    /// Does the same over this vertical axis.
     pub fn draw_bars_over<C: Into<String>>(
         &mut self,
         name: &str,

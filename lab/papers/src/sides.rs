@@ -1,6 +1,6 @@
 //! The two or more sides of a comparison. The settings that they declare are compared: a row whose
-//! sides differ in memory, filters, triggers or compression measures that setting instead of what
-//! the paper claims.
+//! sides differ in memory, filters, triggers or compression measures that setting instead of the
+//! paper's claim.
 
 use runstone::unstable;
 use runstone::{Background, KeyspaceOptions, Options};
@@ -12,7 +12,7 @@ use crate::engine::{MEMORY_BYTES, stepped_options};
 #[derive(Clone, Debug)]
 pub(super) struct Side {
     name: String,
-    /// What distinguishes it.
+    /// What distinguishes the side.
     design: String,
     settings: Vec<(&'static str, String)>,
 }
@@ -28,7 +28,7 @@ pub(super) const MEMORY: &str = "memory bytes";
 pub(super) const THREADS: &str = "threads";
 pub(super) const SEEKS: &str = "seek compaction";
 
-/// The value of a setting that is off. Where it is off on all sides the line does not list it.
+/// The value of a setting that is off. If a setting is off on all sides, the line does not list it.
 const OFF: &str = "off";
 
 /// The value of a setting on a side to which it does not apply: no other value differs from it.
@@ -40,7 +40,7 @@ impl Side {
         Side { name: name.into(), design: design.into(), settings: Vec::new() }
     }
 
-    /// Adds to what distinguishes it.
+    /// Adds to the text that distinguishes the side.
     pub(super) fn apart_by(mut self, what: &str) -> Side {
         self.design.push_str(&format!(", {what}"));
         self
@@ -53,12 +53,12 @@ impl Side {
         self
     }
 
-    /// A keyspace in a store as [`Loaded`](crate::engine::Loaded) opens it.
+    /// The side of a keyspace in a store that [`Loaded`](crate::engine::Loaded) opens.
     pub(super) fn keyspace(name: &str, options: &KeyspaceOptions) -> Side {
         Side::store(name, &stepped_options(Some(options.clone()), MEMORY_BYTES))
     }
 
-    /// A store with these options.
+    /// The side of a store with these options.
     pub(super) fn store(name: &str, store: &Options) -> Side {
         let options = &store.keyspace.clone().unwrap_or_default();
         let shape = unstable::numbers(options);
@@ -164,7 +164,7 @@ pub(super) mod handicap {
     use super::Side;
 
     thread_local! {
-        /// The setting in which it gets another value.
+        /// The setting in which the second side gets another value.
         pub(crate) static SETTING: Cell<Option<&'static str>> = const { Cell::new(None) };
     }
 
@@ -184,7 +184,7 @@ mod tests {
 
     use super::*;
 
-    /// The setting, and what changes it.
+    /// The setting, and the function that changes it.
     type Handicap = (&'static str, fn(&mut Options));
 
     fn store() -> Options {
@@ -203,7 +203,7 @@ mod tests {
         assert!(!line.contains('\n'));
     }
 
-    /// A handicap that is given to one side on purpose, in each option that matters.
+    /// Gives one side a handicap on purpose, in each option that matters.
     #[test]
     fn a_handicap_is_refused_unless_the_rows_are_about_it() {
         let (a, b) = (side("a", 10.0), side("b", 0.0));

@@ -1,7 +1,7 @@
 //! A tree by metadata alone: the simulator of the policies with the options of a keyspace, so that
 //! a paper's headline can be computed at its own size. Keys are uniform, and all jobs that are due
-//! run after each flush. It knows policy, partitioner and how flushes are cut; the caller knows
-//! where values are, and says how many entries of which size reach the tree.
+//! run after each flush. The simulator knows the policy, the partitioner and how flushes are cut.
+//! The caller knows where values are, and says how many entries of which size reach the tree.
 
 use runstone::KeyspaceOptions;
 use runstone::policy::custom;
@@ -25,7 +25,7 @@ pub(super) fn simulate(options: &KeyspaceOptions, writes: &Writes) -> SimReport 
     simulate_shape(options, writes).0
 }
 
-/// The same with the tree.
+/// The result of the writes, and the tree.
 pub(super) fn simulate_shape(options: &KeyspaceOptions, writes: &Writes) -> (SimReport, Shape) {
     let mut simulator = simulator(options, writes);
     let flushes = writes.bytes / writes.flush_bytes;

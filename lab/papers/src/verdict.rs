@@ -1,5 +1,6 @@
 //! How a row is judged: one rule for each kind of claim, and five verdicts. A rule rests on what
-//! the paper prints; where it prints "the same" or "close", the row names the share beforehand.
+//! the paper prints. If the paper prints "the same" or "close", the row names the permitted share
+//! beforehand.
 //!
 //! An *effect* is the logarithm of a ratio: half as much and twice as fast are then the same size.
 //! A result reproduces the paper if it has at least two thirds of the paper's effect.
@@ -18,7 +19,8 @@ pub enum Verdict {
     /// The effect is as large as in the paper, within the tolerance.
     #[serde(rename = "reproduced")]
     Reproduced,
-    /// The paper claims that two are close, and its design is better than that here.
+    /// The paper claims that two designs are close, and here the paper's own design is better than
+    /// that.
     #[serde(rename = "beyond")]
     Beyond,
     /// The effect has the same direction and is smaller.
@@ -42,7 +44,7 @@ impl Verdict {
         Verdict::NotComparable,
     ];
 
-    /// In words.
+    /// The verdict in words.
     pub fn text(self) -> &'static str {
         match self {
             Verdict::Reproduced => "reproduced",
@@ -54,14 +56,15 @@ impl Verdict {
     }
 }
 
-/// What a paper says about a row's numbers, and so how they are judged.
+/// What a paper says about a row's numbers, and therefore how they are judged.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Rule {
-    /// The paper prints these ratios of one side to the other; the smallest share of them counts.
+    /// The paper prints these ratios of one side to the other. The ratio with the smallest share of
+    /// the paper's effect counts.
     Ratios(&'static [f64]),
     /// The paper bounds what something costs: a ratio is at most this.
     AtMost(f64),
-    /// The paper says that these are the same: within this share of the least.
+    /// The paper says that these are the same: they must be within this share of the least.
     Alike(f64),
     /// The paper says that its design costs about as much as another: each ratio is at most this
     /// share above 1. Ratios that are all as far below 1 are better than the claim.
@@ -70,17 +73,17 @@ pub(super) enum Rule {
     Exactly(&'static [f64]),
     /// The paper gives an order but no size: each number is larger than the one before.
     Rises,
-    /// The same, and each number is smaller than the one before.
+    /// The paper gives an order but no size: each number is smaller than the one before.
     Falls,
     /// The reason why the paper's number and ours cannot be compared.
     NotComparable(&'static str),
-    /// Something about which the paper claims nothing, or which another row measures better: why it
-    /// is shown.
+    /// The paper claims nothing about this, or another row measures it better. The text says why
+    /// the row is shown.
     Beside(&'static str),
 }
 
 impl Rule {
-    /// The verdict on what was measured.
+    /// The verdict on these numbers.
     pub(super) fn judge(self, numbers: &[f64]) -> Verdict {
         let is_measured = numbers.iter().all(|number| number.is_finite());
         match self {

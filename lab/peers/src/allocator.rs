@@ -6,17 +6,17 @@ use std::path::PathBuf;
 
 use crate::Result;
 
-/// What a store is run as: `runstone`, `runstone@glibc`.
+/// A store and the allocator with which it runs: `runstone`, `runstone@glibc`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Runner {
-    /// The label as given.
+    /// The label on the command line.
     pub label: String,
     pub engine: String,
     program: &'static str,
 }
 
 impl Runner {
-    /// `allocator` is used if the label names none.
+    /// Parses a label. `allocator` is used if the label names none.
     pub fn new(label: &str, allocator: &str) -> Result<Runner> {
         let (engine, allocator) = label.split_once('@').unwrap_or((label, allocator));
         let program = match allocator {

@@ -23,7 +23,8 @@ use crate::plan::{KEY_BYTES, Measured, Opened, Plan, Setup, Task};
 use crate::scenarios;
 
 const COMPARED_EVERY: u64 = 64;
-/// Stolen time is read once in this many puts, and after each put that is the longest so far.
+/// The time that the host has taken away is read once in this many puts, and after each put that is
+/// the longest so far.
 const STOLEN_LOOKS: u64 = 16_384;
 /// Keys in the queue.
 const QUEUED: u64 = 1000;
@@ -142,7 +143,8 @@ struct Puts {
 }
 
 impl Puts {
-    /// Records a put. If it is the longest, or one in many, also reads the time stolen so far.
+    /// Records a put. If it is the longest so far, or one in many, also reads the time that the
+    /// host has taken away so far.
     fn record(&mut self, number: u64, took: Duration, stolen_seconds: &mut f64) {
         self.latency.record(took);
         if took > self.own_worst || number.is_multiple_of(STOLEN_LOOKS) {
@@ -154,7 +156,7 @@ impl Puts {
     }
 }
 
-/// Flushes after every `run` puts.
+/// Puts each number, and flushes after every `run` puts.
 fn put_each(
     store: &dyn KvStore,
     data: &Data,
@@ -217,7 +219,7 @@ fn update(
     Ok(())
 }
 
-/// A queue of [`QUEUED`] keys before all others, so that each scan begins at deleted keys.
+/// Measures a queue of [`QUEUED`] keys before all others, so that each scan begins at deleted keys.
 fn pop(store: &dyn KvStore, setup: &Setup, data: &Data) -> Result<f64> {
     let key = |number: u64| u128::from(number).to_be_bytes();
     let push = |number| store.put(&key(number), data.value(number), Durability::Buffered);
@@ -238,7 +240,7 @@ fn pop(store: &dyn KvStore, setup: &Setup, data: &Data) -> Result<f64> {
     Ok(setup.pops as f64 / start.elapsed().as_secs_f64())
 }
 
-/// The requested benchmarks, one after another, on a store other than that of the other phases.
+/// Runs the requested benchmarks, one after another, on a store of their own.
 fn benchmarks(peer: &Peer, plan: &Plan) -> Result<BTreeMap<String, f64>> {
     let (setup, path) = (&plan.setup, plan.path.with_extension("benchmarks"));
     let store = (peer.open)(&path, setup)?;

@@ -1,11 +1,12 @@
-//! The trait of the counting phase. Each adapter implements the ways that its store has.
+//! The trait of the counting phase. Each adapter implements the ways of counting that its store
+//! has.
 
 use runstone_kv::{Error, Result};
 
 /// How a counter is incremented.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// Without an operation of its own: only a put.
+    /// Without a sum: only a put.
     Put,
     Merge,
     GetAndPut,
@@ -20,7 +21,7 @@ pub trait Counters {
     fn get(&self, key: &[u8]) -> Result<u64>;
 }
 
-/// The number that bytes stand for; zero if there are none.
+/// The number in these bytes; zero if there are none.
 pub fn number(bytes: Option<&[u8]>) -> Result<u64> {
     let Some(bytes) = bytes else { return Ok(0) };
     let bytes = bytes.try_into().map_err(|_| {

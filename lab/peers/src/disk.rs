@@ -1,4 +1,4 @@
-//! What a directory takes on disk.
+//! The space of a directory on disk.
 
 use std::fs;
 use std::io;
@@ -13,7 +13,7 @@ pub fn allocated_bytes(path: &Path) -> io::Result<u64> {
         bytes += match entry.metadata() {
             Ok(metadata) if metadata.is_dir() => allocated_bytes(&entry.path())?,
             Ok(metadata) => metadata.blocks() * 512,
-            // The store has removed this file meanwhile.
+            // The store has removed this file in the meantime.
             Err(_) => 0,
         };
     }

@@ -1,5 +1,5 @@
-//! What only some stores offer besides puts and gets: values that grow with operands, and entries
-//! that expire. Counters have a file of their own.
+//! Features beyond puts and gets that only some stores offer: values that grow with operands, and
+//! entries that expire. Counters have a file of their own.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -8,7 +8,7 @@ use runstone_kv::Result;
 use runstone_kv::{Direction, KvStore};
 
 /// A store with a merge operator that appends operands to each other and never folds two of them
-/// without a base: chains stay as long as they were written.
+/// without a base: chains keep their length.
 pub trait Appending {
     fn store(&self) -> &dyn KvStore;
     fn append(&self, key: &[u8], operand: &[u8]) -> Result<()>;
@@ -30,8 +30,8 @@ pub trait Expiring {
     }
 }
 
-/// What an application does if the store has no expiry: the instant precedes the value, and readers
-/// skip expired entries.
+/// The method of an application whose store has no expiry: the instant precedes the value, and
+/// readers skip expired entries.
 pub struct ByReader(pub Box<dyn KvStore>);
 
 impl Expiring for ByReader {

@@ -17,7 +17,7 @@ pub struct Judged {
     pub met: bool,
 }
 
-/// The store `own` against another one, or against the better of two.
+/// A goal for the store `own` against another store, or against the better of two.
 struct Goal {
     own: &'static str,
     what: &'static str,
@@ -74,7 +74,7 @@ static SCENARIO_GOALS: &[Goal] = &[
     },
 ];
 
-/// A number of Runstone alone, or a ratio of two such numbers.
+/// A goal for a number of Runstone alone, or for a ratio of two such numbers.
 struct OwnGoal {
     what: &'static str,
     against: &'static str,

@@ -1,6 +1,7 @@
 //! `peers`: Runstone beside other stores, with equal durability, memory, filters and compression
-//! where they have these, interleaved in one run; medians and ratios. Not part of the workspace:
-//! its dependencies are needed by comparisons only. See README.md for what each number means.
+//! where they have these, interleaved in one run; medians and ratios. The crate is not part of the
+//! workspace, because only comparisons need its dependencies. See README.md for what each number
+//! means.
 
 mod allocator;
 mod child;
@@ -78,7 +79,7 @@ impl Arguments {
     }
 }
 
-/// The program, whatever its allocator.
+/// Runs the program, whatever its allocator is.
 pub fn main() -> ExitCode {
     match run() {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,5 +1,5 @@
-//! What stores offer beyond puts and gets: ways to count, and range deletes. Each runs on a store
-//! of its own, not on that of the other phases.
+//! Measures features beyond puts and gets: ways to count, and range deletes. Each runs on a store
+//! of its own.
 
 use std::fs;
 use std::time::Instant;
@@ -18,7 +18,7 @@ use crate::plan::{Counted, KEY_BYTES, Plan, RangeDeleted};
 const COUNTERS: u64 = 1000;
 /// Each of the many range deletes ends where the one this many places later begins.
 const OVERLAP: u64 = 4;
-/// Keys from here on stay: half of all, because keys are hashes.
+/// Keys from here on are not deleted: half of all, because keys are hashes.
 const MIDDLE: [u8; 1] = [0x80];
 /// One key in this many is put again into the deleted half, if it falls there.
 const PUT_AGAIN: u64 = 4;
@@ -86,7 +86,7 @@ fn count_by(peer: &Peer, plan: &Plan, way: Way) -> Result<f64> {
     Ok(setup.increments as f64 / seconds)
 }
 
-/// Deletes half of the keys with one call, then by many that overlap.
+/// Deletes half of the keys with one call, then with many overlapping range deletes.
 pub fn delete_ranges(peer: &Peer, plan: &Plan, data: &Data) -> Result<RangeDeleted> {
     let (setup, path) = (&plan.setup, plan.path.with_extension("ranges"));
     let opened = (peer.open)(&path, setup)?;
@@ -141,7 +141,7 @@ impl Data {
         Ok(())
     }
 
-    /// Gets per second of keys drawn evenly from these, each of which must exist.
+    /// Gets per second, of keys drawn evenly from these numbers. Each key must exist.
     fn get_each(&self, store: &dyn KvStore, numbers: &[u64], count: u64) -> Result<f64> {
         let (mut rng, mut key) = (Rng::stream(SEED, "under", 0), Vec::new());
         let start = Instant::now();

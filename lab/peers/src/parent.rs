@@ -15,15 +15,15 @@ use crate::allocator::Runner;
 use crate::goals::{self, Judged};
 use crate::plan::{Measured, Median, Opened, Plan, Setup, Task};
 
-/// Everything measured, and what follows from it.
+/// Everything measured, and the results.
 #[derive(Debug, Serialize)]
 pub struct Comparison {
     pub setup: Setup,
-    /// Cache and memtable.
+    /// Bytes of cache and memtable.
     pub budget_bytes: u64,
     /// Every run, in the order of the rounds.
     pub runs: Vec<Measured>,
-    /// Medians by store, in the order given.
+    /// Medians by store, in the order of the command line.
     pub medians: Vec<Median>,
     /// The goals that can be judged with the stores compared.
     pub goals: Vec<Judged>,
@@ -103,7 +103,7 @@ fn one_run(runner: &Runner, setup: &Setup, path: &Path) -> Result<Measured> {
     Ok(measured)
 }
 
-/// Runs a program of ours as a child; the last line of its output is JSON.
+/// Runs one of these programs as a child; the last line of its output is JSON.
 pub fn child<T: DeserializeOwned>(
     runner: &Runner,
     task: Task,

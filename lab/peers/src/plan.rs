@@ -125,7 +125,7 @@ pub struct Plan {
     pub setup: Setup,
 }
 
-/// What [`Task::Measure`] yields.
+/// The result of [`Task::Measure`].
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Measured {
     /// Name and version of the store.
@@ -138,7 +138,7 @@ pub struct Measured {
     pub put_worst_ms: f64,
     /// The longest put during which the host of a virtual machine took no processor time away.
     pub put_own_worst_ms: f64,
-    /// Waiting for compactions after the load; 0 unless asked for.
+    /// Waiting for compactions after the load; 0 unless requested.
     pub settle_seconds: f64,
     pub hits_per_second: f64,
     pub misses_per_second: f64,
@@ -148,7 +148,7 @@ pub struct Measured {
     pub peak_bytes: u64,
     /// Blocks that the directory takes once the store is closed.
     pub disk_bytes: u64,
-    /// Blocks that it took before, with the store still open.
+    /// Blocks that the directory took before, with the store still open.
     pub disk_open_bytes: u64,
     /// Bytes written by all phases, log included.
     pub written_bytes: u64,
@@ -156,27 +156,27 @@ pub struct Measured {
     pub write_call_bytes: u64,
     /// Table bytes that the compaction of all runs read.
     pub compacted_bytes: u64,
-    /// How long it took.
+    /// How long this compaction took.
     pub compaction_seconds: f64,
-    /// Processor time of the process meanwhile.
+    /// Processor time of the process during this compaction.
     pub compaction_cpu_seconds: f64,
     /// Zipfian updates, over the time until the compactions that they cause are done.
     pub updates_per_second: f64,
-    /// Processor time of the process meanwhile, for each update.
+    /// Processor time of the process during the updates, for each update.
     pub update_cpu_us: f64,
-    /// The most blocks that the directory took meanwhile.
+    /// The most blocks that the directory took during the updates.
     pub update_disk_bytes: u64,
     /// Keys taken from the queue: a put at its end, a look at its first key, a delete of that key.
     pub pops_per_second: f64,
     /// Operations per second of the requested benchmarks, by name.
     pub benchmarks: BTreeMap<String, f64>,
-    /// Puts in turn into a tenth of the keyspaces, if any were asked for.
+    /// Puts in turn into a tenth of the keyspaces, if requested.
     pub keyspace_puts_per_second: f64,
-    /// Ways to count, if asked for.
+    /// Ways to count, if requested.
     pub counted: Counted,
-    /// Range deletes, if asked for.
+    /// Range deletes, if requested.
     pub range_deleted: RangeDeleted,
-    /// Opening and recovering in another process, if asked for.
+    /// Opening and recovering in another process, if requested.
     pub open: Option<Opened>,
 }
 
@@ -191,16 +191,16 @@ pub struct Counted {
     pub gets_and_puts_per_second: f64,
     /// Transactions of one get and one put, checked at the commit.
     pub optimistic_per_second: f64,
-    /// The same, with locks.
+    /// Transactions of one get and one put, with locks.
     pub pessimistic_per_second: f64,
 }
 
-/// Range deletes; all 0 where the store has none.
+/// Range deletes; all 0 if the store has none.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct RangeDeleted {
     /// The call that deletes half of the keys.
     pub half_us: f64,
-    /// The scan across the deleted keys to the first key that is left.
+    /// The scan across the deleted keys to the first remaining key.
     pub step_us: f64,
     /// Gets of keys that were put again after that scan.
     pub gets_before_per_second: f64,
@@ -212,7 +212,7 @@ pub struct RangeDeleted {
     pub gets_flushed_per_second: f64,
 }
 
-/// What [`Task::Open`] yields.
+/// The result of [`Task::Open`].
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Opened {
     /// From the call to open until it returns a handle.
@@ -224,7 +224,7 @@ pub struct Opened {
 /// The medians of a store, field by field.
 #[derive(Debug, Serialize)]
 pub struct Median {
-    /// As given on the command line.
+    /// The store's name on the command line.
     pub name: String,
     pub measured: Measured,
 }

@@ -37,7 +37,7 @@ type Column = (&'static str, fn(&Measured) -> String);
 /// A row of headings, and one for each store.
 fn rows(setup: &Setup, runs: &[&Measured]) -> Vec<Vec<String>> {
     let columns = columns(setup);
-    // Each name stands for one benchmark or several.
+    // Each name means one benchmark or several.
     let benchmarks = runs.first().map_or(Vec::new(), |run| run.benchmarks.keys().collect());
     let named = benchmarks.iter().map(|name| format!("{name}/s"));
     let head = columns.iter().map(|(name, _)| name.to_string()).chain(named).collect();
@@ -123,7 +123,7 @@ fn whole(number: f64) -> String {
     format!("{number:.0}")
 }
 
-/// Empty if the store does not offer this.
+/// The text of a number; empty if the store does not offer this.
 fn offered(number: f64) -> String {
     if number > 0.0 { whole(number) } else { String::new() }
 }
@@ -147,7 +147,7 @@ fn goal_row(goal: &Judged) -> Vec<String> {
     ]
 }
 
-/// Columns as wide as their widest cell: the first to the left, the others to the right.
+/// Aligns columns to their widest cells: the first to the left, the others to the right.
 pub fn align(rows: Vec<Vec<String>>) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| -> usize {

@@ -1,8 +1,9 @@
 //! How long a pick takes on a tree of about 10,000 tables, per policy. A measurement, not a test:
 //! run it with `cargo run --release -p runstone-simulator --example pick_time`.
 //!
-//! Three states: nothing is due; level 0 is due; and, with other options for the same tree, a deep
-//! level is due, which for policies that compact whole levels is the longest plan they can make.
+//! There are three states: nothing is due; level 0 is due; and, with other options for the same
+//! tree, a deep level is due. For policies that compact whole levels, this is the longest plan that
+//! they can make.
 
 use std::hint::black_box;
 use std::sync::Arc;

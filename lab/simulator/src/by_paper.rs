@@ -1,9 +1,9 @@
 //! Value files by the papers' own rules, counted in records. They are the reference for the
-//! engine's files, and give a tree its pointers where values are only counted. They have no
-//! headers, footers and ends of segments.
+//! engine's files, and provide the pointers for a tree if values are only counted. Headers, footers
+//! and unused ends of segments are left out.
 //!
 //! On all sides, a collection writes its output beside its input: the engine must not overwrite
-//! what a crash would need (P1).
+//! what it would need after a crash (P1).
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -11,13 +11,13 @@ use runstone_random::mix64;
 
 /// The tree that records where the newest record of each key is.
 pub trait Pointers {
-    /// A record was written.
+    /// Notes that a record was written.
     fn put(&mut self, key: u64);
-    /// A collection asks whether a record is the newest of its key.
+    /// Notes that a collection looks up whether a record is the newest of its key.
     fn get(&mut self, key: u64);
 }
 
-/// For a value file without a tree.
+/// A value file without a tree.
 impl Pointers for () {
     fn put(&mut self, _: u64) {}
     fn get(&mut self, _: u64) {}
@@ -26,7 +26,7 @@ impl Pointers for () {
 /// HashKV's segment groups (sections 3.1 to 3.3).
 ///
 /// 1. Each group has a main segment with room for a mean group. Further records go to log segments,
-///    which groups take from the reserve one at a time as they need them.
+///    which groups take from the reserve one at a time when they need them.
 /// 2. When a flush would need more log segments than are free, the group that was written to most
 ///    since its last collection is collected: its newest records are written again, without a
 ///    look-up in the tree.
@@ -49,7 +49,7 @@ struct SegmentGroup {
 }
 
 impl SegmentGroups {
-    /// For this many keys, numbered from 0, in this many groups.
+    /// Groups for this many keys, numbered from 0, in this many groups.
     pub fn new(keys: u64, groups: u32, segment_records: u64, reserve_permille: u32) -> Self {
         SegmentGroups {
             main_records: keys / u64::from(groups),
@@ -67,8 +67,8 @@ impl SegmentGroups {
         let group_of = |key: u64| (mix64(!key) % count) as usize;
         let mut incoming = vec![0; self.groups.len()];
         cache.iter().for_each(|key| incoming[group_of(*key)] += 1);
-        // Where nothing can be freed, the file grows, as the engine's does. Only runs at a small
-        // scale reach this.
+        // If nothing can be freed, the file grows, as the engine's does. This happens only in runs
+        // at a small scale.
         while self.segments_for(&incoming) > self.free_segments && self.collect(tree) {}
         self.free_segments = self.free_segments.saturating_sub(self.segments_for(&incoming));
         for (group, records) in self.groups.iter_mut().zip(incoming) {
@@ -112,9 +112,9 @@ impl SegmentGroups {
     }
 }
 
-/// WiscKey's circular log, as HashKV's vLog has it (section 2.2): collections read chunks at the
-/// tail until a chunk's worth of records was garbage, look each record up, and append again those
-/// that are the newest of their keys.
+/// WiscKey's circular log, in the form of HashKV's vLog (section 2.2): collections read chunks at
+/// the tail until they have found a chunk's worth of garbage. They look each record up, and append
+/// it again if it is the newest of its key.
 #[derive(Clone, Debug)]
 pub struct CircularLog {
     capacity_records: u64,
@@ -129,7 +129,7 @@ pub struct CircularLog {
 }
 
 impl CircularLog {
-    /// For this many keys, numbered from 0.
+    /// A log for this many keys, numbered from 0.
     pub fn new(keys: u64, chunk_records: u64, reserve_permille: u32) -> Self {
         CircularLog {
             capacity_records: keys + keys * u64::from(reserve_permille) / 1000,
@@ -158,7 +158,7 @@ impl CircularLog {
         tree.put(key);
     }
 
-    /// Returns `false` if the whole log has no garbage.
+    /// Collects at the tail. Returns `false` if the whole log has no garbage.
     fn collect(&mut self, tree: &mut impl Pointers) -> bool {
         let (mut garbage, mut left) = (0, self.records.len());
         while garbage < self.chunk_records && left > 0 {
@@ -184,7 +184,7 @@ impl CircularLog {
 mod tests {
     use super::*;
 
-    /// The newest pointer of each key, as a tree has it, and the number of look-ups.
+    /// The newest pointer of each key, as in a tree, and the number of look-ups.
     #[derive(Default)]
     struct Tree {
         puts: u64,

@@ -1,5 +1,5 @@
 //! Makes tables larger for larger sizes, so that a simulation of terabytes ends in seconds. It
-//! reports what it changed, and a result is shown together with that report.
+//! reports its changes, and results are shown together with them.
 
 use super::{KeyOrder, SimWorkload};
 use runstone_policy::options::{Numbers, PolicyOptions};
@@ -7,10 +7,10 @@ use runstone_policy::options::{Numbers, PolicyOptions};
 /// The factors that multiply sizes, so that a shape stays within a number of tables. They are
 /// powers of two.
 ///
-/// What they change in the results: a policy that compacts whole levels or runs writes the same
-/// with tables of any size. A policy that sinks single tables treats a level that is smaller than
-/// one table as a whole, so its upper levels behave like full leveling. Fragmented leveling, 10
-/// TiB, T = 10: write amplification 30.7, 31.8 and 34.3 with 1,024, 4,096 and 16,384 tables.
+/// Their effect on results is as follows. A policy that compacts whole levels or runs writes the
+/// same with tables of any size. A policy that sinks single tables treats a level that is smaller
+/// than one table as a whole, so its upper levels behave like full leveling. Fragmented leveling,
+/// 10 TiB, T = 10: write amplification 30.7, 31.8 and 34.3 with 1,024, 4,096 and 16,384 tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Coarsening {
     /// The factor of `table_bytes`.

@@ -1,6 +1,6 @@
 //! Range deletes. A range delete follows each fixed number of written bytes. It removes a share of
-//! the keys, right after the share of the previous one. At the end of the keys, the next one starts
-//! at the beginning again.
+//! the keys, which begins where the share of the previous one ends. At the end of the keys, the
+//! next range delete starts at the beginning again.
 //!
 //! As in the engine, a compaction drops the hidden entries that it reads, and a table that is
 //! hidden as a whole is dropped without being read. The policy sees that tables get smaller and
@@ -73,7 +73,7 @@ impl Simulator<'_> {
         self.deleted.push(new);
     }
 
-    /// The pieces that are left of a table with this many entries: first key, last key and entries
+    /// The remaining pieces of a table with this many entries: first key, last key and entries
     /// of each.
     pub(super) fn pieces_of(&self, table: &Table, entries: u64) -> Vec<(u64, u64, u64)> {
         let (first, last) = (number(&table.min_key), number(&table.max_key));

@@ -1,5 +1,5 @@
 //! Entries that expire. The clock of the model is the number of flushes. An entry expires when a
-//! given number of bytes was written after it.
+//! given number of bytes has been written after it.
 //!
 //! As in the engine, a policy sees expired entries as tombstones, and a table with nothing else is
 //! dropped without being read. A compaction drops expired entries and tombstones if no table
@@ -18,7 +18,7 @@ use runstone_policy::shape::{Table, TableId};
 
 /// The entries of its inputs that a compaction keeps, before it joins equal keys.
 pub(super) struct Left {
-    /// First key, last key and entries of each input that has any left.
+    /// First key, last key and number of entries of each input that keeps any.
     pub(super) spreads: Vec<(u64, u64, u64)>,
     entries: u64,
     tombstones: u64,
@@ -26,13 +26,13 @@ pub(super) struct Left {
 }
 
 impl Simulator<'_> {
-    /// The same tree, but an entry expires once `ttl_bytes` were written after it.
+    /// The same tree, but an entry expires once `ttl_bytes` bytes have been written after it.
     pub fn with_expiry(self, ttl_bytes: u64) -> Self {
         let ttl_flushes = ttl_bytes.div_ceil(self.workload.flush_bytes.max(1)).max(1);
         Simulator { ttl_flushes: Some(ttl_flushes), ..self }
     }
 
-    /// The contents of a memtable that is flushed now.
+    /// The expiries of a memtable that is flushed now.
     pub(super) fn new_expiries(&self, entries: u64) -> Expiries {
         self.ttl_flushes.map_or(Expiries::default(), |ttl| {
             let at = self.flush_count + ttl;
@@ -46,7 +46,7 @@ impl Simulator<'_> {
         expired_plan(&self.shape, &Busy::default(), |_| self.flush_count)
     }
 
-    /// Counts what a plan drops, and returns the deepest level that it drops from.
+    /// Counts what a plan drops, and returns the deepest level from which it drops tables.
     pub(super) fn count_drops(&mut self, plan: &Plan) -> u32 {
         let drops: BTreeSet<TableId> = plan.drops.iter().copied().collect();
         let mut deepest = 0;
@@ -65,7 +65,7 @@ impl Simulator<'_> {
         entries.min(ttl.unwrap_or(u64::MAX))
     }
 
-    /// The entries that are left of the inputs of a compaction.
+    /// The entries that a compaction keeps of its inputs.
     pub(super) fn left_of(&self, compaction: &Compaction, inputs: &[Arc<Table>]) -> Left {
         let is_lowest = self.ttl_flushes.is_some() && self.is_lowest(compaction, inputs);
         let expiries = ExpiryCounts::default();

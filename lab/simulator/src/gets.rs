@@ -1,10 +1,10 @@
-//! A phase of gets after the load: the heat that they leave on overlapping tables, and what a
-//! policy does about it. Gets write nothing and take no time.
+//! A phase of gets after the load: the heat that gets leave on overlapping tables, and the
+//! compactions with which a policy reacts. Gets write nothing and take no time.
 //!
-//! A get charges each table that covers its key in a level where two or more tables do, as if no
+//! In a level where two or more tables cover its key, a get charges each of them, as if no
 //! table contained the key. Gets of present keys stop earlier, so this is an upper bound. Gets are
 //! spread evenly over the key space and made in batches. A batch is so short that no table gains
-//! more than a quarter of `access_limit` in it. After each batch the policy is asked.
+//! more than a quarter of `access_limit` in it. After each batch the policy picks.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use runstone_policy::shape::{EditError, Level, Shape, Table, TableId};
 /// The largest number of units in which the gets of a phase are counted, so that sums over tables
 /// and keys fit in 128 bits. A batch has many units.
 const MOST_COUNTED: u64 = 1 << 40;
-/// The largest number of batches of a phase. Beyond it batches grow and jobs begin late, but the
+/// The largest number of batches of a phase. Beyond it, batches grow and jobs begin late, but the
 /// phase ends.
 const MOST_LOTS: u64 = 10_000;
 
@@ -66,7 +66,7 @@ impl Simulator<'_> {
         })
     }
 
-    /// The number of gets until the policy is asked again.
+    /// The number of gets until the policy picks again.
     fn lot(&self, hot: &BTreeMap<TableId, u128>, gets: u64) -> u64 {
         let Some(hottest) = hot.values().max() else {
             return gets;
@@ -77,8 +77,8 @@ impl Simulator<'_> {
     }
 }
 
-/// Per table of an overlapping level, the number of keys at which it shares the level with another
-/// table. A table that never shares its level is not listed.
+/// For each table of an overlapping level, the number of keys that another table of the level also
+/// covers. A table that never shares its level is not listed.
 fn hot_keys(shape: &Shape) -> BTreeMap<TableId, u128> {
     let mut hot = BTreeMap::new();
     for level in &shape.levels {
@@ -90,7 +90,7 @@ fn hot_keys(shape: &Shape) -> BTreeMap<TableId, u128> {
     hot
 }
 
-/// One sweep over the bounds: between two of them the covering tables stay the same.
+/// Makes one sweep over the bounds: between two of them the covering tables stay the same.
 /// O(n log n + n depth).
 fn add_shared(tables: &[&Arc<Table>], hot: &mut BTreeMap<TableId, u128>) {
     let end = |table: &Table| u128::from(number(&table.max_key)) + 1;

@@ -1,17 +1,17 @@
 //! The shape of a tree over time, without data: flushes, picks and compactions as metadata. It
-//! shows what a policy writes and how many tables a get probes, at sizes that no test can load. It
-//! does not model time, caches or concurrency: each flush is followed by all the jobs that it
+//! shows how much a policy writes and how many tables a get probes, at sizes that no test can load.
+//! It does not model time, caches or concurrency: each flush is followed by all the jobs that it
 //! causes.
 //!
 //! Model. Keys are big-endian u64 below `key_space`. A table is its bounds and a number of distinct
 //! keys, spread evenly. Where sets of a and b keys cover the same w possible keys, a compaction
-//! keeps a + b - a b / w there, the expected union of independent even spreads; all integers.
-//! Outputs are cut by the number of entries, so they are narrower where inputs were denser. The
-//! prefix of a key is one of `prefix_count` equal buckets of the key space; a compaction that cuts
-//! by prefix ends tables where the prefix changes. Partitioners that plan cells get a histogram of
-//! the spread.
+//! keeps a + b - a b / w there, the expected union of independent even spreads. All numbers are
+//! integers. Outputs are cut by the number of entries, so they are narrower where inputs were
+//! denser. The prefix of a key is one of `prefix_count` equal buckets of the key space; a
+//! compaction that cuts by prefix ends tables where the prefix changes. Partitioners that plan
+//! cells get a histogram of the spread.
 //!
-//! Operands count as puts. Where a merge operator makes one operand of two, they join as equal keys
+//! Operands count as puts. If a merge operator makes one operand of two, they join as equal keys
 //! do. A get counts every table that covers its key, like a get that looks for the base of
 //! operands.
 //!
@@ -19,8 +19,8 @@
 //! leave on tables which overlap others of their level ([`Simulator::run_gets`]).
 //!
 //! Accuracy. The engine itself, loaded with 80 MiB under Garnering (T = 5, level 1 of 256 KiB,
-//! `runstone paper autumn`), writes 12.5 and 12.4 bytes per byte at c = 1 and 0.4 where level 0
-//! waits; the model gives 12.0 and 12.1. With outputs spread evenly over a compaction's range it
+//! `runstone paper autumn`), writes 12.5 and 12.4 bytes per byte at c = 1 and 0.4 if level 0 waits;
+//! the model gives 12.0 and 12.1. With outputs spread evenly over a compaction's range the model
 //! gave 13.9 and 15.9: a level is dense just after its round-robin cursor, and dense tables overlap
 //! less of the level below.
 //!
@@ -72,8 +72,8 @@ const LOOKS_PER_POINT: u64 = 32;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum KeyOrder {
-    /// Every flush spreads over the whole key space. How much is overwritten follows from the
-    /// number of entries against `key_space`.
+    /// Every flush spreads over the whole key space. The overwritten share follows from the number
+    /// of entries relative to `key_space`.
     Uniform,
     /// Ascending: a flush starts after the one before it and takes one key per entry. A flush that
     /// does not fit before the end of the key space starts at its beginning.
@@ -118,8 +118,8 @@ impl SimWorkload {
         (self.flush_bytes / self.entry_bytes.max(1)).max(1)
     }
 
-    /// The same with the smallest key space in which at most this share (in thousandths) of this
-    /// many entries overwrites an earlier one. O(log^2 of the key space).
+    /// The same workload with the smallest key space in which at most this share (in thousandths)
+    /// of this many entries overwrites an earlier one. O(log^2 of the key space).
     pub fn overwriting(self, overwrite_permille: u64, entries: u64) -> SimWorkload {
         let wanted = mul_div(entries, 1000 - overwrite_permille.min(999), 1000).max(1);
         let (mut low, mut high) = (1, FRESH_KEYS);
@@ -153,10 +153,10 @@ pub struct Simulator<'a> {
     looks: Looks,
     curve: Vec<SimPoint>,
     cuts_flushes: bool,
-    /// Flushes after which an entry has expired.
+    /// The number of flushes after which an entry has expired.
     ttl_flushes: Option<u64>,
     range_deletes: Option<RangeDeletes>,
-    /// The range deletes that hide something that no other one hides, oldest first.
+    /// The range deletes that are not replaced by another one, oldest first.
     deleted: Vec<Deleted>,
     loads: Option<Loads>,
     load_count: u64,
@@ -196,7 +196,7 @@ struct Looks {
 }
 
 impl<'a> Simulator<'a> {
-    /// An empty tree. The caller has had the policy check the options.
+    /// An empty tree. The policy must have checked the options.
     pub fn new(
         policy: &'a dyn CompactionPolicy,
         options: PolicyOptions,
@@ -242,8 +242,8 @@ impl<'a> Simulator<'a> {
         Ok(self.report())
     }
 
-    /// Flushes one memtable, and does none of the jobs that it causes: the caller says when they
-    /// run ([`Simulator::run_one_job`]). Returns the bytes written.
+    /// Flushes one memtable, and does none of the jobs that it causes: the caller runs them
+    /// ([`Simulator::run_one_job`]). Returns the bytes written.
     pub fn flush_alone(&mut self) -> Result<u64, EditError> {
         let before = self.totals.flushed_bytes;
         self.flush()?;
@@ -261,13 +261,13 @@ impl<'a> Simulator<'a> {
         Ok(Some(narrow(rewritten(&self.totals) - before)))
     }
 
-    /// Uses other options from now on, like a store that is reopened with them. The caller has had
-    /// the policy check them.
+    /// Uses other options from now on, like a store that is reopened with them. The policy must
+    /// have checked them.
     pub fn set_options(&mut self, options: PolicyOptions) {
         self.options = options;
     }
 
-    /// All jobs that the policy and the space bound want now.
+    /// Does all jobs that the policy and the space bound want now.
     fn settle(&mut self) -> Result<(), EditError> {
         while let Some(plan) = self.next_plan() {
             self.carry_out(&plan)?;
@@ -301,7 +301,7 @@ impl<'a> Simulator<'a> {
         Some(left.entries * self.workload.entry_bytes.max(1))
     }
 
-    /// The tree as it is.
+    /// The present tree.
     pub fn shape(&self) -> &Shape {
         &self.shape
     }
@@ -343,7 +343,7 @@ impl<'a> Simulator<'a> {
         Table { expiries: self.new_expiries(table.entries), ..table }
     }
 
-    /// This many entries that arrive at once, as one table. `number` varies the bounds of the
+    /// A table of this many entries that arrive at once. `number` varies the bounds of the
     /// table.
     fn arriving(&mut self, written: u64, number: u64) -> Table {
         let space = self.workload.key_space.max(1);
@@ -459,7 +459,7 @@ impl<'a> Simulator<'a> {
         outputs
     }
 
-    /// Where the tables of a spread end: for each table, the entry and the key after it.
+    /// The ends of the tables of a spread: for each table, the entry and the key after it.
     fn ends(&self, cut: Cut, spread: &Spread, input_entries: u64) -> Vec<(u64, u64)> {
         if let Cut::Cells { partitioner, table_bytes } = cut {
             return cell_ends(spread, partitioner, table_bytes, self.workload.entry_bytes.max(1));
@@ -478,7 +478,7 @@ impl<'a> Simulator<'a> {
         Buckets { key_space, count: self.workload.prefix_count.clamp(1, key_space) }
     }
 
-    /// Where the output that begins with entry `done` ends: the entry and the key after it.
+    /// The end of the output that begins with entry `done`: the entry and the key after it.
     ///
     /// 1. At the cap, for any keys.
     /// 2. Cut by prefix: at the first bucket that begins once the table has `split_bytes`, if that
@@ -518,22 +518,22 @@ impl<'a> Simulator<'a> {
         }
     }
 
-    /// Applies an edit that changes no level below `deepest`. The deeper levels are set aside
-    /// meanwhile, because applying an edit looks at every table, and most tables are deep.
+    /// Applies an edit that changes no level below `deepest`. The deeper levels are set aside for
+    /// this time, because applying an edit looks at every table, and most tables are deep.
     fn install(&mut self, edit: &Edit, deepest: u32) -> Result<(), EditError> {
         let mut shape = std::mem::take(&mut self.shape);
         let kept = shape.levels.len().min(deepest as usize + 1);
         let deeper = shape.levels.split_off(kept);
         self.shape = shape.into_applied(edit)?;
         if !deeper.is_empty() {
-            // Empty levels at the end were removed, but these are not at the end.
+            // Applying the edit removed empty levels at the end, but here they are not at the end.
             self.shape.levels.resize_with(kept, || Level::Runs(Vec::new()));
             self.shape.levels.extend(deeper);
         }
         Ok(())
     }
 
-    /// Notes what reads cost now. At each doubling of the number of flushes this makes a point of
+    /// Notes the present cost of reads. At each doubling of the number of flushes, adds a point to
     /// the curve.
     fn look(&mut self) {
         let is_point = self.flush_count.is_power_of_two();
@@ -577,7 +577,7 @@ impl<'a> Simulator<'a> {
         narrow(written * 1000 / self.totals.user_bytes.max(1))
     }
 
-    /// What happened so far.
+    /// A report on everything so far.
     pub fn report(&self) -> SimReport {
         let totals = &self.totals;
         let mut curve = self.curve.clone();
@@ -640,8 +640,8 @@ impl<'a> Simulator<'a> {
     }
 }
 
-/// Where the tables of a spread end if a partitioner plans its cells, from a histogram as an index
-/// would give it. A cell that contains no entry, because the histogram is coarser than the cell,
+/// The ends of the tables of a spread if a partitioner plans its cells, from a histogram such as an
+/// index would give. A cell that contains no entry, because the histogram is coarser than the cell,
 /// joins the next cell.
 fn cell_ends(
     spread: &Spread,
@@ -683,7 +683,7 @@ fn least_number(cut: &[u8]) -> u64 {
     u64::from_be_bytes(head).saturating_add(u64::from(cut.len() > 8))
 }
 
-/// First key, last key, entries.
+/// The first key, the last key and the number of entries of a table.
 fn spread_of(table: &Table) -> (u64, u64, u64) {
     (number(&table.min_key), number(&table.max_key), table.entries)
 }
@@ -693,7 +693,7 @@ fn narrow(bytes: u128) -> u64 {
     u64::try_from(bytes).unwrap_or(u64::MAX)
 }
 
-/// The deepest level that a plan takes from or writes to.
+/// The deepest level of the inputs and outputs of a plan.
 fn deepest_of(plan: &Plan) -> u32 {
     let compacted = plan.compactions.iter().flat_map(|compaction| {
         let inputs = compaction.inputs.iter().map(|input| input.level);

@@ -4,7 +4,7 @@
 //! As in the engine, a load is written once, as tables that are cut like an output of the whole
 //! tree. It goes to the deepest level above which nothing overlaps it ([`load_edit`]). Its keys
 //! arrive like those of a flush: spread over the whole key space, where every load overlaps the
-//! tree and waits in level 0, or ascending, where none does. A load over a key range of its own
+//! tree and waits in level 0, or ascending, where no load does. A load over a key range of its own
 //! counts as ascending.
 
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The reports of the simulator, and how a shape is measured for reads. Decides nothing.
+//! The reports of the simulator, and the measurement of a shape for reads. Nothing is decided here.
 
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ pub struct SimPoint {
     pub level_count: u64,
 }
 
-/// What happened since the simulator was made.
+/// Everything that happened since the simulator was made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SimReport {
     /// Bytes that the user wrote.
@@ -60,7 +60,7 @@ pub struct SimReport {
     pub compaction_read_bytes: u64,
     /// Bytes that compactions wrote.
     pub compacted_bytes: u64,
-    /// Bytes that changed place without being written.
+    /// Bytes of tables that changed level without being written.
     pub moved_bytes: u64,
     /// Bytes that the largest compaction of each plan read: compactions of one plan share no key,
     /// and can run side by side.
@@ -97,7 +97,7 @@ pub struct SimReport {
     pub curve: Vec<SimPoint>,
 }
 
-/// What a phase of gets did.
+/// The results of a phase of gets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SimGets {
     /// Gets done.
@@ -111,11 +111,11 @@ pub struct SimGets {
     /// The same when it ended.
     #[serde(rename = "last_tables_probed_per_get", serialize_with = "thousandths")]
     pub last_tables_probed_per_get_permille: u64,
-    /// Bytes that compactions read meanwhile.
+    /// Bytes that compactions read during the phase.
     pub compaction_read_bytes: u64,
-    /// Bytes that compactions wrote meanwhile.
+    /// Bytes that compactions wrote during the phase.
     pub compacted_bytes: u64,
-    /// Plans carried out meanwhile.
+    /// Plans carried out during the phase.
     pub plan_count: u64,
 }
 

@@ -1,5 +1,5 @@
 //! Arithmetic on spreads of keys: unions, draws, positions, prefix buckets. It uses only integers,
-//! so that a report is the same on every machine. It knows no tree.
+//! so that a report is the same on every machine. This file knows nothing of trees.
 
 /// Distinct keys in two even spreads of `a` and `b` keys over `width` keys.
 pub(super) fn union_of(a: u64, b: u64, width: u64) -> u64 {
@@ -7,7 +7,7 @@ pub(super) fn union_of(a: u64, b: u64, width: u64) -> u64 {
 }
 
 /// Distinct keys after `draws` independent draws from `space`. It applies the union rule by
-/// doubling, in fixed point where there is room, since rounding errors add up over small numbers.
+/// doubling, in fixed point if there is room, since rounding errors add up over small numbers.
 /// O(log draws).
 pub(super) fn thrown_into(draws: u64, space: u64) -> u64 {
     let shift = space.leading_zeros().min(20);
@@ -35,9 +35,9 @@ pub(super) fn number(key: &[u8]) -> u64 {
 /// Entries are summed with this many bits after the point, so that many small pieces lose none.
 const FRACTION_BITS: u32 = 20;
 
-/// Distinct keys of several tables: between two bounds of any of them the density is even, and the
+/// Distinct keys of several tables: between two neighbouring bounds the density is even, and the
 /// number of keys that tables share there follows from the union rule. So a region that is dense in
-/// one of them stays dense, which decides what the next compaction of it overlaps. Each entry has a
+/// one table stays dense, which decides what its next compaction overlaps. Each entry has a
 /// key of its own.
 #[derive(Clone, Debug)]
 pub(super) struct Spread {
@@ -62,7 +62,7 @@ impl Spread {
         });
         let half = 1 << (FRACTION_BITS - 1);
         let entries = u64::try_from((sum + half) >> FRACTION_BITS).unwrap_or(u64::MAX);
-        // Rounding may leave the sum short of `entries`, but by less than the last of them.
+        // Because of rounding, the sum may be less than `entries`, but by less than one entry.
         pieces.push((end, sum));
         Some(Spread { pieces, end, entries })
     }
@@ -70,8 +70,8 @@ impl Spread {
     /// The key of an entry. The key of entry `entries` is just after the range.
     pub fn key_at(&self, entry: u64) -> u64 {
         let wanted = u128::from(entry) << FRACTION_BITS;
-        // The last piece that begins there, because a piece without entries has the same sum as the
-        // next piece.
+        // This finds the last piece that begins there, because a piece without entries has the same
+        // sum as the next piece.
         let next = self.pieces.partition_point(|(_, sum)| *sum <= wanted);
         match (self.pieces.get(next.wrapping_sub(1)), self.pieces.get(next)) {
             (Some((key, sum)), Some((next_key, next_sum))) if entry < self.entries => {
@@ -98,7 +98,7 @@ impl Spread {
     }
 }
 
-/// Distinct keys within `width` keys that all of the tables cover, in fixed point.
+/// The distinct keys, in fixed point, within `width` keys that all these tables cover.
 fn union_within(width: u64, tables: impl Iterator<Item = (u64, u64, u64)>) -> u128 {
     let width = u128::from(width);
     tables.fold(0, |union, (first, last, entries)| {
@@ -202,7 +202,8 @@ mod tests {
         // 1000 keys over 0..1000, 500 more keys in its upper half, and a gap before the last table.
         let tables = [(0, 999, 100), (500, 999, 100), (2000, 2999, 50)];
         let spread = Spread::of(&tables).expect("tables");
-        // 50 below; above 50 + 100 - 50 * 100 / 500 = 140.
+        // There are 50 keys in the lower half, and 50 + 100 - 50 * 100 / 500 = 140 in the upper
+        // one.
         assert_eq!(
             (spread.entries, spread.entry_from(500), spread.entry_from(1000)),
             (240, 50, 190)

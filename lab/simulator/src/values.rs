@@ -1,10 +1,10 @@
 //! Separated values, without data: what flushes and collections write to a value file, counted in
-//! records. It shows what a log and hash groups cost at sizes that no test can load. It does not
-//! model the tree, to which only pointers go ([`ValueCosts::pointers`] is the input of the tree's
-//! simulator), nor snapshots, deletions or a cold stream.
+//! records. It shows the costs of a log and of hash groups at sizes that no test can load. It does
+//! not model the tree, which receives only pointers ([`ValueCosts::pointers`] is the input of the
+//! tree's simulator), nor snapshots, deletions or a cold stream.
 //!
-//! Model. All records have the same length. A flush takes `flush_records` writes, and one record of
-//! each key is left. A slot ends when no further record fits.
+//! Model. All records have the same length. A flush gathers `flush_records` writes, and writes one
+//! record of each of their keys. A slot ends when no further record fits.
 //!
 //! *Hash groups.* A group is four numbers: live records, records written since it was collected,
 //! its slots, and the room in the open one.
@@ -16,15 +16,15 @@
 //! 3. Updates are of known keys, so each record that was written since the last collection has made
 //!    one record garbage. This is O(1) per record at any size.
 //!
-//! *A log.* The model keeps its records in order, and the place of the newest record of each key.
-//! Collections take a chunk of the tail and append those records again that are the newest of their
-//! keys. O(records) of memory.
+//! *A log.* The model keeps its records in order, and the place of the newest record of each key. A
+//! collection reads a chunk at the tail and appends those records again that are the newest of
+//! their keys. The model takes O(records) of memory.
 //!
 //! Accuracy. Compared with the engine (`runstone paper hashkv --only reckoned`, 32 MiB, P2), a log
 //! writes 1.03, 1.01 and 1.01 of the engine's value bytes at a reserve of 10, 30 and 90%, and hash
-//! groups 1.21, 1.01 and 1.01. The model moves whole groups, where the engine leaves segments at
-//! both ends that a copy would not shrink; whether that is all of the 1.21 was not measured. The
-//! tree of pointers is within 5%.
+//! groups 1.21, 1.01 and 1.01. The model moves whole groups, while the engine leaves segments at
+//! both ends that a copy would not shrink; whether this explains all of the 1.21 was not measured.
+//! The tree of pointers is within 5%.
 
 use std::collections::VecDeque;
 
@@ -44,14 +44,15 @@ pub enum Draws {
     Zipfian,
 }
 
-/// Millionths of the draws whose rank, counted from 1, has this many binary digits after its first.
+/// For each number of binary digits after the first one, the millionths of the draws whose rank,
+/// counted from 1, has as many.
 const RANKS: [u32; 34] = [
     37_780, 31_754, 29_169, 28_064, 27_629, 27_511, 27_547, 27_662, 27_815, 27_989, 28_174, 28_365,
     28_560, 28_757, 28_957, 29_158, 29_360, 29_564, 29_770, 29_977, 30_186, 30_396, 30_607, 30_820,
     31_034, 31_250, 31_467, 31_686, 31_907, 32_129, 32_352, 32_577, 32_804, 7_223,
 ];
 
-/// The millionth where each of these ends.
+/// The millionth at which each of these parts ends.
 const ENDS: [u32; RANKS.len()] = {
     let mut ends = RANKS;
     let mut at = 1;
@@ -85,7 +86,7 @@ fn digits(millionth: u32) -> usize {
 }
 
 impl Draws {
-    /// The record that a draw stands for. Equal draws stand for the same record.
+    /// The record of a draw. Equal draws give the same record.
     fn record(self, number: u64, records: u64) -> u64 {
         let bits = mix64(number);
         let Draws::Zipfian = self else { return bits % records };
@@ -152,18 +153,18 @@ pub struct ValueCosts {
 }
 
 impl ValueCosts {
-    /// Entries that go to the tree. With a log, and with groups whose pointers are places in the
+    /// Pointers that go to the tree. With a log, and with groups whose pointers are places in the
     /// file (`writes_back`), collections write some as well.
     pub fn pointers(&self, writes_back: bool) -> u64 {
         self.flushed_records + if writes_back { self.collected_records } else { 0 }
     }
 
-    /// The same for a file that is this many times as large.
+    /// The costs of a file that is this many times as large.
     pub fn times(&self, factor: u64) -> ValueCosts {
         self.with(|value, _| value * factor, &ValueCosts::default())
     }
 
-    /// The sum of both.
+    /// The sum of both costs.
     pub fn plus(&self, other: &ValueCosts) -> ValueCosts {
         self.with(|value, other| value + other, other)
     }
@@ -429,16 +430,16 @@ mod tests {
         let mut file = ValueSimulator::new(setup);
         let load = file.load();
         assert_eq!((load.writes, load.flushed_records, load.collections), (records, records, 0));
-        // Until the garbage is spread evenly over the groups: at first all groups have the same
-        // amount.
+        // These updates spread the garbage evenly over the groups: at first all groups have the
+        // same amount.
         file.update(6 * records);
         let costs = file.update(2 * records);
         assert_eq!(costs.grown, 0);
         costs.written_bytes() as f64 / (costs.writes * bytes) as f64
     }
 
-    /// Even updates of hash groups: the garbage of the groups is spread evenly between nothing and
-    /// twice the reserve r. So a collection moves a group to free 2 r of it, and 1 + 1 / 2r is
+    /// With even updates of hash groups, the garbage of the groups is spread evenly between nothing
+    /// and twice the reserve r. So a collection moves a group to free 2 r of it, and 1 + 1 / 2r is
     /// written.
     #[test]
     fn groups_with_even_updates_follow_the_closed_form() {
@@ -455,8 +456,8 @@ mod tests {
         }
     }
 
-    /// A log whose records are all equally likely to be updated. Its tail is the oldest part, and
-    /// the share u of it is live, with u = e^(-(1 - u) (1 + r)). So 1 / (1 - u) is written.
+    /// In a log whose records are all equally likely to be updated, the tail is the oldest part,
+    /// and the share u of it is live, with u = e^(-(1 - u) (1 + r)). So 1 / (1 - u) is written.
     #[test]
     fn a_log_with_even_updates_follows_the_closed_form() {
         let seen = value_amplification(setup(Apart::Log { chunk_slots: 4 }, Draws::Uniform));
@@ -465,7 +466,8 @@ mod tests {
         assert!((seen / closed - 1.0).abs() < 0.05, "{seen}, {closed}");
     }
 
-    /// A flush keeps one record of each key: popular ones are written less often than updated.
+    /// A flush keeps one record of each key: popular records are written less often than they are
+    /// updated.
     #[test]
     fn flushes_gather_updates_of_popular_records() {
         for apart in [Apart::Log { chunk_slots: 4 }, Apart::Groups { count: 8 }] {
@@ -479,7 +481,7 @@ mod tests {
         }
     }
 
-    /// The most popular rank is drawn as often as YCSB draws it, and the largest rank is the same
+    /// The most popular rank is drawn as often as in YCSB, and the largest rank is the same
     /// as in YCSB.
     #[test]
     fn ranks_are_those_of_ycsb() {

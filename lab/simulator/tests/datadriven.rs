@@ -1,4 +1,5 @@
-//! Runs the text tests in `testdata/`: a policy and a workload in, the simulator's report out.
+//! Runs the text tests in `testdata/`: each gives a policy and a workload, and the expected report
+//! of the simulator.
 //!
 //! A test is a line `simulate POLICY key=value ..`, options of the policy as TOML, `----`, and the
 //! expected report up to an empty line. `REWRITE=1` writes the actual reports into the files. Lines
@@ -69,7 +70,7 @@ fn simulate(directive: &str, options: &str) -> Result<String, String> {
         seed: number("seed", 1)?,
         prefix_count: number("prefixes", 128)?,
     };
-    // Fixed here, so that the reports do not change with the default.
+    // The trigger is fixed here, so that the reports do not change with the default.
     let options = format!("l0_trigger = 4\n{options}");
     let options: PolicyOptions = toml::from_str(&options).map_err(|error| error.to_string())?;
     policy.check(&options).map_err(|error| error.to_string())?;

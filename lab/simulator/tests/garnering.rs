@@ -1,4 +1,4 @@
-//! Garnering over the simulator: how many levels it makes, and fragmented leveling, which it equals
+//! Garnering in the simulator: how many levels it makes, and that it equals fragmented leveling
 //! for c = 1. Its capacities are tested next to the policy.
 
 use runstone_policy::options::{Numbers, PolicyOptions};
@@ -40,7 +40,8 @@ fn the_policy_makes_that_many_levels() {
     }
 }
 
-/// Pick by pick: a plan of Garnering is that of fragmented leveling, or only stores the last level.
+/// Compares pick by pick: a plan of Garnering equals that of fragmented leveling, or only stores
+/// the last level.
 #[test]
 fn without_widening_it_is_fragmented_leveling() {
     for key_space in [1 << 60, 100_000] {

@@ -52,15 +52,16 @@ fn an_ascending_load_rewrites_nothing() {
 #[test]
 fn overwriting_stays_within_the_key_space() {
     for policy in POLICIES {
-        // Each key about eight times.
+        // Each key is written about eight times.
         let report = simulate(policy.name(), KeyOrder::Uniform, 1 << 25, 512);
         let held: u64 = report.levels.iter().map(|level| level.bytes).sum();
         let all_keys = 128 << 25;
         // Each key is stored once per run of the level with the most runs, and the levels above
-        // contain no more than that together: so with one run per level, twice.
+        // contain no more than that together. So with one run per level, each key is stored at most
+        // twice.
         let is_stack = STACKS.contains(&policy.name());
         let deep = report.levels.iter().filter(|level| level.level > 0 || is_stack);
-        // Overlapping tables are as many runs as cover a key.
+        // Overlapping tables count as many runs as there are tables over a key.
         let runs_of = |level: &SimLevel| match level.overlapping {
             true => level.tables_probed_per_get_permille.div_ceil(1000),
             false => level.run_count,
@@ -109,7 +110,7 @@ fn an_ascending_load_that_wraps_around_holds_its_keys_once() {
     }
 }
 
-/// 1 TiB takes 6 s for both policies; a quarter of it shows the same.
+/// A full TiB takes 6 s for both policies; a quarter of it shows the same.
 #[test]
 fn a_quarter_of_a_tebibyte() {
     for policy in POLICIES {
@@ -191,8 +192,8 @@ fn what_ascends_and_expires_leaves_unread() {
 }
 
 /// Each range delete takes a tenth of the keys, the next tenth each time: the tree stays within a
-/// few times the data that is left, and less is written than without them. Deletes of all keys
-/// empty the tree without a compaction.
+/// few times the data that is left, and less is written than without range deletes. Deletes of all
+/// keys empty the tree without a compaction.
 #[test]
 fn what_is_deleted_gives_its_space_back() {
     for policy in POLICIES {
@@ -209,7 +210,7 @@ fn what_is_deleted_gives_its_space_back() {
         let written = |report: &SimReport| report.compacted_bytes + report.moved_bytes;
         assert!(written(&often) <= written(&never), "{}", policy.name());
         assert!(often.space_amplification_permille >= 1000, "{}", policy.name());
-        // Shares that do not fill the keys: the second removes what is left.
+        // With shares that do not divide the keys evenly, the second range delete removes the rest.
         let halves = run(1, 600);
         assert!(held(&halves) <= 2 * FLUSH_BYTES, "{}: {}", policy.name(), held(&halves));
         let all = run(1, 1000);
@@ -218,7 +219,7 @@ fn what_is_deleted_gives_its_space_back() {
     }
 }
 
-/// What is loaded is written once, and not again if it overlaps nothing. Loads over the whole key
+/// Loaded data are written once, and not again if they overlap nothing. Loads over the whole key
 /// space are compacted as flushes are, but larger loads make fewer runs: no more is written than by
 /// flushes of the same bytes.
 #[test]

@@ -19,11 +19,11 @@ const CLOCK_LUMP: u64 = 64;
 
 /// Receives the progress of a benchmark. Called from all threads.
 pub trait Progress: Sync {
-    /// A benchmark begins; `total` is 0 when time ends it.
+    /// Reports that a benchmark begins; `total` is 0 if time ends it.
     fn start(&self, name: &str, total: u64);
-    /// `operations` more are done.
+    /// Reports that `operations` more are done.
     fn advance(&self, operations: u64);
-    /// The benchmark is over.
+    /// Reports that the benchmark is over.
     fn finish(&self);
 }
 
@@ -37,7 +37,7 @@ impl Progress for NoProgress {
     fn finish(&self) {}
 }
 
-/// One benchmark being run: what a workload gets.
+/// A running benchmark, as a workload sees it.
 pub struct Bench<'a> {
     /// The store under test.
     pub store: &'a dyn KvStore,
@@ -58,7 +58,7 @@ pub enum End {
     CountOrDuration,
 }
 
-/// What a benchmark did.
+/// The results of a benchmark.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     /// Operations done.
@@ -73,7 +73,7 @@ pub struct Tally {
     pub latency: Latency,
     /// From the first thread's start to the last one's end.
     pub elapsed: Duration,
-    /// The same summed over the threads.
+    /// The elapsed time summed over the threads.
     pub busy: Duration,
     /// A remark besides the numbers.
     pub note: String,
@@ -93,8 +93,7 @@ impl Tally {
 }
 
 impl Bench<'_> {
-    /// Shares `total` operations among the threads, each running `body`, and adds up what they
-    /// did.
+    /// Divides `total` operations among threads that each run `body`, and adds up their results.
     pub fn threads(
         &self,
         total: u64,
@@ -178,7 +177,7 @@ fn run_worker(
     meter.tally.busy = start.elapsed();
     meter.progress.advance(meter.untold);
     if result.is_err() {
-        // The others stop soon rather than finish a run that has no report.
+        // The other threads stop soon, because a run without a report need not be finished.
         meter.failed.store(true, Ordering::Relaxed);
     }
     result.map(|()| meter.tally)
@@ -192,13 +191,13 @@ pub struct Worker<'a> {
     pub rng: Rng,
     /// Values of this thread.
     pub values: ValueGenerator,
-    /// Hands out operations and counts them.
+    /// Assigns operations to this thread and counts them.
     pub meter: Meter<'a>,
 }
 
-/// Hands out the operations of one thread, and counts and times them.
+/// Assigns the operations of one thread, and counts and times them.
 pub struct Meter<'a> {
-    /// What this thread did so far.
+    /// The results of this thread so far.
     pub tally: Tally,
     /// Times one call in this many.
     pub latency_every: u64,
@@ -233,7 +232,8 @@ impl Meter<'_> {
         self.rest.end.saturating_sub(self.rest.start)
     }
 
-    /// Runs one call that does `operations` of the benchmark, and times it if its turn has come.
+    /// Runs one call that does `operations` operations of the benchmark, and times it if it is its
+    /// turn.
     pub fn time<T>(&mut self, operations: u64, action: impl FnOnce() -> Result<T>) -> Result<T> {
         let result = match self.calls.is_multiple_of(self.latency_every) {
             true => {

@@ -1,4 +1,5 @@
-//! A histogram of how long operations took: nanoseconds in, microseconds out, three digits kept.
+//! A histogram of how long operations took. It takes nanoseconds, reports microseconds, and keeps
+//! three digits.
 
 use std::fmt::Write;
 use std::time::Duration;

@@ -1,5 +1,5 @@
 //! Workloads under the names of db_bench and YCSB, run against any [`runstone_kv::KvStore`], and
-//! their report. Not a program: the command line draws the progress and opens the store.
+//! their report. This is not a program: the command line draws the progress and opens the store.
 
 pub mod bench;
 pub mod generators;

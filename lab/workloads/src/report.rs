@@ -12,7 +12,7 @@ use crate::spec::BenchSpec;
 pub struct BenchReport {
     /// Name of the store.
     pub engine: String,
-    /// In the order they ran.
+    /// The benchmarks, in the order in which they ran.
     pub benchmarks: Vec<BenchmarkReport>,
     /// Costs at the end.
     pub metrics: MetricsReport,
@@ -46,9 +46,9 @@ pub struct BenchmarkReport {
     pub p999_us: f64,
     /// The slowest call.
     pub max_us: f64,
-    /// What the store wrote meanwhile, including background work.
+    /// Bytes that the store wrote during the benchmark, including background work.
     pub bytes_written: u64,
-    /// What the store read meanwhile.
+    /// Bytes that the store read during the benchmark.
     pub bytes_read: u64,
     /// A remark besides the numbers; often empty.
     pub note: String,
@@ -57,7 +57,7 @@ pub struct BenchmarkReport {
     pub text: Option<String>,
 }
 
-/// What the store cost.
+/// The costs of the store.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MetricsReport {
     /// Bytes written over bytes that users wrote, since the store was opened; 0 without writes.
@@ -83,7 +83,7 @@ pub struct MetricsReport {
 }
 
 impl BenchmarkReport {
-    /// Puts together what the workload counted and what the store did meanwhile.
+    /// Combines the counts of the workload and the store's work during it.
     pub fn new(
         name: &str,
         tally: &Tally,
@@ -131,7 +131,7 @@ impl BenchmarkReport {
         line
     }
 
-    /// The line, and the histogram or text below it if there is one.
+    /// The line, with the histogram or text below it if there is one.
     pub fn to_text(&self) -> String {
         let text = self.text.as_ref().map(|text| format!("{}\n", text.trim_end()));
         format!("{}\n{}", self.line(), text.unwrap_or_default())

@@ -9,11 +9,11 @@ use crate::report::{BenchReport, BenchmarkReport, MetricsReport};
 use crate::spec::BenchSpec;
 use crate::workloads::{WORKLOADS, Workload};
 
-/// Stands for all benchmarks of YCSB.
+/// The name for all benchmarks of YCSB.
 pub const YCSB_ALL: &str = "ycsb-all";
 
-/// Runs the benchmarks of `names` in order on `store`, which keeps what they wrote: unlike
-/// db_bench, a filling benchmark does not begin with an empty store unless it is given one.
+/// Runs the benchmarks of `names` in order on `store`, which keeps what they wrote. Unlike in
+/// db_bench, a filling benchmark begins with an empty store only if the given store is empty.
 pub fn run(
     store: &dyn KvStore,
     names: &[&str],
@@ -40,7 +40,7 @@ pub fn run(
     Ok(BenchReport { engine: store.name(), benchmarks, metrics })
 }
 
-/// The benchmarks that a name stands for: one, or all of YCSB.
+/// The benchmarks of a name: one, or all of YCSB.
 pub fn find(name: &str) -> Result<Vec<&'static Workload>> {
     let is_asked = |workload: &&Workload| match name {
         YCSB_ALL => workload.name.starts_with("ycsb-"),

@@ -1,5 +1,5 @@
 //! The parameters of a run: how many, how large, how long. The names and defaults are those of
-//! db_bench where it has them.
+//! db_bench, if db_bench has them.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use runstone_kv::{Error, Result};
 
 use crate::generators::{KeyCodec, KeyFormat};
 
-/// Each thread keeps the keys of a batch, and their places, in memory.
+/// The largest batch: each thread keeps the keys of a batch, and their places, in memory.
 const MOST_BATCH: u64 = 1 << 20;
-/// Each thread has a buffer of 1 MiB or more for values.
+/// The most threads: each has a buffer of 1 MiB or more for values.
 const MOST_THREADS: u64 = 1024;
-/// More than a century: a clock cannot reach every duration.
+/// The longest run, more than a century: the clock cannot represent every duration.
 const MOST_SECONDS: u64 = 1 << 32;
 
 /// The numbers of a run. Counts are totals that the threads share (db_bench counts per thread).

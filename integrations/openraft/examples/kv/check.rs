@@ -91,7 +91,7 @@ async fn work(
             };
             Call { value: Some(value), is_put: true, called, returned }
         } else {
-            // A get without an answer shows nothing.
+            // A get without an answer proves nothing.
             let Ok(value) = client.get(&key).await else { continue };
             Call { value, is_put: false, called, returned: Some(clock.fetch_add(1, SeqCst)) }
         };
@@ -109,7 +109,7 @@ struct Cluster<'a> {
 
 impl Cluster<'_> {
     fn start(directory: &Path) -> Result<Cluster<'_>, String> {
-        // Ports that are free now. All stay reserved until the last is found, so they differ.
+        // Finds free ports. All stay reserved until the last is found, so they differ.
         let free: Result<Vec<TcpListener>, _> =
             (0..3).map(|_| TcpListener::bind("127.0.0.1:0")).collect();
         let address = |free: &TcpListener| Ok(free.local_addr()?.to_string());

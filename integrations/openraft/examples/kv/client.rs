@@ -36,7 +36,7 @@ pub struct Client {
     lines: BTreeMap<u64, Line>,
     /// The last known leader.
     leader: u64,
-    /// Whether gets read from any node: wrong, to show that `check` finds it.
+    /// Whether gets read from any node. This is wrong, and shows that `check` finds the mistake.
     pub is_stale: bool,
 }
 
@@ -64,8 +64,8 @@ impl Client {
         }
     }
 
-    /// Sends a request to the leader. A request without an answer is sent again only if it changes
-    /// nothing.
+    /// Sends a request to the leader. If there is no answer, the request is sent again only if it
+    /// changes nothing.
     async fn lead(&mut self, request: Request) -> Result<Answer, Failure> {
         let changes = matches!(request, Request::Put(_));
         let mut why = String::new();

@@ -3,9 +3,9 @@
 //! Every put writes a value of its own. So a get names the put that it saw, and a history can be
 //! judged without a search (Gibbons and Korach, *Testing Shared Memories*, 1997):
 //!
-//! 1. A put without an answer that no get saw is left out: it may never have happened, or after
-//!    everything else. A put that a get saw did happen, and ended at the latest when the first such
-//!    get returned.
+//! 1. A put without an answer that no get saw is left out: it may never have happened, or may have
+//!    happened after everything else. A put that a get saw did happen, and ended at the latest when
+//!    the first such get returned.
 //! 2. A put and the gets that saw it are a *group*. Each call takes effect at a moment between its
 //!    call and its return, and no moment of another group is between the moments of a group.
 //! 3. Let `first_return` be the earliest return and `last_call` the latest call of a group. If
@@ -111,7 +111,7 @@ mod tests {
         Call { returned: None, ..put(value, called, 0) }
     }
 
-    /// Tries every order: slow, and obviously right.
+    /// Tries every order: this is slow, but obviously right.
     fn search(left: &[Call], value: &Option<String>) -> bool {
         let earliest = left.iter().filter_map(|call| call.returned).min();
         if left.iter().all(|call| call.returned.is_none()) {
@@ -146,7 +146,7 @@ mod tests {
         assert!(!accepted(&[a, unknown("u", 3), get("u", 10, 11), get("a", 20, 21)]));
     }
 
-    /// Random histories of few calls, against the search.
+    /// Compares the judgements of random histories of few calls with the search.
     #[test]
     fn judgements_are_those_of_a_search_through_all_orders() {
         let mut random = runstone_random::Random::new(7);

@@ -130,7 +130,8 @@ async fn start(id: u64, data: &std::path::Path) -> Result<Node, Box<dyn std::err
         heartbeat_interval: 100,
         election_timeout_min: 300,
         election_timeout_max: 600,
-        // Often, and with a short log, so that a node that was away needs a snapshot.
+        // Snapshots are taken often and the log is short, so that a node that was away needs a
+        // snapshot.
         snapshot_policy: SnapshotPolicy::LogsSinceLast(300),
         max_in_snapshot_log_to_keep: 50,
         replication_lag_threshold: 100,
@@ -144,9 +145,9 @@ async fn start(id: u64, data: &std::path::Path) -> Result<Node, Box<dyn std::err
     Ok(Node { id, raft, reader })
 }
 
-/// Answers one connection, question by question.
+/// Answers the requests of one connection, one by one.
 async fn serve(node: Arc<Node>, mut stream: TcpStream) {
-    // Without it, an answer waits for more to send.
+    // Without this option, an answer waits in the buffer for more data.
     let _ = stream.set_nodelay(true);
     while let Ok(request) = receive(&mut stream).await {
         let answer = node.answer(request).await;
@@ -179,9 +180,9 @@ impl Node {
         }
     }
 
-    /// Passes the put to openraft only if this node leads. The error of openraft for a node that
-    /// does not lead also occurs when a node stops leading with the entry in its log, which the
-    /// next leader may commit.
+    /// Passes the put to openraft only if this node leads. The error that openraft returns on a
+    /// node that does not lead also occurs when a node stops leading while the entry is in its log,
+    /// and the next leader may commit the entry.
     async fn put(&self, put: Put) -> Answer {
         let leader = self.raft.metrics().borrow().current_leader;
         if leader != Some(self.id) {
@@ -193,8 +194,8 @@ impl Node {
         }
     }
 
-    /// Reads the machine once it is certain that this node leads and has applied what was
-    /// acknowledged.
+    /// Reads the machine once it is certain that this node leads and has applied all acknowledged
+    /// entries.
     async fn get(&self, key: String, is_stale: bool) -> Answer {
         let is_recent = if is_stale { Ok(None) } else { self.raft.ensure_linearizable().await };
         match is_recent {

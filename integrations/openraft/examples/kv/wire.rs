@@ -54,7 +54,7 @@ pub enum Answer {
     Done,
     Value(Option<String>),
     State(State),
-    /// Nothing was done: another node may lead.
+    /// Nothing was done: another node may be the leader.
     NotLeader(Option<u64>),
     /// Nobody knows whether it was done.
     Failed(String),

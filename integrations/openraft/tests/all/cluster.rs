@@ -1,10 +1,10 @@
 //! Three nodes in one process, over a network in memory, on disks that lose power at any operation:
-//! one of them or all, in the middle of a run or of a start. A node starts again from what is left
-//! and joins the others. Then no acknowledged write is lost or applied twice, all state machines
-//! are equal, and no node has forgotten a vote.
+//! one of them or all, in the middle of a run or of a start. A node starts again from the remains
+//! of its disk and joins the others. Then no acknowledged write is lost or applied twice, all state
+//! machines are equal, and no node has forgotten a vote.
 //!
-//! Time is virtual. Seeds decide what the disks, the network and the clients do; openraft chooses
-//! the times of elections itself, so a seed does not give the same run twice.
+//! Time is virtual. Seeds decide what the disks, the network and the clients do; openraft itself
+//! chooses the times of elections, so two runs of a seed differ.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -79,7 +79,7 @@ impl Cluster {
         self.world.lock().expect("no panic")
     }
 
-    /// Starts a node on its disk. It must still know what it told other nodes.
+    /// Starts a node on its disk. It must still know the vote that it sent to other nodes.
     async fn start(&mut self, id: u64) -> Result<(), Box<dyn Error>> {
         let disk = Arc::new(self.disks[&id].clone());
         let mut parts = open(disk, self.seed * 8 + id, self.bug)?;
@@ -99,12 +99,12 @@ impl Cluster {
         let left = self.disks[&id].power_cut(self.random.draw()).0;
         self.disks.insert(id, left);
         if let Some(node) = self.nodes.remove(&id) {
-            // An error says that the node has already stopped by itself.
+            // An error means that the node has already stopped by itself.
             let _ = node.raft.shutdown().await;
         }
     }
 
-    /// Starts a node, which may lose power again and again until it is up.
+    /// Starts a node, which may lose power several times before it is up.
     async fn restart(&mut self, id: u64) {
         while !self.nodes.contains_key(&id) {
             if self.random.one_in(3) {
@@ -148,8 +148,8 @@ impl Cluster {
         false
     }
 
-    /// Some writes, and then a power loss: of one node at any operation of its disk, or of all at
-    /// once, right after an acknowledgement.
+    /// Makes some writes, and then cuts the power: of one node at any operation of its disk, or of
+    /// all nodes at once, right after an acknowledgement.
     async fn round(&mut self) {
         let are_all_hit = self.random.one_in(3);
         let victim = 1 + self.random.below(3);
@@ -183,7 +183,7 @@ impl Cluster {
         }
     }
 
-    /// Waits until every node has applied what every log has.
+    /// Waits until every node has applied all entries that are in every log.
     async fn settle(&mut self) {
         self.world().lost_of = 0;
         let mut is_written = false;

@@ -1,5 +1,5 @@
 //! One node loses power at every operation of its disk, while it appends, votes, truncates,
-//! applies, purges, takes snapshots and installs them. What it had promised is there, and log and
+//! applies, purges, takes snapshots and installs them. What the node promised is there, and log and
 //! machine fit together.
 //!
 //! The request in an entry is a function of the entry's term and index. The content of a machine is
@@ -47,7 +47,8 @@ fn membership(index: u64) -> Membership<u64, ()> {
     Membership::new(vec![BTreeSet::from([1, 2, index])], ())
 }
 
-/// The content of a machine that has applied everything up to an index. Terms leave no trace in it.
+/// The content of a machine that has applied everything up to an index. It does not depend on
+/// terms.
 fn expected(last: Option<u64>) -> (Content, Option<u64>) {
     let (mut content, mut member_index) = (Content::new(), None);
     for index in 0..last.map_or(0, |last| last + 1) {
@@ -66,7 +67,7 @@ fn expected(last: Option<u64>) -> (Content, Option<u64>) {
 /// What the script has done, and what was promised to it.
 #[derive(Default)]
 struct Oracle {
-    /// The terms in which each index was ever appended.
+    /// The terms in which an entry was ever appended at each index.
     terms: BTreeMap<u64, BTreeSet<u64>>,
     term: u64,
     /// One more than the last index of the log.
@@ -75,12 +76,12 @@ struct Oracle {
     durable: u64,
     /// The terms of the entries that are durable.
     durable_terms: BTreeMap<u64, u64>,
-    /// One more than the last applied index; a snapshot that was installed is durable.
+    /// One more than the last applied index. An installed snapshot is durable.
     applied: u64,
     installed: u64,
     vote_saved: u64,
     vote_wanted: u64,
-    /// One more than the last index that was purged, or that a purge was asked to remove.
+    /// One more than the last index that was purged, or that a purge should have removed.
     purged: u64,
 }
 
@@ -114,7 +115,7 @@ async fn apply(parts: &mut Parts, oracle: &mut Oracle, count: u64) -> Outcome {
     Ok(())
 }
 
-/// A snapshot of another machine, which has applied more.
+/// Installs a snapshot of another machine, which has applied more.
 async fn install(parts: &mut Parts, oracle: &mut Oracle, ahead: u64) -> Outcome {
     let end = oracle.next + ahead;
     let mut other = open(Arc::new(MemoryStorage::new()), 1, None)?;
@@ -123,7 +124,7 @@ async fn install(parts: &mut Parts, oracle: &mut Oracle, ahead: u64) -> Outcome 
     let mut received = parts.machine.begin_receiving_snapshot().await?;
     let mut sent = taken.snapshot;
     tokio::io::copy(&mut sent, &mut received).await?;
-    // As openraft does: the purge follows at once, and perhaps the next entry, while the machine is
+    // As in openraft, the purge follows at once, and perhaps the next entry, while the machine is
     // still at work.
     purge(parts, oracle, end).await?;
     let next = entry(oracle.term, end);
@@ -157,7 +158,8 @@ async fn purge(parts: &mut Parts, oracle: &mut Oracle, end: u64) -> Outcome {
     Ok(parts.log.purge(log_id(oracle.term, end - 1)).await?)
 }
 
-/// One step. Before it, the oracle notes what is about to happen, and after it, what is promised.
+/// Makes one step. Before it, the oracle notes what is about to happen, and after it, what is
+/// promised.
 async fn step(parts: &mut Parts, oracle: &mut Oracle, random: &mut Random) -> Outcome {
     match random.below(20) {
         0 | 1 => {
@@ -213,7 +215,7 @@ async fn run(storage: &SimStorage, seed: u64, bug: Option<Bug>) -> (Oracle, Outc
     (oracle, Ok(()))
 }
 
-/// Opens what is left, compares it with what was promised, and continues with it.
+/// Opens the store that is left, compares it with what was promised, and continues to use it.
 async fn judge(left: SimStorage, seed: u64, oracle: &Oracle, bug: Option<Bug>) -> Outcome {
     let mut parts = open(Arc::new(left), seed, bug)?;
     let vote = parts.log.read_vote().await?.map_or(0, |vote| vote.leader_id().term);
@@ -249,7 +251,7 @@ async fn judge(left: SimStorage, seed: u64, oracle: &Oracle, bug: Option<Bug>) -
     let keyspaces = parts.reader.store().keyspaces();
     assert_eq!(keyspaces.len(), 4, "{keyspaces:?}");
 
-    // openraft can start from what is left: it applies what is committed, and closes a gap of the
+    // openraft can start from this store: it applies what is committed, and closes a gap of the
     // log.
     let state = StorageHelper::new(&mut parts.log, &mut parts.machine).get_initial_state().await?;
     let applied = state.committed.map(|committed| committed.index);
@@ -263,7 +265,8 @@ async fn judge(left: SimStorage, seed: u64, oracle: &Oracle, bug: Option<Bug>) -
     Ok(())
 }
 
-/// Strikes at every `every`th operation of a seed's script. Returns how often something failed.
+/// Injects a fault at every `every`th operation of a seed's script. Returns how often something
+/// failed.
 fn strike(kind: FaultKind, seed: u64, every: u64, bug: Option<Bug>) -> u64 {
     let count = in_virtual_time(async {
         let storage = SimStorage::new(seed);
@@ -297,7 +300,7 @@ fn power_loss_at_every_operation_keeps_what_was_promised() {
     }
 }
 
-/// The node stops at the first error, as openraft does, and the power goes.
+/// The node stops at the first error, as openraft does, and then loses power.
 #[test]
 fn failed_syncs_and_full_disks_keep_what_was_promised() {
     let (first, count) = (number("RUNSTONE_SEED", 20), number("RUNSTONE_SEEDS", 2));

@@ -19,10 +19,10 @@ use crate::node::Types;
 /// The outcome of a message.
 type Told<T, E = RaftError<u64>> = Result<T, RPCError<u64, (), E>>;
 
-/// All nodes that have power, and what was said.
+/// All nodes that have power, and what they told each other.
 pub struct World {
     pub rafts: BTreeMap<u64, Raft<Types>>,
-    /// The latest vote that each node told another: it must never forget it.
+    /// The latest vote that each node sent to another. The node must never forget it.
     pub votes: BTreeMap<u64, Vote<u64>>,
     random: Random,
     /// One in this many messages is lost; 0 for none.

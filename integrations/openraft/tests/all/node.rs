@@ -90,7 +90,7 @@ pub struct Parts {
     pub jobs: Jobs,
 }
 
-/// The task that runs the jobs of a store, until this is dropped.
+/// The task that runs the jobs of a store, until this value is dropped.
 pub struct Jobs(tokio::task::JoinHandle<()>);
 
 impl Drop for Jobs {
@@ -99,8 +99,8 @@ impl Drop for Jobs {
     }
 }
 
-/// Opens a node. Its jobs, and so its syncs, run when nothing else can continue: in virtual time,
-/// after a millisecond.
+/// Opens a node. Its jobs, and so its syncs, run when nothing else can continue, a millisecond of
+/// virtual time later.
 pub fn open(
     storage: Arc<dyn Storage>,
     seed: u64,

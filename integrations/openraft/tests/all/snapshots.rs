@@ -51,7 +51,8 @@ async fn transfer(from: &mut SnapshotData, to: &mut SnapshotData) -> u64 {
     end
 }
 
-/// Takes a snapshot, applies more before and while it is written, and installs it elsewhere.
+/// Takes a snapshot, applies more entries before and while the snapshot is written, and installs it
+/// in another store.
 async fn of_one_moment(settings: Settings) {
     let mut sender = machine(settings.clone());
     sender.apply(writes(0..30_000, 10_000)).await.expect("applies");
@@ -92,7 +93,7 @@ async fn a_snapshot_is_of_one_moment_while_entries_are_applied() {
 }
 
 /// A stream that is cut or changed is refused. The machine stays as it was, and accepts the next
-/// one.
+/// stream.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_damaged_snapshot_leaves_the_machine_as_it_was() {
     let mut sender = machine(Settings::default());
@@ -125,7 +126,7 @@ async fn install(
     machine.install_snapshot(meta, received).await
 }
 
-/// openraft does not wait for the machine when it is shut down. `Reader::close` does.
+/// When openraft is shut down, it does not wait for the machine. `Reader::close` does.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_starts_again_in_one_process() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -146,7 +147,7 @@ async fn a_node_starts_again_in_one_process() {
         assert_eq!(content(&reader).expect("reads").len(), round);
         let write = Write { key: round as u64, value: 1, padding_bytes: 10 };
         raft.client_write(write.clone()).await.expect("writes");
-        // The answer of the last one is not awaited.
+        // The answer to the last write is not awaited.
         let waiting = raft.client_write_ff(write).await.expect("runs");
         raft.shutdown().await.expect("ends");
         drop((raft, waiting));

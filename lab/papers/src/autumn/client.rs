@@ -1,7 +1,7 @@
 //! A store and its only client in simulated device time: a job begins as soon as the simulated
 //! background is free. The time of a phase is reported per operation, and for reads alone.
 //!
-//! A get is charged only its data blocks: the indexes of all levels count as being in memory, as
+//! A get is charged only its data blocks: the indexes of all levels count as being in memory, like
 //! those of the tables that RocksDB keeps open. A scan is charged its reads of indexes too.
 
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::device_time::{Lanes, Limits};
 use crate::engine::{MEMORY_BYTES, do_jobs, padded, stepped_options};
 
 const BLOCK_BYTES: u64 = 4096;
-/// Within this many writes, a flush comes and level 0 becomes empty.
+/// After at most this many writes, memtable and level 0 are empty.
 const MOST_EXTRA_WRITES: u64 = 1 << 14;
 /// Memory that leaves almost no cache.
 const UNCACHED_BYTES: u64 = 1 << 20;
@@ -51,7 +51,7 @@ pub(super) struct Client {
     value_bytes: usize,
     flush_bytes: u64,
     unflushed_bytes: u64,
-    /// Numbers below it are present, unless they are written with [`Client::put`] only.
+    /// Numbers below this one are present, unless they are written with [`Client::put`] only.
     pub(super) records: u64,
     is_ascending: bool,
     values: ValueGenerator,
@@ -84,7 +84,7 @@ impl Client {
         })
     }
 
-    /// The same, but its records get ascending keys.
+    /// The same client, but its records get ascending keys.
     pub(super) fn ascending(self) -> Client {
         Client { is_ascending: true, ..self }
     }
@@ -113,7 +113,7 @@ impl Client {
         Ok(Phase { kops_per_s, read_us, index_reads, counters })
     }
 
-    /// Writes until level 0 is empty and nothing is left to do, and drops what is cached.
+    /// Writes until level 0 is empty and nothing is left to do, and empties the cache.
     pub(super) fn calm(mut self) -> Result<Client> {
         for _ in 0..MOST_EXTRA_WRITES {
             self.lanes.clock.rest();
@@ -166,7 +166,7 @@ impl Client {
         Ok(value.is_some())
     }
 
-    /// Seeks a record and moves on by this many entries.
+    /// Seeks a record and steps over this many entries.
     pub(super) fn scan(&mut self, record: u64, steps: u64) -> Result<()> {
         self.lanes.catch_up(&mut &self.store)?;
         let (reads, bytes) = self.table_reads();

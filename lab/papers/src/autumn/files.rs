@@ -1,5 +1,5 @@
-//! YCSB with files on a disk and background threads, with an eighth of the data of section 4.3:
-//! wall-clock time. It is shown but never judged: the disk and the neighbours of this machine
+//! YCSB with files on a disk and background threads, with an eighth of the data of section 4.3. The
+//! wall-clock time is shown but never judged: the disk and the neighbours of this machine
 //! affect it.
 
 use std::time::Instant;
@@ -17,7 +17,8 @@ use crate::sides::Side;
 use crate::verdict::Rule::*;
 use crate::{Context, PaperReport};
 
-/// Each memtable is synced, so a load takes minutes. Less data makes the tree one level shallower.
+/// The data is divided by this: each flush is synced, so a load takes minutes. The smaller tree is
+/// one level shallower.
 const DIVISOR: u64 = 8;
 const OPERATIONS: u64 = 10_000;
 const ENTRIES_PER_SCAN: u64 = 100;
@@ -55,7 +56,7 @@ fn setting(c_permille: u32) -> Setting {
     Setting { c_permille, records: WHOLE_DATABASE.records / DIVISOR, ..WHOLE_DATABASE }
 }
 
-/// RocksDB's limits, with the bytes divided like the database.
+/// Options with RocksDB's limits, the byte limits scaled down by the same factor as the database.
 fn options(context: &Context<'_>, setting: &Setting) -> KeyspaceOptions {
     setting
         .options(context)
@@ -66,7 +67,7 @@ fn options(context: &Context<'_>, setting: &Setting) -> KeyspaceOptions {
 }
 
 struct Seen {
-    /// Load, then the mixes.
+    /// Thousands of operations a second, of the load and then of the mixes.
     kops: Vec<f64>,
     held_back_percent: f64,
 }

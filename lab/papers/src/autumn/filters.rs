@@ -24,7 +24,7 @@ rows! {
 
 /// Section 3: the cost of gets of absent keys is the sum of the filters' false-positive rates. The
 /// optimal allocation makes that sum smaller for the same memory. The first trees have few levels.
-/// The others have a level 1 that is small beside the data, so that there is something to allocate.
+/// The others have a level 1 that is small beside the data, so that the allocation matters.
 pub(super) fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     let figure = Setting { records: 500_000, ..FIGURE_2 };
     let few = Setting {
@@ -69,7 +69,7 @@ pub(super) fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()>
     Ok(())
 }
 
-/// The reads in vain that filters let through.
+/// The reads in vain that filters did not prevent.
 struct VainReads {
     /// Blocks read per get of an absent key.
     blocks: f64,
@@ -122,7 +122,8 @@ fn vain_reads(
 }
 
 /// Sum over the tables of p = e^(-bits / keys * ln^2 2), each weighted by the share of the key
-/// space that its bounds cover; keys are spread evenly over eight bytes. p = 1 without a filter.
+/// space that the table's bounds cover; keys are spread evenly over eight bytes. p = 1 without a
+/// filter.
 fn sum_of_rates(shape: &Shape) -> f64 {
     let number = |key: &[u8]| {
         let head: [u8; 8] = key[..8].try_into().expect("keys have eight bytes or more");

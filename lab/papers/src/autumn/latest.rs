@@ -1,15 +1,15 @@
-//! Why level 1 answers fewer gets of YCSB D here than in the paper: the trees of section 4.3. Sizes
-//! that do not shrink with the database are divided by the same factor.
+//! Why level 1 answers fewer gets of YCSB D here than in the paper, on the trees of section 4.3.
+//! Sizes that do not shrink with the database are divided by the same factor.
 //!
 //! * *Inserts.* The paper's million operations insert 50,000 records, less than one of its
-//!   memtables (65,536): nothing is flushed while they run. Divided by 1024, that is 48 inserts;
+//!   memtables (65,536): nothing is flushed while they run. Divided by 1024, these are 48 inserts;
 //!   the gets between them are enough for a measurement.
 //! * *Ages.* YCSB draws how old a record is from a zipfian curve over all records. In the paper a
-//!   memtable has 65,536 of 80 million records, here 64 of 80 thousand, to which the curve gives
-//!   less weight. So ages are also drawn from the curve over as many records as the paper has, and
-//!   divided.
-//! * *Level 0.* The mix may begin with none to three runs in it; they contain the newest records,
-//!   and level 1 answers gets of older ones.
+//!   memtable has 65,536 of 80 million records, here it has 64 of 80 thousand, to which the curve
+//!   gives less weight. So ages are also drawn from the curve over as many records as the paper
+//!   has, and then divided.
+//! * *Level 0.* The mix may begin with none to three runs in level 0; they contain the newest
+//!   records, and level 1 answers gets of older ones.
 
 use runstone_kv::Result;
 use runstone_workloads::generators::{Latest, Rng, THETA, Zipfian};
@@ -34,10 +34,10 @@ rows! {
         => Beside("beside the judged row of 4.3: all that does not shrink, divided");
 }
 
-/// The most runs that wait in level 0: one more is compacted.
+/// The most runs that wait in level 0: with one more, they are compacted.
 const MOST_RUNS: usize = 3;
 
-/// The share of one tree for each number of runs, and the KiB in level 1.
+/// For each number of runs, the share of a tree, and the KiB in its level 1.
 type Shares = Vec<[f64; 2]>;
 
 pub(super) fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
@@ -103,7 +103,7 @@ fn answered_by_level_1(context: &Context<'_>, tree: &mut Loaded, is_divided: boo
 /// Draws records, the newest most often.
 enum Ages {
     Own(Latest),
-    /// Draws from a curve over this many times the records.
+    /// Draws ages from a curve over more records, and divides them.
     Divided(Zipfian),
 }
 

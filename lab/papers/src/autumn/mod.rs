@@ -1,14 +1,14 @@
 //! Autumn: what Garnering's c does to levels, reads, writes and space (Zhao et al., 2023), on the
 //! engine. Sizes are the paper's divided by 1024 where the size of a whole database matters
-//! (section 4.3), by 64 in figure 3, and its own in figure 2; they scale together, so that the
+//! (section 4.3), by 64 in figure 3, and its own in figure 2. They scale together, so that the
 //! ratio of data to level 1, which decides the shape, does not change.
 //!
-//! It counts the causes of the paper's latencies, not the latencies: runs that a seek positions,
-//! tables that a get probes, bytes written per byte. A load continues until level 0 is empty, so
-//! that reads search one run per level, except in YCSB D, which writes as it reads.
+//! This module counts the causes of the paper's latencies, not the latencies: runs that a seek
+//! positions, tables that a get probes, bytes written per byte. A load continues until level 0 is
+//! empty, so that reads search one run per level, except in YCSB D, which writes as it reads.
 //!
 //! The judged stores compact level 0 at its trigger, as the paper's system does. Our default lets
-//! it wait (`l0_share_percent`); what that saves is shown beside the results, as are the
+//! level 0 wait (`l0_share_percent`). The savings are shown beside the results, and so are the
 //! simulator's figures for the same trees.
 
 mod client;
@@ -189,7 +189,7 @@ impl Setting {
         self.simulated(context).0.write_amplification_permille as f64 / 1000.0
     }
 
-    /// What the simulator reports for the same load, and its tree.
+    /// The simulator's report for the same load, and its tree.
     fn simulated(&self, context: &Context<'_>) -> (SimReport, Shape) {
         let data = self.data(context);
         let entry_bytes = data.entry_bytes();
@@ -325,9 +325,10 @@ fn own_size(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     Ok(())
 }
 
-/// Figure 2: two million entries of 16 + 50 bytes, T = 2. Judged with the paper's sizes, those of
-/// `OptimizeForSmallDb`: level 1 of 10 MB and tables of 2 MB. With those sizes, level 0 adds nearly
-/// a whole level 1 at once, and the few levels have holes. So a small level 1 is shown as well.
+/// Figure 2: two million entries of 16 + 50 bytes, T = 2. It is judged with the paper's sizes,
+/// those of `OptimizeForSmallDb`: level 1 of 10 MB and tables of 2 MB. With those sizes, level 0
+/// adds nearly a whole level 1 at once, and the few levels have holes. So a small level 1 is shown
+/// as well.
 fn zero_result_gets(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     let paper =
         Setting { base_bytes: 10 << 20, table_bytes: 2 << 20, flush_bytes: 2 << 20, ..FIGURE_2 };
@@ -363,7 +364,7 @@ fn probes_of_absent(context: &Context<'_>, setting: &Setting) -> Result<f64> {
     Ok(probed as f64 / gets.max(1) as f64)
 }
 
-/// c of figure 3, in thousandths.
+/// The values of c in figure 3, in thousandths.
 const SWEEP: [u32; 4] = [1000, 800, 600, 400];
 const SIZE_RATIOS: [u32; 2] = [3, 5];
 
@@ -406,7 +407,7 @@ fn sensitivity(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     Ok(())
 }
 
-/// Figure 3 with a level 0 that waits for this share.
+/// Measures the trees of figure 3, with a level 0 that waits for this share.
 fn sweep(context: &Context<'_>, l0_share_percent: u32) -> Result<Vec<Sweep>> {
     let mut sweeps = Vec::new();
     for size_ratio in SIZE_RATIOS {
@@ -424,7 +425,7 @@ fn default_share() -> u32 {
     Numbers::default().l0_share_percent
 }
 
-/// Levels other than level 0 that contain more than a table.
+/// The number of levels, other than level 0, that contain more than one table.
 fn level_count(shape: &Shape) -> usize {
     shape.levels.iter().skip(1).filter(|level| level.tables().count() > 1).count()
 }

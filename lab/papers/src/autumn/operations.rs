@@ -114,7 +114,7 @@ fn measure(context: &Context<'_>, setting: &Setting) -> Result<Seen> {
     let written = write_amplification(&at_random.counters);
     let clock = &client.lanes.clock;
     let waited_percent = clock.stalled_ns as f64 * 100.0 / clock.now_ns() as f64;
-    // The records that `calm` adds follow these.
+    // The records that `calm` added have larger numbers.
     client.records = entries;
     let reads = context.scaled(READS);
     let (mut get, mut scans) = (0.0, [0.0; 3]);
@@ -220,7 +220,7 @@ fn draw(report: &mut PaperReport, seen: &[[Seen; 2]]) {
     });
     let titles = ["Gets without filters, simulated time", "values", us];
     report.draw_bars("figure-2b", titles, sizes(), gets.collect());
-    // For the largest values the paper prints how much the longer reads improve.
+    // For the largest values the paper prints the improvement of the longer reads.
     let improved = |at: usize, by: f64| seen[2][0].scans[at] * (1.0 - by);
     let [next_10, next_100] = [improved(1, 0.09), improved(2, 0.05)];
     const NONE: f64 = f64::NAN;

@@ -25,7 +25,7 @@ const ENTRY_BYTES: u64 = 16 + 100;
 const READS: u64 = 4_000;
 /// The filter budget of the figure.
 const BITS_PER_KEY_X10: u32 = 20;
-/// LevelDB's limits; it has none on bytes.
+/// LevelDB's limits; LevelDB has none on bytes.
 const LIMITS: Limits = Limits {
     runs: [8, 12],
     debt_bytes: [1 << 50, 1 << 50],
@@ -46,7 +46,7 @@ const SETTING: Setting = Setting {
     ..WHOLE_DATABASE
 };
 
-/// The paper's sizes. The model asks the policy about all tables at each step, so tables are four
+/// The paper's sizes. The model shows the policy all tables at each step, so tables are four
 /// times as large there too.
 const OWN_SIZE: Setting =
     Setting { base_bytes: 10 << 20, table_bytes: 8 << 20, flush_bytes: 4 << 20, ..SETTING };
@@ -114,8 +114,8 @@ fn most(ratios: &[f64]) -> f64 {
     ratios.iter().copied().fold(0.0, f64::max)
 }
 
-/// A tree that is measured when it has each of the sizes. Keys are drawn from as many numbers as
-/// the largest has writes.
+/// Grows a tree and measures it at each of the sizes. Keys are drawn from as many numbers as the
+/// largest size has writes.
 fn grow(context: &Context<'_>, setting: &Setting) -> Result<Vec<Seen>> {
     let step = context.scaled(SETTING.records);
     let keys = step * GB.len() as u64;
@@ -233,8 +233,8 @@ fn reckon(context: &Context<'_>, setting: &Setting, bytes: u64) -> Reckoned {
     }
 }
 
-/// Blocks that a get of one of `keys` numbers reads, if filters let through `rate` of the keys that
-/// a level does not have:
+/// Blocks that a get of one of `keys` numbers reads, if filters pass the share `rate` of the keys
+/// that a level does not have:
 ///
 /// 1. A run contains the key with the probability `held`, its share of the keys, and one of its
 ///    tables covers the key with the probability `covered`, the share of the key space that its

@@ -17,7 +17,7 @@ use crate::{Context, PaperReport};
 
 const OPERATIONS: u64 = 40_000;
 const ENTRIES_PER_SCAN: u64 = 100;
-/// RocksDB's limits, with the bytes divided like the database.
+/// RocksDB's limits, with the byte limits scaled down by the same factor as the database.
 const LIMITS: Limits = Limits {
     runs: [20, 36],
     debt_bytes: [64 << 20, 256 << 20],
@@ -36,14 +36,14 @@ const TABLE_3: [(usize, [[f64; 3]; 3]); 3] = [
     (2, [[149.0, 488.0, 595.0], [143.0, 454.0, 579.0], [117.0, 332.0, 459.0]]),
     (4, [[846.0, 1907.0, 2229.0], [822.0, 1851.0, 2141.0], [773.0, 1759.0, 2006.0]]),
 ];
-/// The ratios of those, in the same order: c = 0.8, then 0.4, over 1.
+/// The ratios of these numbers, in the same order: c = 0.8, then 0.4, over 1.
 const TABLE_3_RATIOS: [[&[f64]; 2]; 3] = [
     [&[0.943, 0.926, 0.956], &[0.892, 0.864, 0.838]],
     [&[0.960, 0.930, 0.973], &[0.785, 0.680, 0.771]],
     [&[0.972, 0.971, 0.961], &[0.914, 0.922, 0.900]],
 ];
 
-/// The numbers for figure 4 in the paper's text: throughput of load and mixes over that of c = 1,
+/// The numbers for figure 4 in the paper's text: throughput of load and mixes relative to c = 1,
 /// for each side.
 const FIGURE_4: [[f64; 7]; 3] = {
     const NONE: f64 = f64::NAN;
@@ -97,9 +97,9 @@ struct Load {
 /// The measurements of one side.
 struct Seen {
     load: Load,
-    /// With flushes that interrupt compactions.
+    /// The load with flushes that interrupt compactions.
     first: Load,
-    /// With a fast background.
+    /// The load with a fast background.
     fast: Load,
     mixes: Vec<Phase>,
 }

@@ -18,10 +18,10 @@ use crate::engine::{cpu_time, do_jobs, scan_values, stepped_options};
 use crate::numbers::mib;
 use crate::report::Row;
 
-/// Operations between two checks for jobs; a flush is hundreds of operations.
+/// Operations between two checks for jobs; flushes are hundreds of operations apart.
 const OPERATIONS_PER_LOOK: u64 = 16;
 
-/// What a phase did.
+/// The results of a phase.
 #[derive(Clone, Debug)]
 pub(super) struct Phase {
     pub(super) operations: u64,
@@ -35,8 +35,8 @@ pub(super) struct Phase {
 
 /// Categories of files that are compared.
 pub(super) const ALL: &[&str] = &["wal", "table", "value", "manifest", "other"];
-/// Categories that are judged: the paper's stores write to devices with a volatile cache, and no
-/// log.
+/// Categories that are judged: the paper's stores write to devices with a volatile cache, and
+/// without a log.
 pub(super) const UNLOGGED: &[&str] = &["table", "value", "manifest"];
 pub(super) const DATA: &[&str] = &["table", "value"];
 
@@ -80,7 +80,7 @@ impl Phase {
         self.part(self.written(UNLOGGED))
     }
 
-    /// The same with the log.
+    /// Bytes written per byte that the user wrote, with the log.
     pub(super) fn logged_amplification(&self) -> f64 {
         self.part(self.written(ALL))
     }
@@ -103,15 +103,15 @@ impl Phase {
     }
 }
 
-/// The space that files take, or the most that they took.
+/// The space that files take, or the most that they have taken.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct FileBytes {
     pub(super) values: u64,
     pub(super) tables: u64,
 }
 
-/// Looks at files when a flush, compaction or collection ends: then its output and what it replaces
-/// both exist.
+/// Looks at files when a flush, compaction or collection ends: at that moment its inputs and
+/// outputs both exist.
 #[derive(Debug)]
 struct Peak {
     storage: Arc<MemoryStorage>,
@@ -120,7 +120,7 @@ struct Peak {
 
 impl Peak {
     fn now(&self) -> FileBytes {
-        // A file that vanishes meanwhile is no reason to end a measurement.
+        // A file that vanishes during the listing is no reason to end a measurement.
         let files = self.storage.list().unwrap_or_default();
         let sum = |ending: &str| -> u64 {
             let those = files.iter().filter(|file| file.name.ends_with(ending));
@@ -183,7 +183,7 @@ pub(super) struct Bench {
     lane: Option<Lane>,
 }
 
-/// At this many runs of level 0 writers wait for compactions, as in LevelDB.
+/// With this many runs in level 0, writers wait for compactions, as in LevelDB.
 const MOST_RUNS: usize = 12;
 
 /// One thread that does all compactions, as in LevelDB. The client and this thread take turns on
@@ -193,10 +193,10 @@ const MOST_RUNS: usize = 12;
 struct Lane {
     /// How long the thread has had the device.
     took: Duration,
-    /// When the thread is done, by the time of the client alone.
+    /// When the thread will be done, by the time of the client alone.
     free_at: Duration,
-    /// Table bytes that the thread reads and writes in a microsecond, beside what the device takes.
-    /// `None`: its own work takes no time.
+    /// Table bytes that the thread processes in a microsecond, besides the time of the device.
+    /// `None` if the thread's own work takes no time.
     bytes_per_us: Option<u64>,
     /// The thread's own time for the last compaction.
     worked: Duration,
@@ -214,7 +214,8 @@ impl Lane {
 }
 
 impl Bench {
-    /// In memory, with jobs between the operations: bytes are functions of the options.
+    /// Makes a store in memory, with jobs between the operations: bytes are functions of the
+    /// options.
     pub(super) fn in_memory(design: &Design, workload: &Workload) -> Result<Bench> {
         let storage = Arc::new(MemoryStorage::new());
         let peak = Arc::new(Peak { storage: storage.clone(), bytes: Mutex::default() });
@@ -224,8 +225,8 @@ impl Bench {
         Ok(Bench::new(store, Clock::Processor(peak), workload))
     }
 
-    /// On a block SSD, with jobs between the operations. The SSD holds back the last 64 KiB of a
-    /// file, which would be all of a small log segment.
+    /// Makes a store on a block SSD, with jobs between the operations. The SSD holds back the last
+    /// 64 KiB of a file, which would be all of a small log segment.
     pub(super) fn on_device(
         design: &Design,
         workload: &Workload,
@@ -236,7 +237,7 @@ impl Bench {
         Ok(Bench::new(store, Clock::Device(device.clone()), workload))
     }
 
-    /// In a directory, with background threads.
+    /// Makes a store in a directory, with background threads.
     pub(super) fn on_files(design: &Design, workload: &Workload, path: &Path) -> Result<Bench> {
         let options = stepped(design)
             .background(Background::Threads(2))
@@ -315,17 +316,18 @@ impl Bench {
         }
     }
 
-    /// With one lane for all compactions.
+    /// Gives all compactions one lane.
     pub(super) fn in_one_lane(self) -> Bench {
         self.in_lane_of(None)
     }
 
-    /// The same. The thread of the lane reads and writes this many table bytes in a microsecond.
+    /// Gives all compactions one lane, whose thread processes this many table bytes in a
+    /// microsecond.
     pub(super) fn in_lane_of(self, bytes_per_us: Option<u64>) -> Bench {
         Bench { lane: Some(Lane { bytes_per_us, ..Lane::default() }), ..self }
     }
 
-    /// P0.
+    /// Runs P0, the load.
     pub(super) fn load(&mut self) -> Result<Phase> {
         for record in 0..self.workload.records {
             self.put(record)?;
@@ -333,7 +335,7 @@ impl Bench {
         self.phase()
     }
 
-    /// One of P1 to P3: as many updates as there are records.
+    /// Runs one of P1 to P3: as many updates as there are records.
     pub(super) fn update(&mut self) -> Result<Phase> {
         for _ in 0..self.workload.records {
             let record = self.zipfian.next(&mut self.rng);
@@ -342,7 +344,7 @@ impl Bench {
         self.phase()
     }
 
-    /// A load and this many phases of updates. Returns the cost of the last one.
+    /// Runs the load and this many phases of updates. Returns the cost of the last one.
     pub(super) fn through(&mut self, phases: usize) -> Result<Phase> {
         let mut last = self.load()?;
         for _ in 0..phases {
@@ -351,7 +353,7 @@ impl Bench {
         Ok(last)
     }
 
-    /// Gets of records, as popular as updates make them.
+    /// Gets records, which are drawn as the updates are.
     pub(super) fn gets(&mut self, count: u64) -> Result<Phase> {
         for _ in 0..count {
             let record = self.zipfian.next(&mut self.rng);
@@ -361,7 +363,7 @@ impl Bench {
         self.phase()
     }
 
-    /// Scans of `entries` entries each, from popular records.
+    /// Scans `entries` entries at a time, from records that are drawn as the updates are.
     pub(super) fn scans(&mut self, count: u64, entries: u64) -> Result<Phase> {
         for _ in 0..count {
             let record = self.zipfian.next(&mut self.rng);
@@ -371,7 +373,8 @@ impl Bench {
         self.phase()
     }
 
-    /// What was done since the last phase ended, including work that threads still have to do.
+    /// Ends a phase. Returns the work since the last phase ended, including work that threads still
+    /// had to do.
     pub(super) fn phase(&mut self) -> Result<Phase> {
         if self.clock.has_threads() {
             self.store.wait_idle()?;
@@ -397,31 +400,31 @@ impl Bench {
     }
 }
 
-/// How many times as large as `other` `one` is; 1 if both are equal, as when a tiny scale writes
+/// The ratio of `one` to `other`; 1 if both are equal, as when a tiny scale writes
 /// neither.
 pub(super) fn times(one: f64, other: f64) -> f64 {
     if one == other { 1.0 } else { one / other }
 }
 
-/// Numbers under their names: too long for a page, so in the results only.
+/// Numbers under their names. This text is too long for a page, so only the results have it.
 pub(super) fn named(names: &[&str], numbers: &[f64]) -> String {
     let parts = names.iter().zip(numbers).map(|(name, number)| format!("{name} {number:.2}"));
     format!("by size, share or design: {}", parts.collect::<Vec<_>>().join(", "))
 }
 
-/// The row for bytes with the log, beside the one without.
+/// The row for bytes with the log, which is listed beside the row without.
 pub(super) fn with_log(row: &Row) -> Row {
     let claim = format!("{}, with the log", row.claim).into();
     Row { claim, ..row.clone().uncounted() }
 }
 
-/// What values are made of, and the random numbers that draw the updates.
+/// The generator of values, and the random numbers that draw the updates.
 pub(super) fn value_bytes_and_draws(workload: &Workload) -> (ValueGenerator, Rng) {
     let mut rng = Rng::new(1);
     (ValueGenerator::new(&mut rng, 1.0, workload.most_value_bytes()), rng)
 }
 
-/// Jobs run between the operations, one at a time.
+/// Options with which jobs run between the operations, one at a time.
 fn stepped(design: &Design) -> Options {
     stepped_options(Some(design.keyspace.clone()), design.memory_bytes)
         .compaction_slices(1)

@@ -18,21 +18,21 @@ const METADATA_BYTES: usize = 8;
 pub(super) const HEADER_BYTES: u64 = 18;
 /// The paper's pairs of 1 KiB, times 2^20 as in the specification.
 pub(super) const RECORDS: u64 = (1 << 20) / DIVISOR;
-/// 1.6 MiB of write cache.
+/// The write cache: 1.6 MiB, divided.
 pub(super) const CACHE_BYTES: u64 = (1600 << 10) / DIVISOR;
 /// Main segment of a group: groups are as large as in the specification, but fewer.
 pub(super) const MAIN_BYTES: u64 = 8 << 20;
 /// Log segment.
 pub(super) const SLOT_BYTES: u32 = 128 << 10;
-/// Level-0 tables that start a compaction where values are separated. The paper's LevelDB gathers
+/// Level-0 tables that start a compaction if values are separated. The paper's LevelDB gathers
 /// keys and pointers in a memtable of its own, of 4 MiB beside 10 MiB in level 1, under the cache
 /// of whole pairs. Here a flush of the cache makes a table with a twentieth of the cache: four of
 /// these would be compacted with 28 times their size.
 pub(super) const POINTER_TABLES: u32 = 16;
-/// The same where all values are in the tree, as in LevelDB.
+/// Level-0 tables that start a compaction if all values are in the tree, as in LevelDB.
 pub(super) const TABLES: u32 = 4;
-/// Fewest seeks of a table before it is compacted: LevelDB's, for tables of up to 1.6 MiB, and the
-/// same for tables that are smaller by the divisor, so that a seek rewrites as much.
+/// Fewest seeks of a table before it is compacted: LevelDB's number for tables of up to 1.6 MiB.
+/// Tables that are smaller by the divisor have the same number, so that a seek rewrites as much.
 pub(super) const SEEKS: u32 = 100;
 pub(super) const SCALED_SEEKS: u32 = SEEKS.div_ceil(DIVISOR as u32);
 /// Settings of separated values in which the sides of a row may differ.
@@ -47,14 +47,14 @@ pub(super) const PROCESSOR: &str =
 /// The fewest pairs that fit into a slot.
 const PAIRS_PER_SLOT: u64 = 8;
 
-/// Records and the sizes of their values, which take turns.
+/// Records, and the sizes of their values, which alternate.
 #[derive(Clone, Debug)]
 pub(super) struct Workload {
     pub(super) records: u64,
     /// Skew of the updates.
     pub(super) theta: f64,
-    /// Whether the curve of the updates has as many items as there are records. YCSB's, which the
-    /// paper used, has ten billion, and so fewer repetitions.
+    /// Whether the curve of the updates has as many items as there are records. YCSB's curve, which
+    /// the paper used, has ten billion items, and so fewer repetitions.
     pub(super) own_curve: bool,
     value_bytes: Vec<usize>,
 }
@@ -65,18 +65,18 @@ impl Workload {
         Workload::of_mix(records, &[pair_bytes])
     }
 
-    /// Pairs whose sizes take turns.
+    /// Pairs whose sizes alternate.
     pub(super) fn of_mix(records: u64, pair_bytes: &[usize]) -> Workload {
         let values = pair_bytes.iter().map(|bytes| bytes - KEY_BYTES - METADATA_BYTES);
         Workload { records, theta: THETA, own_curve: false, value_bytes: values.collect() }
     }
 
-    /// The same with another skew.
+    /// The same workload with another skew.
     pub(super) fn with_theta(&self, theta: f64) -> Workload {
         Workload { theta, ..self.clone() }
     }
 
-    /// The same with a curve over the records.
+    /// The same workload with a curve over its own records.
     pub(super) fn with_own_curve(&self) -> Workload {
         Workload { own_curve: true, ..self.clone() }
     }
@@ -149,7 +149,7 @@ impl Design {
         Design::vlog(workload).compacting_at(TABLES)
     }
 
-    /// As one side of a comparison.
+    /// The design as one side of a comparison.
     pub(super) fn side(&self, name: &str) -> Side {
         let values = &self.keyspace.values;
         let is_apart = values.placement != ValuePlacement::Inline;
@@ -185,13 +185,13 @@ impl Design {
         let largest = (workload.most_value_bytes() as u64 + 1024) * PAIRS_PER_SLOT;
         values.slot_bytes = (largest.min(1 << 30) as u32).max(slot_bytes);
         values.groups = (workload.data_bytes(1) / main_bytes).max(1) as u32;
-        // Only runs at a small scale have less data than a group.
+        // Only runs at a small scale have less data than one group.
         let least_bytes = 2 * u64::from(values.groups) * u64::from(values.slot_bytes);
         values.capacity_bytes = data_bytes.max(least_bytes);
         self
     }
 
-    /// With other options.
+    /// Changes the options.
     pub(super) fn with(mut self, change: impl FnOnce(&mut KeyspaceOptions)) -> Design {
         change(&mut self.keyspace);
         self
@@ -201,12 +201,12 @@ impl Design {
         self.with(|keyspace| keyspace.values.reserve = Thousandths::of_parts(permille))
     }
 
-    /// Collections write pointers into the tree, as the paper's do.
+    /// Makes collections write pointers into the tree, as the paper's do.
     pub(super) fn writing_back(self) -> Design {
         self.with(|keyspace| keyspace.values.gc_pointers = GcPointers::Writeback)
     }
 
-    /// Smaller values stay in the tree.
+    /// Keeps smaller values in the tree.
     pub(super) fn separating_at(self, workload: &Workload, bytes: u32) -> Design {
         let design = self.with(|keyspace| keyspace.values.separate_at = bytes);
         design.sized(workload, MAIN_BYTES, SLOT_BYTES)
@@ -217,7 +217,8 @@ impl Design {
         self.with(|keyspace| unstable::numbers_mut(keyspace).l0_trigger = tables)
     }
 
-    /// With LevelDB's seek compaction: 16 KiB of a table a seek, and at least this many seeks.
+    /// Switches on LevelDB's seek compaction: one seek for each 16 KiB of a table, and at least
+    /// this many seeks.
     pub(super) fn seeking(self, least: u32) -> Design {
         self.with(|keyspace| {
             let shape = unstable::numbers_mut(keyspace);
@@ -226,7 +227,7 @@ impl Design {
         })
     }
 
-    /// As the paper's LevelDB ran: no filters, hardly any cache.
+    /// Runs as the paper's LevelDB did: no filters, hardly any cache.
     pub(super) fn without_filters(self) -> Design {
         let design = Design { memory_bytes: 1 << 20, ..self };
         design.with(|keyspace| keyspace.filter_bits_per_key = 0.0.into())

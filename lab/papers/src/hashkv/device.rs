@@ -1,5 +1,5 @@
 //! Experiment 1 on an emulated block SSD of one channel: the same operations, what they cost the
-//! flash, and how long it is busy with them. All of that is counted, so the figures are the same
+//! flash, and how long it is busy with them. All of this is counted, so the figures are the same
 //! everywhere.
 
 use runstone_flash::block::{BlockOptions, BlockStorage, LayerReport};
@@ -21,7 +21,7 @@ pub(super) const SMALL_PAGE_BYTES: u32 = 4 << 10;
 /// whole one for a partial write.
 const LARGE_PAGE_BYTES: u32 = 16 << 10;
 const BLOCK_BYTES: u32 = 2 << 20;
-/// The parallelism of a device: its channels, and its requests of a page that are under way at
+/// The parallelism of a device: its channels, and how many page requests may be under way at
 /// once.
 #[derive(Clone, Copy)]
 pub(super) struct Width {
@@ -31,8 +31,8 @@ pub(super) struct Width {
 
 /// A device that does one thing at a time.
 const ONE_CHANNEL: Width = Width { channels: 1, requests: 1 };
-/// An SSD on SATA, which accepts 32 requests at once. Jobs are scaled, so one SSD is enough for
-/// them.
+/// An SSD on SATA, which accepts 32 requests at once. Jobs are scaled down, so one SSD is enough
+/// for them.
 pub(super) const SSD: Width = Width { channels: 8, requests: 32 };
 /// The paper's six SSDs. Its stripes of 4 KiB are pages. Scans have the paper's size.
 pub(super) const SIX_SSDS: Width = Width { channels: 6 * 8, requests: 6 * 32 };
@@ -43,7 +43,7 @@ impl Width {
     }
 }
 
-/// At the scale of the expectations and below; larger scales have larger devices.
+/// The size of the device at scale 1 and below; larger scales have larger devices.
 const DEVICE_BYTES: u32 = 320 << 20;
 
 rows! {
@@ -71,8 +71,8 @@ impl Run {
         self.phase.per_second()
     }
 
-    /// Bytes that reached the device, that were programmed, and that were read, per byte of the
-    /// user.
+    /// Bytes that reached the device, bytes that were programmed and bytes that were read, per byte
+    /// of the user.
     fn bytes(&self) -> [f64; 3] {
         let (before, after) = (&self.before.device, &self.after.device);
         let written = after.host_bytes - before.host_bytes;
@@ -123,7 +123,7 @@ const UNFILTERED: &str = "without filters";
 /// The effect of a family of devices on each design.
 type Filters = fn(Design) -> Design;
 
-/// How many times as fast HashKV was as leveled and vLog, where compactions wait for nothing.
+/// How many times as fast HashKV was as leveled and vLog, if compactions wait for nothing.
 fn show_small(report: &mut PaperReport, has: &str, runs: &[Run]) {
     let [leveled, vlog, hashkv] = runs else { return };
     let updates = [leveled, vlog].map(|other| hashkv.per_second() / other.per_second());

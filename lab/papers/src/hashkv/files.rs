@@ -67,8 +67,8 @@ pub(super) fn updates(context: &Context<'_>, report: &mut PaperReport) -> Result
     Ok(())
 }
 
-/// Back-pressure begins at six and twelve times the trigger. Without it a phase ends with
-/// compactions that it did not pay for.
+/// Back-pressure begins at six and twelve times the trigger. Without back-pressure, a phase would
+/// leave compactions for which it did not pay.
 fn on_files(design: &Design) -> Design {
     let mut design = design.clone();
     let trigger = unstable::numbers(&design.keyspace).l0_trigger;
@@ -145,7 +145,7 @@ pub(super) fn scans_after_updates(context: &Context<'_>, report: &mut PaperRepor
     Ok(())
 }
 
-/// With memory for a thirty-second of the data.
+/// The design with memory for a thirty-second of the data.
 fn with_little_memory(design: Design) -> Design {
     Design { memory_bytes: 2 << 20, ..design }
 }
@@ -163,7 +163,8 @@ fn speed(phases: &[Phase]) -> f64 {
 }
 
 /// Loads a store of each design with pairs of `pair_bytes` and updates it in `updates` phases. Then
-/// the stores are scanned alternately, each time with their files out of the page cache.
+/// the stores are scanned alternately, each time after their files were removed from the page
+/// cache.
 fn scan_cold<const N: usize>(
     context: &Context<'_>,
     designs: &[Design; N],
@@ -192,12 +193,12 @@ fn scan_cold<const N: usize>(
     Ok(seen)
 }
 
-/// Takes the files of a directory out of the page cache.
+/// Removes the files of a directory from the page cache.
 fn forget_pages(path: &Path) -> Result<()> {
     let forget = || -> std::io::Result<()> {
         for entry in std::fs::read_dir(path)? {
             let file = File::open(entry?.path())?;
-            // Only clean pages leave the cache.
+            // Only clean pages can be removed from the cache.
             file.sync_all()?;
             fadvise(&file, 0, None, Advice::DontNeed)?;
         }

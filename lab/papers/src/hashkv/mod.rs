@@ -1,7 +1,8 @@
 //! HashKV: hash-grouped values beside a value log and beside values in the tree (Chan et al.), on
-//! the engine. The specification's scaled run divided by eight: 131,072 pairs of 24 + 992 bytes, 16
-//! groups (not 128) with main segments of 8 MiB and slots of 128 KiB, 200 KiB of write cache: a
-//! flush then brings a group as many records as in the paper, and a group has as many slots.
+//! the engine. It makes the specification's scaled run, divided by eight: 131,072 pairs of 24 + 992
+//! bytes, 16 groups (not 128) with main segments of 8 MiB and slots of 128 KiB, 200 KiB of write
+//! cache: a flush then brings a group as many records as in the paper, and a group has as many
+//! slots.
 //!
 //! A run loads all pairs in random order (P0), then makes as many updates three times (P1 to P3),
 //! chosen by YCSB's scrambled zipfian curve. P3 is compared, or P2 where a document says so: by
@@ -16,7 +17,7 @@
 //! * `timed`: experiments 2, 4 to 7 and 9 on that SSD.
 //! * `threads`: section 3.8's threads and batches on that SSD.
 //! * `seeks`: experiment 1 with LevelDB's seek compaction.
-//! * `one_thread`: the same with the time of LevelDB's one thread.
+//! * `one_thread`: the same experiment, with the time of LevelDB's one thread.
 //! * `reckoned`: experiments 1 and 2 at the paper's 40 GiB, by counts alone.
 //! * `designs`, `bench`: what is compared, and how it is driven.
 //!

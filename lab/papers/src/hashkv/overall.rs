@@ -1,4 +1,5 @@
-//! Experiments 1 and 8: load and updates, and the share of crash consistency in their cost.
+//! Experiments 1 and 8: load and updates, and how much of their cost crash consistency accounts
+//! for.
 
 use runstone_kv::Result;
 
@@ -60,18 +61,18 @@ impl Run {
         std::iter::once(&self.load).chain(&self.updates)
     }
 
-    /// What load and updates wrote to some files.
+    /// MiB that load and updates wrote to some files.
     fn written_mib(&self, files: &[&str]) -> f64 {
         mib(self.phases().map(|phase| phase.written(files)).sum())
     }
 
-    /// What all phases wrote to some files, per byte of the user.
+    /// Bytes that all phases wrote to some files, per byte of the user.
     fn written_part(&self, categories: &[&str]) -> f64 {
         let user: u64 = self.phases().map(|phase| phase.user_bytes).sum();
         self.phases().map(|phase| phase.written(categories)).sum::<u64>() as f64 / user as f64
     }
 
-    /// What the last updates wrote, per byte of the user.
+    /// Bytes that the last updates wrote, per byte of the user, as text.
     fn bytes(&self) -> String {
         self.last().bytes_text()
     }
@@ -91,7 +92,7 @@ struct Family {
 }
 
 impl Family {
-    /// Runs each with the same memory, filters and triggers.
+    /// Runs each design with the same memory, filters and triggers.
     fn measure(
         context: &Context<'_>,
         report: &mut PaperReport,
@@ -151,7 +152,7 @@ pub(super) fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()>
     show_ours(context, report, &workload)
 }
 
-/// Stable pointers, and the trigger that suits tables of pointers.
+/// Shows stable pointers, with the trigger that suits tables of pointers.
 fn show_ours(context: &Context<'_>, report: &mut PaperReport, workload: &Workload) -> Result<()> {
     let designs = [
         ("leveled", Design::inline().compacting_at(POINTER_TABLES)),

@@ -94,7 +94,7 @@ pub(super) fn reserve(context: &Context<'_>, report: &mut PaperReport) -> Result
     Ok(())
 }
 
-/// P3 of HashKV and of vLog at each reserve, without filters as in experiment 1. With
+/// Runs P3 of HashKV and of vLog at each reserve, without filters as in experiment 1. With
 /// `least_seeks`, the smallest number of seeks that a table is allowed, LevelDB's seek compaction
 /// is on.
 fn through_reserves(
@@ -156,7 +156,8 @@ pub(super) fn percents(permilles: &[u32]) -> impl Iterator<Item = f64> {
     permilles.iter().map(|permille| f64::from(*permille) / 10.0)
 }
 
-/// The first reserve is the paper's for its features; the last also has room for the cold stream.
+/// The reserves of the comparison. The first is the paper's for its features; the last also has
+/// room for the cold stream.
 pub(super) const SPACES: [&str; 3] = ["20%", "50%", "100%"];
 pub(super) const HOTNESS_RESERVES: [u32; 3] = [200, 500, 1000];
 
@@ -236,7 +237,7 @@ pub(super) fn written_back(
     Ok([measure(&plain(least))?, measure(&plain(most))?, measure(&cold)?])
 }
 
-/// The bytes with a cold stream over those without. A second row counts the log, too.
+/// Judges the bytes with a cold stream over the bytes without. A second row counts the log, too.
 fn judge_cold(report: &mut PaperReport, row: &Row, cold: &Hotness, plain: &Hotness) {
     let bytes: [fn(&Phase) -> f64; 2] = [Phase::amplification, Phase::logged_amplification];
     for (row, bytes) in [row.clone(), with_log(row)].into_iter().zip(bytes) {
@@ -245,7 +246,7 @@ fn judge_cold(report: &mut PaperReport, row: &Row, cold: &Hotness, plain: &Hotne
     }
 }
 
-/// Runs without and with a cold stream in the same space.
+/// Compares runs without and with a cold stream in the same space.
 fn in_space(
     context: &Context<'_>,
     report: &mut PaperReport,
@@ -305,11 +306,11 @@ pub(super) struct Sweep {
     pub(super) name: &'static str,
     /// The setting that differs.
     pub(super) about: &'static str,
-    /// Its place among the figures: a to c are throughputs, d to f bytes.
+    /// The sweep's place among the figures: a to c are throughputs, d to f bytes.
     figure: u8,
     pub(super) kib: [u64; 3],
     with: fn(Design, &Workload, u64) -> Design,
-    /// What the paper's text gives for the largest size over the smallest, at reserves of 20% and
+    /// The paper's ratio of the largest size over the smallest, at reserves of 20% and
     /// 50%.
     bytes: [f64; 2],
     pub(super) speed: [f64; 2],
@@ -323,8 +324,8 @@ impl Sweep {
         (self.with)(Design::paper(workload).with_reserve(reserve), workload, kib << 10)
     }
 
-    /// Results relative to the smallest size, for each reserve. `first` is the letter of the first
-    /// sweep's figure.
+    /// Draws results relative to the smallest size, for each reserve. `first` is the letter of the
+    /// first sweep's figure.
     pub(super) fn draw(
         &self,
         report: &mut PaperReport,

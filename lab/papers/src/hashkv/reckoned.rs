@@ -1,7 +1,7 @@
 //! Figures 5b and 6b at the paper's own 40 GiB, by counts alone: the value file by the simulator of
 //! values, and the tree of pointers, or of whole pairs, by the simulator of policies. First the
-//! same models beside the engine, at its scale. Tables and values are counted, not logs and
-//! journals.
+//! same models are compared with the engine, at its scale. Tables and values are counted, not logs
+//! and journals.
 
 use runstone::unstable;
 use runstone::{KeyspaceOptions, ValueOptions, ValuePlacement};
@@ -56,7 +56,8 @@ const CACHE_BYTES: u64 = 64 << 20;
 const SLOT_BYTES: u64 = 1 << 20;
 const GROUPS: u32 = 640;
 const MEMTABLE_BYTES: u64 = 4 << 20;
-/// LevelDB's level 1; its tables are four times as large, since the model looks at all of them.
+/// LevelDB's level 1. Tables are four times as large as LevelDB's, since the model looks at all of
+/// them.
 const BASE_BYTES: u64 = 10 << 20;
 const TABLE_BYTES: u64 = 8 << 20;
 
@@ -88,7 +89,7 @@ fn tree_bytes(options: &KeyspaceOptions, flush_bytes: u64, entries: u64, size: [
     (report.flushed_bytes + report.compacted_bytes) as f64
 }
 
-/// The models with the engine's sizes, beside the engine.
+/// Compares the models, with the engine's sizes, with the engine.
 fn beside_the_engine(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     let workload = Workload::of_pairs(context.scaled(RECORDS / 4), 1024);
     let designs: [(&str, MakeDesign); 2] =
@@ -121,18 +122,18 @@ fn beside_the_engine(context: &Context<'_>, report: &mut PaperReport) -> Result<
 
 type MakeDesign = fn(&Workload) -> Design;
 
-/// By what factor each is too large or too small.
+/// The factor by which each ratio is too large or too small.
 fn apart(ratios: &[f64]) -> Vec<f64> {
     ratios.iter().map(|ratio| ratio.max(ratio.recip())).collect()
 }
 
-/// P0 to P2.
+/// Runs P0 to P2 on the engine.
 fn engine(design: &Design, workload: &Workload) -> Result<[Phase; 3]> {
     let mut bench = Bench::in_memory(design, workload)?;
     Ok([bench.load()?, bench.update()?, bench.update()?])
 }
 
-/// The same by counts. A flush gathers as many writes as on the engine.
+/// Runs the same phases by counts. A flush gathers as many writes as on the engine.
 fn counted(values: &ValueOptions, workload: &Workload, seen: &[Phase; 3]) -> [ValueCosts; 3] {
     let slot_bytes = u64::from(values.slot_bytes);
     let apart = match values.placement {
@@ -216,7 +217,7 @@ fn sum(phases: &[ValueCosts], of: fn(&ValueCosts) -> u64) -> u64 {
 
 const GIB: f64 = (1 << 30) as f64;
 
-/// P0 to P3 at the paper's size.
+/// Computes P0 to P3 at the paper's size.
 fn at_40_gib(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     let trees = Trees::new(context);
     let sides = [("leveled", CACHE_BYTES), ("vLog", MEMTABLE_BYTES), ("HashKV", MEMTABLE_BYTES)]
@@ -275,7 +276,7 @@ fn hash_groups(context: &Context<'_>, reserve_permille: u32) -> Vec<ValueCosts> 
     four_phases(context, reserve_permille, groups, 1)
 }
 
-/// A log with a quarter of the data, scaled up to all of it.
+/// The costs of a log: computed with a quarter of the data, and scaled up to all of it.
 fn log(context: &Context<'_>, reserve_permille: u32) -> Vec<ValueCosts> {
     let chunk_bytes = context.scaled(CACHE_BYTES) / LOG_DIVISOR;
     let apart = Apart::Log { chunk_slots: (chunk_bytes / SLOT_BYTES).max(1) };
@@ -310,7 +311,7 @@ mod tests {
     use super::*;
 
     const RECORDS: u64 = 16 << 10;
-    /// Small enough that a tree of pointers has several levels.
+    /// A level 1 so small that a tree of pointers has several levels.
     const POINTER_BASE_BYTES: u64 = 64 << 10;
     const POINTER_TABLE_BYTES: u64 = 16 << 10;
 
@@ -337,7 +338,8 @@ mod tests {
 
     /// Each axis is confirmed alone: policies and partitioners by their papers, placements by the
     /// rows above. Where axes are combined, the same tolerances hold: 25% for trees, 10% for
-    /// values. Seen when this was written: trees 0.92 to 1.21 of the engine's bytes, values 1.03.
+    /// values. When this was written, trees had 0.92 to 1.21 of the engine's bytes, and values
+    /// 1.03.
     #[test]
     fn axes_together_are_as_near_the_engine_as_alone() {
         let workload = Workload::of_pairs(RECORDS, 1024);

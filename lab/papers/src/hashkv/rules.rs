@@ -11,8 +11,8 @@ use super::designs::{CACHE_BYTES, Workload};
 /// Bytes of a pair in the paper.
 const PAIR_BYTES: u64 = 1 << 10;
 
-/// The records that the rules write in each phase, per update: loads and updates as a bench makes
-/// them, with its groups and segments.
+/// The records that the rules write in each phase, per update. Loads and updates are those of a
+/// bench, with its groups and segments.
 pub(super) fn written(
     workload: &Workload,
     groups: u32,
@@ -41,7 +41,8 @@ mod tests {
     use crate::hashkv::bench::Bench;
     use crate::hashkv::designs::{Design, RECORDS};
 
-    /// The last phases of updates together: one collection more or less is a tenth of a phase.
+    /// The share in the last phases together, because one collection more or less is a tenth of a
+    /// phase.
     fn share(workload: &Workload, permille: u32) -> f64 {
         let design = Design::paper(workload).with_reserve(permille);
         let values = &design.keyspace.values;
@@ -54,7 +55,7 @@ mod tests {
 
     #[test]
     fn the_engine_writes_what_the_papers_rules_write() {
-        // 128 records of these fill a slot.
+        // 128 of these records fill a slot.
         let filling = Workload::of_pairs(RECORDS / 2, 1014);
         // 126 of these records fill a slot, and the unused ends of slots are 6% of a reserve of
         // 10%.

@@ -1,5 +1,5 @@
-//! Experiment 1 with LevelDB's seek compaction on every side, without filters: what the look-ups
-//! of a value log's collections make its tree write. It runs on the block SSD, where all
+//! Experiment 1 with LevelDB's seek compaction on every side, without filters: how much the
+//! look-ups of a value log's collections make its tree write. It runs on the block SSD, where all
 //! compactions share one lane as LevelDB's share one thread, and in memory, where they take no
 //! time. It also shows the effect of parallel requests and of the size of the write cache.
 
@@ -105,7 +105,7 @@ fn show_one_request(
     Ok(())
 }
 
-/// A load alone, whose flushes are the only difference between the two.
+/// Runs only the load, for which flushes are the only difference between the two.
 fn show_large_cache(
     context: &Context<'_>,
     report: &mut PaperReport,
@@ -130,7 +130,7 @@ fn show_large_cache(
     Ok(())
 }
 
-/// P0 to P3.
+/// The phases P0 to P3.
 struct Run([Phase; 4]);
 
 impl Run {
@@ -150,12 +150,12 @@ impl Run {
         Ok(Run([bench.load()?, bench.update()?, bench.update()?, bench.update()?]))
     }
 
-    /// What all phases wrote to some files.
+    /// MiB that all phases wrote to some files.
     fn mib(&self, files: &[&str]) -> f64 {
         mib(self.0.iter().map(|phase| phase.written(files)).sum())
     }
 
-    /// Updates of P3.
+    /// Updates per second in phase P3.
     fn per_second(&self) -> f64 {
         self.0[3].per_second()
     }
@@ -181,7 +181,8 @@ fn judge(report: &mut PaperReport, leveled: &Run, vlog: &Run, hashkv: &Run) {
 }
 
 /// The paper's bytes written per byte of the user, for leveled, vLog and HashKV: 454.6 GiB for
-/// HashKV (table 1), the others from its share of theirs, over the 160 GiB that the user wrote.
+/// HashKV (table 1), and the others from HashKV's share of theirs, divided by the 160 GiB that the
+/// user wrote.
 const PAPER_BYTES: [f64; 3] = [9.97, 5.64, 2.84];
 
 fn draw(report: &mut PaperReport, runs: [&Run; 3]) {

@@ -46,7 +46,8 @@ struct Cell {
 }
 
 impl Cell {
-    /// The faster of two runs: bytes are equal, time is not on a busy machine.
+    /// Keeps the faster of two runs: their bytes are equal, but their times are not on a busy
+    /// machine.
     fn improve(&mut self, again: Cell) {
         if again.update.took < self.update.took {
             self.update = again.update;
@@ -87,7 +88,7 @@ fn measure(designs: &[Design; 3], workload: &Workload) -> Result<[Cell; 3]> {
 fn cell(design: &Design, workload: &Workload) -> Result<Cell> {
     let mut bench = Bench::in_memory(design, workload)?;
     let update = bench.through(2)?;
-    // A first run fills the cache.
+    // The first gets fill the cache.
     bench.gets((workload.records / 4).max(1))?;
     let gets = bench.gets((workload.records / 2).max(1))?;
     let scans = bench.scans((workload.records / 100).max(1), 100)?;
@@ -120,7 +121,7 @@ fn judge_pairs(report: &mut PaperReport, rows: &[[Cell; 3]]) {
     }
 }
 
-/// Cold scans of files have a row of their own.
+/// Judges warm scans; cold scans of files have a row of their own.
 fn judge_scans(report: &mut PaperReport, rows: &[[Cell; 3]]) {
     let ratios = rows.iter().map(|row| row[0].scan_us / row[2].scan_us);
     report.show(CACHED_SCANS, named(&SIZES[..3], &ratios.collect::<Vec<_>>()));
@@ -170,7 +171,7 @@ pub(super) fn selective(context: &Context<'_>, report: &mut PaperReport) -> Resu
             let sizes = [vec![SMALL_BYTES; small], vec![large_bytes; large]].concat();
             let pair = sizes.iter().sum::<usize>() / sizes.len();
             let workload = Workload::of_mix(context.scaled(DATA_BYTES / 2 / pair as u64), &sizes);
-            // The reserve that the paper uses where it measures features.
+            // 20% is the reserve with which the paper measures features.
             let design = Design::paper(&workload).with_reserve(200);
             let selective = design.clone().separating_at(&workload, SEPARATE_AT);
             let sides = [design.side("all apart"), selective.side("selective")];
@@ -200,7 +201,7 @@ pub(super) fn selective(context: &Context<'_>, report: &mut PaperReport) -> Resu
     Ok(())
 }
 
-/// The faster of two runs of each, which alternate.
+/// The faster of two runs of each design, which alternate.
 fn in_turns(designs: [&Design; 2], workload: &Workload) -> Result<[Phase; 2]> {
     let run = |design: &Design| Bench::in_memory(design, workload)?.through(2);
     let mut best = [run(designs[0])?, run(designs[1])?];
@@ -218,7 +219,7 @@ mod tests {
     use super::*;
     use crate::Scale;
 
-    /// Half of one record is not a record: once, the time of a get was divided by zero, and shown
+    /// Half of one record is no record: once, the time of a get was divided by zero, and shown
     /// as infinite.
     #[test]
     fn numbers_are_finite_at_the_least_scale() {

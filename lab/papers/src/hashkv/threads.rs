@@ -1,5 +1,5 @@
 //! Section 3.8's threads and batches, in simulated time on the block SSD of eight channels. The
-//! engine has one thread here; requests that are under way side by side stand for the paper's 32
+//! engine has one thread here; concurrent requests represent the paper's 32
 //! threads of flushes and 8 of collections. A flush writes to its groups, and a collection reads
 //! its segments and writes the live records: none of these requests waits for another one.
 
@@ -61,7 +61,7 @@ const GROUPS: u64 = 40;
 const FLUSH_PAIRS: u64 = 4 << 10;
 const PAIR_BYTES: u64 = 1 << 10;
 const FLUSHES_OF_EACH: u64 = 8;
-/// More than a group receives.
+/// The room of a group, more than it receives.
 const GROUP_BYTES: u64 = 4 << 20;
 
 /// Appends the pairs of some flushes to groups in one large file, as the paper's prototype does. A

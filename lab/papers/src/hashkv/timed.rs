@@ -62,7 +62,7 @@ rows! {
         "{}" => Ratios(&[1.525, 1.283]);
 }
 
-/// P2 of a design, as the paper's LevelDB ran.
+/// Runs P2 of a design in the way in which the paper's LevelDB ran.
 fn measure(context: &Context<'_>, design: &Design, workload: &Workload) -> Result<Phase> {
     let device = device::create(context, SMALL_PAGE_BYTES, SSD)?;
     Bench::on_device(design, workload, &device)?.through(2)
@@ -131,7 +131,8 @@ pub(super) fn pairs(context: &Context<'_>, report: &mut PaperReport) -> Result<(
     Ok(())
 }
 
-/// Scans of loaded data with very little memory, on devices that do more and more in parallel.
+/// Measures scans of loaded data with very little memory, on devices that do more and more in
+/// parallel.
 pub(super) fn scans(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     for (name, width) in [
         ("six SSDs, one request at a time", SIX_SSDS.with_requests(1)),

@@ -33,7 +33,7 @@ const CUT_BY: [(&str, Partitioner); 3] = [
     ("Global-Range", Partitioner::GlobalRange),
 ];
 
-/// Where a run of these keys is cut, if each key counts as one byte.
+/// The keys at which a run of these keys is cut, if each key counts as one byte.
 fn cuts_of<const N: usize>(partitioner: Partitioner, keys: &[[u8; N]], most: u64) -> Vec<CutKey> {
     let points = keys.iter().map(|key| Point { last_key: Box::new(*key), bytes: 1 });
     let histogram = Histogram::new(points.collect());
@@ -131,7 +131,7 @@ fn figure_4(report: &mut PaperReport) {
     }
     let medians = seen.map(|each| each.map(median));
     report.show(FIGURE_4, medians.map(|each| strokes(each, 0)).join("; "));
-    // The keys of the paper's example.
+    // The numbers of the paper's example.
     let paper = [[1.0, 0.0, 10.0], [1.0, 0.0, 16.0], [3.0, 1.0, 15.0]];
     let all = CUT_BY.into_iter().zip(medians).zip(paper);
     let all = all.map(|(((name, _), each), paper)| bars_beside(name, each, paper));

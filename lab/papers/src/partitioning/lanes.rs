@@ -1,18 +1,18 @@
 //! Loads in simulated device time: one client writes as fast as it may. Flushes gather while a
-//! compaction runs, so that the next compaction takes more of them.
+//! compaction runs, so that the next compaction reads more of them.
 //!
 //! Gets are measured at eight moments of the load's last quarter, because the number of runs that
-//! wait at its end is a matter of chance: at half the scale two trees changed places. Scans are
-//! measured when the load ends, while the background continues. Gets are shown at that moment too,
-//! and once nothing is left to do.
+//! wait at its end is a matter of chance: at half the scale the order of two trees was reversed.
+//! Scans are measured when the load ends, while the background continues. Gets are shown at that
+//! moment too, and once nothing is left to do.
 //!
 //! The paper keeps RocksDB's defaults. One flush and one compaction run at a time: these are the
 //! two background jobs. Writers are slowed at 20 runs and stop at 36; the bytes that a leveled tree
 //! has to compact may also slow or stop them, and two waiting memtables stop them. Entries of 1 KiB
-//! set the pace of writes, and 100,000 gets and 10,000 scans set what the background does
-//! meanwhile. Everything is divided by 1,024, like the data. We chose the device: it is that of our
-//! page about Autumn. How fast a compaction is depends on the device, and not on the number of
-//! threads.
+//! set the pace of writes. The time of 100,000 gets and 10,000 scans is the time that the
+//! background has while they run. Everything is divided by 1,024, like the data. We chose the
+//! device: it is that of our page about Autumn. How fast a compaction is depends on the device, and
+//! not on the number of threads.
 
 use runstone::KeyspaceOptions;
 use runstone_kv::Result;
@@ -67,12 +67,12 @@ rows! {
 pub(super) const LEVELED: &str = "leveled";
 const NAMES: &str = "none / size / local / global / leveled";
 
-/// What a load in lanes did, and what reads of its tree cost.
+/// The results of a load in lanes, and the cost of reads of its tree.
 struct Measured {
     load: Seen,
-    /// Simulated time, and for how much of it writers waited.
+    /// Simulated time, and the part of it in which writers waited.
     seconds: [f64; 2],
-    /// At the end of the load, and when nothing is left to do.
+    /// The number of runs at the end of the load, and when nothing is left to do.
     runs: [f64; 2],
     /// Mean of the moments; from the load's end on; when nothing is left to do.
     get_blocks: f64,
@@ -83,7 +83,7 @@ struct Measured {
 
 /// The lanes of a tree of this name.
 pub(super) fn lanes_of(name: &str) -> Lanes {
-    // RocksDB counts no bytes to compact in a stack.
+    // For a stack, RocksDB does not limit the bytes to compact.
     let debt_bytes = if name == LEVELED { SLOW_AND_STOP_BYTES } else { [u64::MAX; 2] };
     let flushes = device_time::Flushes::First;
     Lanes::new(Limits { runs: SLOW_AND_STOP_RUNS, debt_bytes, flushes, background_speed: 1 })
@@ -119,8 +119,8 @@ pub(super) fn lanes(context: &Context<'_>, report: &mut PaperReport) -> Result<(
     Ok(())
 }
 
-/// Loads a tree whose compactions have 16 threads, as in almost all loads here. Returns what the
-/// load did, the tree, and the mean number of blocks that a get reads near the end of the load.
+/// Loads a tree whose compactions have 16 threads, as in almost all loads here. Returns the results
+/// of the load, the tree, and the mean number of blocks that a get reads near the end of the load.
 fn load(
     context: &Context<'_>,
     options: KeyspaceOptions,
@@ -184,7 +184,7 @@ fn judge_writes(report: &mut PaperReport, seen: &[Measured], at: &str) {
     report.show(ALL.of(&[&at]), all.map(|(each, digits)| strokes(each, digits)).join("; "));
 }
 
-/// What the compactions of the four stacks gain from being divided into parts.
+/// Judges how much the compactions of the four stacks gain from being divided into parts.
 fn judge_parts(report: &mut PaperReport, stacks: &[&Seen], at: &str) {
     let of =
         |value: fn(&Seen) -> f64| -> Vec<f64> { stacks.iter().map(|one| value(one)).collect() };
@@ -195,7 +195,7 @@ fn judge_parts(report: &mut PaperReport, stacks: &[&Seen], at: &str) {
     report.judge(PARTS.of(&[&at]).uncounted(), here, &gains);
 }
 
-/// If the partitioner cuts flushes too, a compaction that takes a flush divides into parts.
+/// If the partitioner cuts flushes too, a compaction that reads a flush is divided into parts.
 fn cut_flushes(context: &Context<'_>, report: &mut PaperReport, at: &str) -> Result<()> {
     let stacks = STACKED.map(|(name, one)| (name, paper_stack(one, FLUSH_BYTES / 4, Flushes::Cut)));
     let side = |(name, one): &(&str, _)| side_of(name, one).with(sides::THREADS, THREADS);
@@ -210,7 +210,7 @@ fn cut_flushes(context: &Context<'_>, report: &mut PaperReport, at: &str) -> Res
     Ok(())
 }
 
-/// The cause: the same two trees without lanes.
+/// Shows the cause: the same two trees without lanes.
 fn switch_off(context: &Context<'_>, report: &mut PaperReport, at: &str) -> Result<()> {
     let (mut written, mut gets) = (Vec::new(), Vec::new());
     for (name, options) in trees().into_iter().skip(3) {

@@ -60,7 +60,7 @@ const RANDOM: &str = "random keys";
 const SKEWED: &str = "skewed keys";
 
 impl Flushes {
-    /// Cells of a flush need tables smaller than a flush.
+    /// The size of a table: to cut a flush into cells, tables must be smaller than a flush.
     pub(super) fn theta(self) -> u64 {
         match self {
             Flushes::Whole => FLUSH_BYTES,
@@ -90,13 +90,13 @@ struct Compacted {
 impl EventListener for Compactions {
     fn on_event(&self, event: &Event) {
         if let Event::Compacted { parts, moved_tables: moves, took, .. } = *event {
-            // Nobody listens any more when the tree is closed.
+            // The receiver may be gone when the tree is closed.
             let _ = self.0.send(Compacted { parts, moves, took });
         }
     }
 }
 
-/// What one tree did under a load.
+/// The results of one tree under a load.
 pub(super) struct Seen {
     pub(super) counters: CounterValues,
     pub(super) tables: usize,
@@ -115,7 +115,8 @@ impl Seen {
         Ok(Seen::with_tree(context, options, is_skewed, threads, None, &mut |_| Ok(()))?.0)
     }
 
-    /// The same, and returns the tree. The tree may have lanes; `look` gets it near the end.
+    /// Does the same, and also returns the tree. The tree may have lanes. `look` is called with the
+    /// tree near the end.
     pub(super) fn with_tree(
         context: &Context<'_>,
         options: KeyspaceOptions,
@@ -315,7 +316,8 @@ pub(super) fn load(context: &Context<'_>, report: &mut PaperReport) -> Result<()
     Ok(())
 }
 
-/// The paper's other baseline, which cuts by size and is split by key ranges as in RocksDB.
+/// Judges the paper's other baseline, a leveled tree, whose tables are cut by size and whose
+/// compactions are split by key ranges as in RocksDB.
 fn leveled(context: &Context<'_>, report: &mut PaperReport, beside: &Stacks) -> Result<Seen> {
     let options = tree("fragmented-leveling", Partitioner::Size, beside.flushes.theta());
     let global = paper_stack(Partitioner::GlobalRange, beside.flushes.theta(), Flushes::Whole);
@@ -367,7 +369,7 @@ fn fewer_threads(context: &Context<'_>, report: &mut PaperReport, beside: &Stack
     Ok(())
 }
 
-/// Measured alternately, with the median of three.
+/// Measures by the clock, alternately, with the median of three.
 pub(super) fn clock(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     let flushes = Flushes::Cut;
     let mut here = Vec::new();

@@ -8,8 +8,8 @@
 //!   writes most, and reads of the trees that the loads leave (figures 8 and 11).
 //! - [`reads`]: the cost of additional tables for reads when nothing is left to compact.
 //! - [`own_size`]: the headlines at 40 GiB, by the simulator.
-//! - [`ours`]: what the paper does not have, or only claims: slices, space that compactions borrow,
-//!   ascending keys, Global-Range inside a leveled tree.
+//! - [`ours`]: extensions of the paper, and claims that it does not measure: slices, space that
+//!   compactions borrow, ascending keys, Global-Range inside a leveled tree.
 
 mod exact;
 mod lanes;
@@ -80,7 +80,7 @@ fn tree(policy: &str, partitioner: Partitioner, theta: u64) -> KeyspaceOptions {
         base_bytes: 4 * FLUSH_BYTES,
         partitioner,
         table_bytes: theta.max(MIN_TABLE_BYTES),
-        // A table of a prefix is cut at sixteen times this.
+        // A table of one prefix is cut at sixteen times this size.
         split_bytes: (theta / CAP_FACTOR).max(MIN_TABLE_BYTES),
         ..Numbers::default()
     };

@@ -1,5 +1,5 @@
-//! What the paper does not have, or only claims: compactions in slices, the space that they borrow,
-//! ascending keys, and Global-Range inside a leveled tree.
+//! Extensions of the paper, and claims that it does not measure: compactions in slices, the space
+//! that they borrow, ascending keys, and Global-Range inside a leveled tree.
 
 use runstone::CompactionInstall;
 use runstone::unstable;
@@ -74,7 +74,7 @@ pub(super) fn slices(context: &Context<'_>, report: &mut PaperReport) -> Result<
     Ok(())
 }
 
-/// A compaction of everything keeps inputs and outputs at once, or a part of them.
+/// A compaction of everything keeps all inputs and outputs at the same time, or only parts of them.
 pub(super) fn borrowed_space(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     let options = |compaction_install| {
         stack(Partitioner::GlobalRange, FLUSH_BYTES).compaction_install(compaction_install)
@@ -118,7 +118,7 @@ pub(super) fn ascending(context: &Context<'_>, report: &mut PaperReport) -> Resu
     Ok(())
 }
 
-/// Global-Range inside a leveled tree. Size is given the table size that makes as many tables.
+/// Global-Range inside a leveled tree. Size gets the table size with which it makes as many tables.
 pub(super) fn leveled(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     for size_ratio in [2, 5] {
         context.say(&format!("leveled, T = {size_ratio}, Size against Global-Range"));

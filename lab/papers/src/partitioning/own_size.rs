@@ -32,7 +32,7 @@ rows! {
         "leveled writes most" => Rises;
 }
 
-/// Whether jobs run in lanes, or all that are due between two flushes.
+/// Whether jobs run in lanes, or all due jobs run between two flushes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Jobs {
     Between,

@@ -1,4 +1,4 @@
-//! The cost of additional tables for reads where nothing is left to compact: point and range
+//! The cost of additional tables for reads when nothing is left to compact: point and range
 //! queries on the trees of the loads, by counters, and by processor time measured alternately.
 
 use runstone_kv::Result;
@@ -35,7 +35,7 @@ struct Reads {
     cpu_seconds: [f64; 2],
 }
 
-/// As figures 8 and 11. Tables are as large as a flush.
+/// Measures reads as in figures 8 and 11. Tables are as large as a flush.
 pub(super) fn reads(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     for (is_skewed, at) in [(false, "random keys"), (true, "skewed keys")] {
         let stacks =
@@ -65,7 +65,7 @@ fn judge(report: &mut PaperReport, trees: &mut [Loaded], at: &str) -> Result<()>
     let ratios = [scans[3] / scans[1], gets[3] / gets[1]];
     let here = format!("{}; {}", strokes(&scans, 1), strokes(&gets, 3));
     report.judge(READS.of(&[&at]).uncounted(), here, &ratios);
-    // Alternately, so that other load on the machine affects both alike.
+    // The two run alternately, so that other load on the machine affects both alike.
     let mut ratios = [vec![], vec![]];
     for _ in 0..5 {
         let [size, global] = [1, 3].map(|at: usize| read(&mut trees[at]));

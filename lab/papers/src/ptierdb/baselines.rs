@@ -1,6 +1,6 @@
 //! Figure 2: leveling, lazy leveling, tiering and fragmented leveling at T = 6 with entries of 256
-//! bytes, load and mix A. Without filters: with them hardly any block is read in vain, whatever the
-//! policy.
+//! bytes, load and mix A. There are no filters: with them hardly any block is read in vain,
+//! whatever the policy.
 
 use runstone_kv::Result;
 use runstone_plot::Axis;
@@ -16,7 +16,7 @@ use crate::{Context, PaperReport};
 /// 100 M writes, and as many operations of mix A.
 const RECORDS: u64 = 100_000_000 / DIVISOR;
 const ENTRY_BYTES: usize = 256;
-/// In thousandths of a percent.
+/// The percentiles of the distribution, in thousandths of a percent.
 const PERCENTILES: [usize; 6] = [50_000, 90_000, 99_000, 99_900, 99_990, 100_000];
 
 rows! {
@@ -101,7 +101,7 @@ fn measure(rival: &Rival, records: u64) -> Result<Run> {
     Ok(Run { name: tree.name, load, mix, bytes: tree.bytes(), latencies })
 }
 
-/// Measures relative to leveling, as in the paper, and the distribution of latencies.
+/// Draws the measures relative to leveling, as in the paper, and the distribution of latencies.
 fn draw(report: &mut PaperReport, runs: &[Run], measures: [&[f64]; 4]) {
     let of = |(at, run): (usize, &Run)| {
         bars(run.name, measures.iter().map(|values| values[at] / values[0]))

@@ -1,8 +1,8 @@
-//! The causes of three results, turned off.
+//! Three results with their causes turned off.
 //!
 //! * Memory for all indexes and filters. A get then reads only blocks of data: leveling's larger
-//!   tree no longer costs anything in mix C, and tiering's tables cost a get of 124 bytes half of
-//!   what they did.
+//!   tree no longer costs anything in mix C, and tiering's tables cost a get of 124 bytes half as
+//!   much.
 //! * Gets before mix E. The load leaves tables that overlap. Few of the mix's scans are charged to
 //!   those tables, but gets are.
 

@@ -11,7 +11,7 @@ use crate::numbers::{list, ratio};
 use crate::report::{bars_beside, rows};
 use crate::verdict::Rule::*;
 
-/// The mixes of the text: those that writes dominate, and those that reads dominate.
+/// The mixes of the paper's text: those with mostly writes, and those with mostly reads.
 const A_F: [usize; 2] = [0, F];
 const B_C_D_E: [usize; 4] = [1, C, 4, E];
 const B_C_D: [usize; 3] = [1, C, 4];
@@ -137,7 +137,7 @@ fn judge_policies(report: &mut PaperReport, times: &Times<'_>, all: std::ops::Ra
 fn draw(report: &mut PaperReport, runs: &[Run]) {
     let mixes = mix_names().map(|mix| format!("YCSB {mix}"));
     let times = Times(runs);
-    // The least that the paper prints: 1.2 times as fast as leveling, with its own rule.
+    // The least that the paper prints for its own rule: 1.2 times as fast as leveling.
     let paper = [1.0 / 1.2; E + 1];
     let over = |(at, run): (usize, &Run)| {
         let marks = if at == LAST { &paper[..] } else { &[] };

@@ -1,18 +1,19 @@
-//! The paper's machine, for files that are in memory: what an operation takes follows from the
+//! The paper's machine, for files that are in memory: the time of an operation follows from the
 //! reads and bytes that the storage counts, and from the tables, blocks and merges that the store
-//! counts. It is the same on every machine.
+//! counts. So it is the same on every machine.
 //!
 //! The paper's machine has 64 GB of RAM. Its databases take at most 27 GB in table I, and by our
 //! arithmetic 35 GB in figure 2 and 55 GB in figure 6. So its stores read from the page cache what
-//! they do not keep themselves, and only writes reach the Intel D3-S4510. A second clock shows what
-//! the same reads take from that SSD. Its family's product specification (of the S4500) gives 110
-//! us for a random read, 500 MB/s of sequential reads and 490 MB/s of sequential writes. One thing
-//! is done at a time. Jobs read ahead: their reads have no latency.
+//! they do not cache themselves, and only writes reach the Intel D3-S4510. A second clock shows how
+//! long the same reads take from that SSD. Its family's product specification (of the S4500) gives
+//! 110 us for a random read, 500 MB/s of sequential reads and 490 MB/s of sequential writes. One
+//! thing is done at a time. Jobs read ahead: their reads have no latency.
 //!
 //! The times of the processor are round numbers near those of LevelDB, on which the paper's store
-//! is built. In LevelDB 1.23 with files in memory, a million records of 116 bytes, a get that asks
-//! the filter of one table in vain took 0.73 us, a get that hits 1.5 us, and compactions read and
-//! wrote 250 MB/s by LevelDB's statistics. They were measured before the machine first used them.
+//! is built. In LevelDB 1.23 with files in memory, a million records of 116 bytes, a get that
+//! probes the filter of one table in vain took 0.73 us, a get that hits 1.5 us, and compactions
+//! read and wrote 250 MB/s by LevelDB's statistics. They were measured before the machine first
+//! used them.
 
 use std::sync::Arc;
 
@@ -37,8 +38,8 @@ const TABLE_NS: u64 = 500;
 const BLOCK_NS: u64 = 1_000;
 const MERGED_BYTES_PER_US: u64 = 250;
 
-/// How long the machine was busy, for each medium that files are read from, and how much of that
-/// time the processor was.
+/// How long the machine was busy, for each medium from which files are read, and how much of this
+/// time was processor time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Busy {
     pub(super) cached_ns: u64,
@@ -53,7 +54,7 @@ pub(super) struct Machine {
     busy: Busy,
 }
 
-/// What the storage counted up to a moment.
+/// The counters of the storage at a moment.
 #[derive(Clone, Copy, Debug, Default)]
 struct Moved {
     reads: u64,
@@ -62,7 +63,7 @@ struct Moved {
 }
 
 impl Moved {
-    /// How long this work takes while this many reads wait.
+    /// How long this work takes if this many of its reads wait for the medium.
     fn busy_ns(self, from: &Medium, waiting: u64) -> u64 {
         waiting * from.read_ns
             + self.read_bytes * 1000 / from.read_bytes_per_us
@@ -77,7 +78,7 @@ impl Machine {
         Machine { storage, seen: Moved::default(), busy: Busy::default() }
     }
 
-    /// How long it was busy with everything that was counted.
+    /// How long the machine was busy with everything that was counted.
     pub(super) fn busy(&self) -> Busy {
         self.busy
     }

@@ -1,8 +1,8 @@
-//! PTierDB: what adaptive tiering writes, reads and stores on the engine, compared with the stores
-//! of its paper (Liu and Zhou). All sizes are the paper's divided by one number: memtable, capacity
-//! of level 1, T_s, and the data. The number of operations is divided by it, too, and so is the
-//! number of accesses to a table. The bytes that one access may rewrite are a quotient of two
-//! divided numbers, so LevelDB's number stays.
+//! PTierDB: what adaptive tiering writes, reads and stores on the engine, compared with the other
+//! stores of the paper (Liu and Zhou). All sizes are the paper's divided by one number: memtable,
+//! capacity of level 1, T_s, and the data. The number of operations is divided by the same number,
+//! and so is the number of accesses to a table. The bytes that one access may rewrite are a
+//! quotient of two divided numbers, so LevelDB's number stays.
 //!
 //! * `ycsb`: load, then the mixes A, B, C, F, D in the order of the paper; load again, then mix E.
 //!   `figure_7` judges what the paper says about the mixes, `table_1` what the first of these runs
@@ -43,11 +43,11 @@ use super::{Context, PaperReport};
 
 /// The divisor of the paper's sizes.
 const DIVISOR: u64 = 200;
-/// The paper's memtable, level 1 and T_s.
+/// The paper's memtable; level 1 and T_s follow.
 const FLUSH_BYTES: u64 = 16 << 20;
 const BASE_BYTES: u64 = 10 << 20;
 const SPLIT_BYTES: u64 = 4 << 20;
-/// How many times a table is accessed before it is compacted inside its level. The paper gives no
+/// How often a table is accessed before it is compacted inside its level. The paper gives no
 /// number. Its store is built on LevelDB, whose seek compaction allows one access for each 16 KiB
 /// of a table, and at least 100 accesses.
 #[derive(Clone, Copy)]

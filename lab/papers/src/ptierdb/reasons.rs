@@ -21,7 +21,7 @@ struct Reason {
     written_bytes: u64,
 }
 
-/// Words in the reasons of adaptive tiering and tiering, and what they stand for. The first match
+/// Words in the reasons of adaptive tiering and tiering, and their meanings. The first match
 /// counts.
 const REASONS: [(&str, &str); 7] = [
     ("compaction and split", "compaction and split of level 0"),

@@ -73,7 +73,7 @@ pub(super) struct Uniform {
     get_ssd_us: f64,
     get_tables: f64,
     get_blocks: f64,
-    /// Where the bytes of the writes went.
+    /// A breakdown of the bytes that the writes wrote.
     apart: String,
 }
 
@@ -143,7 +143,7 @@ fn measure(context: &Context<'_>, rivals: &[Rival], bytes: usize) -> Result<Seen
     Ok(Seen(seen))
 }
 
-/// That many writes, and the gets once the compactions that they cause are done.
+/// Runs this many writes, and then gets, once the compactions that the gets cause are done.
 pub(super) fn uniform(mut tree: Tree, operations: u64) -> Result<Uniform> {
     let mut rng = tree.rng.clone();
     let distinct: HashSet<u64> = (0..operations).map(|_| rng.below(operations)).collect();
@@ -216,7 +216,7 @@ fn draw(report: &mut PaperReport, seen: &[Seen]) {
             |one| one.written,
         ),
     ];
-    // The least that section I prints of reads, with the paper's own rule.
+    // The least speed-up of reads in section I, for the paper's own rule.
     let faster = |seen: &Seen| seen.0[TIERED].get_us / 1.5;
     for (picture, titles, value) in pictures {
         let of = |(at, (name, _)): (usize, &Rival)| {

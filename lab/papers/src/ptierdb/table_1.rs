@@ -65,8 +65,8 @@ rows! {
         "" => Beside("the paper's tables are compressed");
 }
 
-/// Table I, and the same without compression; `plain` are the runs without it. The runs that are
-/// judged are returned.
+/// Makes table I, and the same table without compression; `plain` are the uncompressed runs.
+/// Returns the runs that are judged.
 pub(super) fn run(
     context: &Context<'_>,
     report: &mut PaperReport,
@@ -95,7 +95,7 @@ pub(super) fn compressed((name, options): Rival) -> Rival {
     (name, options.compression(vec![Compression::Lz4]))
 }
 
-/// The first run with values that compress. Only its bytes are used, so gets are made only where
+/// Makes the first run with values that compress. Only its bytes are used, so gets are made only if
 /// they cause compactions.
 pub(super) fn compressed_run(rival: &Rival, records: u64) -> Result<Run> {
     let tree = Tree::open(rival, VALUE_BYTES)?.compressing(COMPRESSIBILITY);
@@ -204,7 +204,7 @@ mod tests {
         assert!(smaller_log_tables < log_tables && log > 0, "{log_tables}, {log}");
     }
 
-    /// Leaving out gets changes no figure of table I, except those of PTierDB.
+    /// Without gets, the figures of table I stay the same, except those of PTierDB.
     #[test]
     fn gets_that_are_left_out_write_nothing() {
         let seen = |rival: &Rival, makes_gets: bool| {

@@ -1,5 +1,5 @@
-//! A store with its records on a machine of its own, driven operation by operation, and what its
-//! phases cost.
+//! A store with its records on a machine of its own, driven operation by operation, and the costs
+//! of its phases.
 
 use std::num::NonZero;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,7 +22,7 @@ use crate::sides::Side;
 
 pub(super) const KEY_BYTES: usize = 16;
 const KEY_DIGITS: u64 = 10_000_000_000_000_000;
-/// Operations between two checks for jobs: a flush comes every 3 to 23 checks, depending on the
+/// Operations between two checks for jobs: there is a flush every 3 to 23 checks, depending on the
 /// entries' size.
 const OPERATIONS_PER_LOOK: u64 = 32;
 /// Checks for jobs between two measurements of the store's size, several per compaction of level 0.
@@ -31,18 +31,18 @@ const LOOKS_PER_SIZE: u64 = 32;
 const SEED: u64 = 7;
 /// Entries of a scan.
 pub(super) const SCAN_ENTRIES: u64 = 100;
-/// Memory of a store itself: the least that it takes. LevelDB, by default, keeps indexes and
+/// Memory of a store itself, the least that it accepts. LevelDB, by default, keeps indexes and
 /// filters of 990 tables and 8 MB of blocks, which is half of that at this scale.
 pub(super) const MEMORY_BYTES: u64 = 1 << 20;
 
-/// What a phase did.
+/// The results of a phase.
 pub(super) struct Phase {
     pub(super) counters: CounterValues,
     /// Time of the machine per operation, with all files in the page cache.
     pub(super) us: f64,
-    /// The same with all reads from the SSD.
+    /// Time of the machine per operation, with all reads from the SSD.
     pub(super) ssd_us: f64,
-    /// The part of it that the processor takes.
+    /// The processor's part of this time.
     pub(super) processor_us: f64,
 }
 
@@ -51,7 +51,7 @@ impl Phase {
         self.counters.tables_probed as f64 / self.counters.gets.max(1) as f64
     }
 
-    /// The reads among them that a get would leave out if it stopped at its first hit.
+    /// The table reads that gets would leave out if they stopped at their first hit.
     pub(super) fn tables_after_hit(&self) -> f64 {
         self.counters.tables_probed_after_hit as f64 / self.counters.gets.max(1) as f64
     }
@@ -78,7 +78,7 @@ pub(super) fn sides_of(rivals: &[Rival]) -> Vec<Side> {
     sides_with(rivals, MEMORY_BYTES)
 }
 
-/// The same with this much memory.
+/// The settings of each side of a comparison, with this much memory.
 pub(super) fn sides_with(rivals: &[Rival], memory_bytes: u64) -> Vec<Side> {
     let side = |rival: &Rival| {
         let (name, keyspace) = rival;
@@ -108,9 +108,10 @@ pub(super) struct Tree {
     pub(super) store: Store,
     pub(super) reasons: Arc<Reasons>,
     pub(super) rng: Rng,
-    /// Keys are those of the numbers below this.
+    /// The keys are those of the numbers below this one.
     pub(super) records: u64,
-    /// At some numbers of operations: bytes of tables and values over those of all records.
+    /// At some numbers of operations: bytes of tables and values, divided by the bytes of all
+    /// records.
     pub(super) space: Vec<(f64, f64)>,
     /// The time of each operation in nanoseconds of the machine, if wanted.
     pub(super) latencies: Option<Vec<u64>>,
@@ -120,19 +121,19 @@ pub(super) struct Tree {
     /// Whether gets are made. If not, they only count as operations.
     makes_gets: bool,
     operations: u64,
-    /// What the store had counted when the last phase ended.
+    /// The store's counters when the last phase ended.
     before: CounterValues,
-    /// What it had counted when the processor's time was last added.
+    /// The store's counters when the processor's time was last added.
     computed: CounterValues,
 }
 
 impl Tree {
-    /// An empty store for values of that size that do not compress.
+    /// Opens an empty store for values of this size that do not compress.
     pub(super) fn open(rival: &Rival, value_bytes: usize) -> Result<Tree> {
         Tree::with_memory(rival, value_bytes, MEMORY_BYTES)
     }
 
-    /// The same for a store with this much memory.
+    /// Does the same for a store with this much memory.
     pub(super) fn with_memory(
         rival: &Rival,
         value_bytes: usize,
@@ -170,13 +171,13 @@ impl Tree {
         self
     }
 
-    /// The same tree, whose gets are left out. Checks for jobs are made at the same operations, so
+    /// The same tree, but gets are left out. Checks for jobs are made at the same operations, so
     /// a store that counts no accesses writes the same bytes.
     pub(super) fn without_gets(self) -> Tree {
         Tree { makes_gets: false, ..self }
     }
 
-    /// This many operations as one phase, and what they cost.
+    /// Runs this many operations as one phase. Returns their costs.
     pub(super) fn phase(
         &mut self,
         operations: u64,
@@ -197,8 +198,8 @@ impl Tree {
         Ok(Phase { counters: now.since(&before), us, ssd_us, processor_us })
     }
 
-    /// Adds the processor's time for what the store has counted since the last call, and returns
-    /// what it counted.
+    /// Adds the processor's time for the work that the store has counted since the last call.
+    /// Returns the counters.
     fn compute(&mut self) -> CounterValues {
         let now = unstable::counters(&self.store);
         let before = std::mem::replace(&mut self.computed, now.clone());
@@ -206,7 +207,7 @@ impl Tree {
         now
     }
 
-    /// New records.
+    /// Inserts new records.
     pub(super) fn insert(&mut self, count: u64) -> Result<()> {
         for _ in 0..count {
             self.put(self.records)?;
@@ -215,7 +216,8 @@ impl Tree {
         Ok(())
     }
 
-    /// Zipfian over the records: percentages of updates and read-modify-writes; the rest are reads.
+    /// Runs operations on zipfian records, with these percentages of updates and
+    /// read-modify-writes; the rest are reads.
     pub(super) fn mix(
         &mut self,
         chooser: &ScrambledZipfian,
@@ -235,7 +237,7 @@ impl Tree {
         Ok(())
     }
 
-    /// The latest records are read; `inserts` percent of the operations are inserts.
+    /// Reads the latest records; `inserts` percent of the operations are inserts.
     pub(super) fn latest(&mut self, chooser: &mut Latest, count: u64, inserts: u64) -> Result<()> {
         for _ in 0..count {
             if self.rng.below(100) < inserts {
@@ -248,7 +250,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Scans from zipfian records on; `inserts` percent of the operations are inserts.
+    /// Scans, each beginning at a zipfian record; `inserts` percent of the operations are inserts.
     pub(super) fn scan_mix(
         &mut self,
         chooser: &ScrambledZipfian,
@@ -276,7 +278,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Writes of any records.
+    /// Writes records drawn uniformly.
     pub(super) fn uniform_puts(&mut self, count: u64) -> Result<()> {
         for _ in 0..count {
             let record = self.rng.below(self.records);
@@ -361,7 +363,7 @@ pub(super) fn each<T: Send>(
                 while let at = next.fetch_add(1, Ordering::Relaxed)
                     && let Some(rival) = rivals.get(at)
                 {
-                    // The receiver is gone only with the whole run.
+                    // The receiver is gone only if the whole run has ended.
                     let _ = sender.send(rival.0);
                     *measured[at].lock().expect("its one holder") = Some(measure(rival));
                 }
@@ -374,8 +376,8 @@ pub(super) fn each<T: Send>(
     done.map(|one| one.expect("each was measured")).collect()
 }
 
-/// Sixteen digits of a mixed number: keys come in random order. Written by hand: the machinery of
-/// `format!` takes as long as a get that finds its table's filter in memory.
+/// Sixteen digits of a mixed number, so keys are in random order. The digits are written by hand,
+/// because `format!` takes as long as a get that finds its table's filter in memory.
 fn key(record: u64) -> [u8; KEY_BYTES] {
     let mut rest = mix64(record) % KEY_DIGITS;
     let mut digits = [b'0'; KEY_BYTES];

@@ -1,6 +1,6 @@
-//! The runs of figure 7, and what they read and write. The first run, table I's, loads and runs A,
-//! B, C, F and D; the second loads and runs E. Not in the paper: scans once the compactions that
-//! gets cause are done.
+//! The runs of figure 7, and what they read and write. The first run, which is also that of table
+//! I, loads and runs A, B, C, F and D; the second loads and runs E. Scans after the compactions
+//! that gets cause are done are not in the paper.
 
 use runstone_kv::Result;
 use runstone_plot::Axis;
@@ -17,7 +17,8 @@ use crate::{Context, PaperReport};
 /// 100 M records of 16 + 100 bytes.
 pub(super) const RECORDS: u64 = 100_000_000 / DIVISOR;
 pub(super) const VALUE_BYTES: usize = 100;
-/// Mix E has this many times fewer operations than there are records: a scan is 100 entries.
+/// The operations of mix E are the records divided by this number, because a scan reads 100
+/// entries.
 pub(super) const SCAN_DIVISOR: u64 = 4;
 
 /// The mixes of the first run, with percentages of updates and read-modify-writes.
@@ -55,10 +56,10 @@ rows! {
 pub(super) struct Run {
     pub(super) name: &'static str,
     pub(super) load: Phase,
-    /// A, B, C, F, D and, in the second run, E.
+    /// The mixes A, B, C, F, D and, in the second run, E.
     pub(super) mixes: Vec<Phase>,
     pub(super) bytes: u64,
-    /// How many there are after the first run.
+    /// How many records there are after the first run.
     records: u64,
     space: Vec<(f64, f64)>,
     /// Scans after the gets of the second run, for the stores that have them.
@@ -75,7 +76,7 @@ impl Run {
         write_amplification(self.phases())
     }
 
-    /// The size after the first run over the keys and values of all records.
+    /// The size after the first run, divided by the bytes of the keys and values of all records.
     pub(super) fn bytes_over_records(&self) -> f64 {
         self.bytes as f64 / (self.records * (KEY_BYTES + VALUE_BYTES) as u64) as f64
     }
@@ -116,7 +117,7 @@ fn both_runs(rival: &Rival, records: u64, settled_scans: Option<u64>) -> Result<
     Ok(run)
 }
 
-/// Load, and the first `mixes` of A, B, C, F and D.
+/// Runs the load, and the first `mixes` of A, B, C, F and D.
 pub(super) fn first_run(mut tree: Tree, records: u64, mixes: usize) -> Result<Run> {
     let load = tree.phase(records, Tree::insert)?;
     let wanted = &MIXES[..mixes];
@@ -134,7 +135,7 @@ pub(super) fn first_run(mut tree: Tree, records: u64, mixes: usize) -> Result<Ru
     Ok(Run { name, load, mixes, bytes, records, space, settled: None })
 }
 
-/// The largest size that each store had. A small tree has only level 0.
+/// Shows the largest size that each store had. A small tree has only level 0.
 fn show_peaks(context: &Context<'_>, report: &mut PaperReport, runs: &[Run]) {
     let from = context.scaled(RECORDS) as f64 / 10.0;
     let peak = |run: &Run| {

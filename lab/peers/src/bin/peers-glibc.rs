@@ -1,4 +1,4 @@
-//! `peers-glibc`: the same program with the allocator of the C library.
+//! `peers-glibc`: the program `peers` with the allocator of the C library.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! `peers-jemalloc`: the same program with jemalloc.
+//! `peers-jemalloc`: the program `peers` with jemalloc.
 
 use std::process::ExitCode;
 

@@ -1,5 +1,5 @@
 //! fjall: LZ4 on all levels (its default leaves the upper two uncompressed), Bloom filters of 10
-//! bits on all levels, its journal handed to the operating system at every write, not synced.
+//! bits on all levels, its journal passed to the operating system at every write, but not synced.
 
 use std::ops::Bound;
 use std::path::Path;
@@ -19,7 +19,7 @@ use crate::counters::{self, Counters, Way};
 use crate::plan::Setup;
 
 const NAME: &str = "fjall";
-/// The store counts as idle when nothing ran for this many looks in a row.
+/// The store counts as idle when nothing was running at this many checks in a row.
 const IDLE_LOOKS: u32 = 10;
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -43,7 +43,7 @@ pub fn open_keyspaces(path: &Path, setup: &Setup) -> Result<PutInto> {
     }))
 }
 
-/// fjall has no merge operators. Its transactions are checked at the commit, or one at a time.
+/// fjall has no merge operators. Its transactions are checked at the commit, or run one at a time.
 pub fn open_counters(path: &Path, setup: &Setup, way: Way) -> Result<Option<Box<dyn Counters>>> {
     Ok(match way {
         Way::Optimistic => {

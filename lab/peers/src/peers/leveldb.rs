@@ -29,7 +29,7 @@ const NAME: &str = "LevelDB";
 const IDLE_LOOKS: u32 = 10;
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 const IDLE_CPU_SECONDS: f64 = 0.001;
-/// Greater than all keys that anybody puts: a compaction of this range only empties the memtable.
+/// A key greater than all that are put: a compaction of this range only empties the memtable.
 const BEHIND_ALL: [u8; 64] = [0xff; 64];
 
 /// An object of LevelDB. The functions that take it say which kind it is.
@@ -107,7 +107,8 @@ pub fn open(path: &Path, setup: &Setup) -> Result<Box<dyn KvStore>> {
     }
 }
 
-/// With the library's settings, but without compression: pointers do not compress.
+/// Opens a store with the library's settings, but without compression, because pointers do not
+/// compress.
 pub fn open_pointers(path: &Path, _: &Setup) -> Result<Box<dyn KvStore>> {
     const NO_COMPRESSION: c_int = 0;
     open_with(path, (null_mut(), null_mut()), |options| {
@@ -116,7 +117,7 @@ pub fn open_pointers(path: &Path, _: &Setup) -> Result<Box<dyn KvStore>> {
     })
 }
 
-/// Null stands for the library's own cache, and for no filter.
+/// Null means the library's own cache, or no filter.
 fn open_with(
     path: &Path,
     (cache, filter): (Handle, Handle),

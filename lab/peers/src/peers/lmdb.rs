@@ -23,7 +23,7 @@ use runstone_kv::{Error, Result};
 use crate::plan::Setup;
 
 const NAME: &str = "LMDB";
-/// Address space, not disk: far more than any run needs.
+/// The size of the mapping, far more than any run needs. It is address space, not disk space.
 const MAP_BYTES: usize = 1 << 38;
 
 pub fn open(path: &Path, _: &Setup) -> Result<Box<dyn KvStore>> {
@@ -41,7 +41,7 @@ pub fn open(path: &Path, _: &Setup) -> Result<Box<dyn KvStore>> {
 struct Lmdb {
     env: Env<WithoutTls>,
     database: Database<Bytes, Bytes>,
-    /// Whether the environment is set so that commits sync.
+    /// Whether commits of the environment now sync.
     syncs: Mutex<bool>,
 }
 

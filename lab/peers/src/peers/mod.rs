@@ -19,7 +19,7 @@ mod runstone_store;
 #[cfg(test)]
 mod tests;
 
-/// Where the bytes written are read from.
+/// The source of the number of bytes written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WrittenFrom {
     /// The kernel's count of bytes passed to `write` (`wchar` of /proc/self/io).
@@ -33,9 +33,9 @@ pub struct Peer {
     pub written_from: WrittenFrom,
     /// Makes or opens a store.
     pub open: Open,
-    /// Makes a store with `Setup::keyspaces` keyspaces, or whatever it calls them.
+    /// Makes a store with `Setup::keyspaces` keyspaces, whatever the store calls them.
     pub open_keyspaces: Option<OpenKeyspaces>,
-    /// Makes a store of counters that counts in a way; `None` if it has no such way.
+    /// Makes a store of counters that counts in a given way; `None` if it does not have this way.
     pub open_counters: Option<OpenCounters>,
     /// Makes a store with a merge operator that appends.
     pub open_appending: Option<OpenAppending>,
@@ -98,7 +98,7 @@ const fn with_all(
     }
 }
 
-/// A tree in one file, changed by transactions.
+/// A store that is a tree in one file, changed by transactions.
 const fn in_one_file(peer: Peer) -> Peer {
     Peer { has_range_deletes: false, loads_in_any_order: true, ..peer }
 }

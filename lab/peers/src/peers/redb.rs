@@ -1,6 +1,6 @@
 //! redb: a copy-on-write B+ tree in one file, with a cache of its own; no filters, no compression.
 //! One writer at a time, no group commit. A buffered write is a transaction with
-//! `Durability::None`: it and the pages it frees wait for the next synced one.
+//! `Durability::None`: its data, and the pages that it frees, wait for the next synced transaction.
 
 use std::fs;
 use std::ops::Bound;

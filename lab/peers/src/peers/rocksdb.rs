@@ -1,5 +1,5 @@
 //! RocksDB: LZ4 on all levels, a full Bloom filter of 10 bits, an LRU cache for data blocks; index
-//! and filters stay where it keeps them by default, outside the cache.
+//! and filters stay outside the cache, as by default.
 
 use std::path::Path;
 use std::time::SystemTime;
@@ -38,25 +38,26 @@ pub fn open_keyspaces(path: &Path, setup: &Setup) -> Result<PutInto> {
     }))
 }
 
-/// Universal compaction, started by hand only, so that a load leaves its runs.
+/// Opens a store with universal compaction, which is started only by hand, so that a load leaves
+/// its runs.
 pub fn open_universal(path: &Path, setup: &Setup) -> Result<Box<dyn KvStore>> {
     let mut options = options(setup);
     options.set_compaction_style(DBCompactionStyle::Universal);
     options.set_disable_auto_compactions(true);
-    // Runs wait to be compacted: no writer may be stopped for them.
+    // Runs wait to be compacted, so writers must not be stopped because of them.
     options.set_level_zero_slowdown_writes_trigger(-1);
     options.set_level_zero_stop_writes_trigger(i32::MAX);
     options.set_max_subcompactions(setup.background_threads as u32);
     open_with(path, &options)
 }
 
-/// Separated values, collected by compactions, at its defaults.
+/// Opens a store with separated values, which compactions collect, at its defaults.
 pub fn open_blobdb(path: &Path, setup: &Setup) -> Result<Box<dyn KvStore>> {
     open_with(path, &blob_options(setup))
 }
 
-/// The same, with collections forced where a third of the oldest half of the blobs is garbage: for
-/// a comparison at equal space.
+/// Opens such a store, but collections are forced if a third of the oldest half of the blobs is
+/// garbage: for a comparison at equal space.
 pub fn open_blobdb_tight(path: &Path, setup: &Setup) -> Result<Box<dyn KvStore>> {
     let mut options = blob_options(setup);
     options.set_blob_gc_age_cutoff(0.5);
@@ -126,7 +127,8 @@ impl Counters for Pessimistic {
     }
 }
 
-/// The get declares that the key must not change, as both kinds of transactions require.
+/// Adds to a counter in a transaction. The get declares that the key must not change, as both kinds
+/// of transactions require.
 fn add_in<D>(transaction: Transaction<'_, D>, key: &[u8], by: u64) -> Result<()> {
     let old = transaction.get_pinned_for_update(key, true).map_err(error)?;
     let new = counters::number(old.as_deref())? + by;
@@ -158,8 +160,8 @@ impl Appending for RocksDb {
     }
 }
 
-/// RocksDB's own time to live hides nothing from readers. Here they skip expired entries, and a
-/// filter drops those in compactions.
+/// RocksDB's own time to live hides nothing from readers. Here readers skip expired entries, and a
+/// filter drops these entries in compactions.
 pub fn open_expiring(path: &Path, setup: &Setup) -> Result<Box<dyn Expiring>> {
     let mut options = options(setup);
     options.set_compaction_filter("expiry", |_: u32, _: &[u8], entry: &[u8]| {
@@ -171,7 +173,7 @@ pub fn open_expiring(path: &Path, setup: &Setup) -> Result<Box<dyn Expiring>> {
     Ok(Box::new(ByReader(open_with(path, &options)?)))
 }
 
-/// Values as they are, as Runstone's value files keep them.
+/// Values are not compressed, as in Runstone's value files.
 fn blob_options(setup: &Setup) -> Options {
     let mut options = options(setup);
     options.set_enable_blob_files(true);

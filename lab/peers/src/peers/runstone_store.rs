@@ -1,4 +1,4 @@
-//! Runstone itself. One budget covers memtables, log, cache, index and filters, where the peers
+//! Runstone itself. One budget covers memtables, log, cache, index and filters, while the peers
 //! keep index, filters and further memtables beside the cache.
 
 use std::path::Path;
@@ -45,7 +45,8 @@ pub fn open_keyspaces(path: &Path, setup: &Setup) -> Result<PutInto> {
     }))
 }
 
-/// Universal, with triggers out of reach, so that a load leaves its runs.
+/// Opens a store with universal compaction and triggers out of reach, so that a load leaves its
+/// runs.
 pub fn open_universal(path: &Path, setup: &Setup) -> Result<Box<dyn KvStore>> {
     let mut keyspace = KeyspaceOptions::default().policy(Policy::named("universal"));
     keyspace.write_buffer_bytes = setup.memtable_bytes;
@@ -58,7 +59,7 @@ pub fn open_universal(path: &Path, setup: &Setup) -> Result<Box<dyn KvStore>> {
     open_with(path, setup, keyspace)
 }
 
-/// Values in hash groups, with the preset.
+/// Opens a store with values in hash groups, by the preset.
 pub fn open_hashkv(path: &Path, setup: &Setup) -> Result<Box<dyn KvStore>> {
     let mut keyspace = KeyspaceOptions::preset("hashkv")?;
     keyspace.write_buffer_bytes = setup.memtable_bytes;
@@ -66,7 +67,7 @@ pub fn open_hashkv(path: &Path, setup: &Setup) -> Result<Box<dyn KvStore>> {
     open_with(path, setup, keyspace)
 }
 
-/// A tree with LevelDB's sizes and seek compactions, without filters and compression.
+/// Opens a store with LevelDB's sizes and seek compactions, without filters and compression.
 pub fn open_pointers(path: &Path, setup: &Setup) -> Result<Box<dyn KvStore>> {
     const WRITE_BUFFER_BYTES: u64 = 4 << 20;
     const CACHE_BYTES: u64 = 8 << 20;

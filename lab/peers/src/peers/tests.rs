@@ -11,7 +11,7 @@ use runstone_workloads::{BenchSpec, NoProgress, WORKLOADS};
 use super::*;
 use crate::extras::ByReader;
 
-/// Every setting at its default, and little memory.
+/// The default setup, but with little memory.
 fn setup() -> Setup {
     let flags = ["peers", "--cache-mib", "64", "--memtable-mib", "16", "--keyspaces", "20"];
     <crate::plan::Flags as clap::Parser>::parse_from(flags).setup
@@ -151,7 +151,7 @@ fn scanned(
     entries
 }
 
-/// One random change to the store and to the model.
+/// Makes one random change to the store and to the model.
 fn change(store: &dyn KvStore, model: &mut Model, rng: &mut Rng) {
     let key = |rng: &mut Rng| format!("key{}", rng.below(60)).into_bytes();
     let durability = if rng.below(50) == 0 { Durability::Sync } else { Durability::Buffered };
@@ -244,7 +244,7 @@ fn operands_are_put_behind_one_another() {
     }
 }
 
-/// With an instant that has passed and one that never comes: no sleep.
+/// Uses an instant that has passed and one that is never reached, so that the test need not sleep.
 #[test]
 fn what_has_expired_is_passed() {
     for peer in PEERS {

@@ -49,7 +49,8 @@ pub const CASES: [Case; 9] = [
     (16, Work::Updates, 4, "inline"),
 ];
 
-/// Stores other than Runstone have neither the block sizes nor the placements.
+/// Other stores than Runstone yield no figures, because they have neither the block sizes nor the
+/// placements.
 pub fn run(bench: &Bench<'_>) -> Result<Figures> {
     let (threads, work, block_kib, placement) = CASES[bench.part];
     let toml = format!(

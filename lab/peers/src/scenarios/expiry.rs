@@ -1,6 +1,6 @@
-//! Expired entries before live ones: looks at the first key, before and after a compaction. A store
-//! without expiry has the instant in its values; RocksDB drops such entries by a compaction filter,
-//! the others keep them.
+//! Expired entries before live ones: looks at the first key, before and after a compaction. In a
+//! store without expiry the instant is in the values. RocksDB then drops expired entries by a
+//! compaction filter; the others keep them.
 
 use std::time::{Duration, SystemTime};
 

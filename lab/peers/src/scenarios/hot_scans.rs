@@ -56,5 +56,6 @@ pub(super) fn scans(
     Ok(())
 }
 
-/// Scans that pass all old versions take a hundred thousand times as long as others.
+/// The most seconds of these scans: scans that step over all old versions take a hundred thousand
+/// times as long as others.
 const MOST_SECONDS: f64 = 5.0;

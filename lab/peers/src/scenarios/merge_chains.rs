@@ -1,5 +1,5 @@
 //! One key with thousands of operands of 1 KB in several tables, with an operator that folds none
-//! of them without the base. Each store decides what it makes of them at a read or a compaction.
+//! of them without the base. Each store decides whether it folds them at a read or a compaction.
 
 use super::{Bench, Figures, Lap, megabytes};
 use crate::Result;
@@ -9,7 +9,7 @@ use crate::extras::Appending;
 
 const OPERANDS: u64 = 16_000;
 const OPERAND_BYTES: usize = 1_000;
-/// Too few to make any store compact level 0 by itself.
+/// So few tables that no store compacts level 0 by itself.
 const TABLES: u64 = 3;
 const KEY: &[u8] = b"chain";
 

@@ -1,5 +1,5 @@
 //! Scenarios: one file each, one registry line each. A scenario runs one store in its own process
-//! and yields figures by name. It leaves out what a store does not offer.
+//! and yields figures by name. A scenario leaves out what a store does not offer.
 
 use std::ops::Range;
 use std::path::Path;
@@ -30,14 +30,14 @@ mod synced_puts;
 mod tests;
 mod value_logs;
 
-/// Sizes of redb's benchmark, taken for all scenarios.
+/// The sizes of redb's benchmark, which all scenarios use.
 const KEY_BYTES: usize = 24;
 const VALUE_BYTES: usize = 150;
 /// Pairs of a batch for stores that cannot load everything in one batch. redb's benchmark splits
 /// RocksDB's loads at this size too.
 const BATCH: u64 = 100_000;
 
-/// What can be run.
+/// A scenario that can be run.
 #[derive(Debug)]
 pub struct Scenario {
     pub name: &'static str,
@@ -78,7 +78,7 @@ pub static SCENARIOS: &[Scenario] = &[
     scenario("value-logs", "pointers into logs and groups of values", value_logs::run),
 ];
 
-/// The scenarios of these names; `all` for all.
+/// The scenarios with these names; `all` means all.
 pub fn find(names: &[String]) -> Result<Vec<&'static Scenario>> {
     if names == ["all"] {
         return Ok(SCENARIOS.iter().collect());
@@ -91,7 +91,7 @@ fn by_name(name: &str) -> Result<&'static Scenario> {
     found.ok_or_else(|| format!("no scenario is named {name:?}:\n{}", list()).into())
 }
 
-/// One line each.
+/// The list of scenarios, one line each.
 pub fn list() -> String {
     SCENARIOS.iter().map(|one| format!("{:<16} {}\n", one.name, one.what)).collect()
 }
@@ -115,7 +115,7 @@ pub fn run(name: &str, part: usize, plan: &Plan) -> Result<Figures> {
     Ok(figures)
 }
 
-/// What a scenario works with.
+/// The store and setup of a scenario.
 pub struct Bench<'a> {
     pub peer: &'static Peer,
     pub setup: &'a Setup,
@@ -131,7 +131,7 @@ impl Bench<'_> {
         Ok((self.peer.open)(&self.path.join("store"), self.setup)?)
     }
 
-    /// A size, scaled as the command line says; at least 20.
+    /// A size, scaled by the factor on the command line; at least 20.
     pub fn scaled(&self, full: u64) -> u64 {
         ((full as f64 * self.setup.scale) as u64).max(20)
     }
@@ -173,7 +173,7 @@ pub struct Figure {
     pub value: f64,
 }
 
-/// What a scenario yields, in its order.
+/// The figures of a scenario, in its order.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Figures(pub Vec<Figure>);
 
@@ -182,13 +182,13 @@ impl Figures {
         self.0.push(Figure { name: name.into(), value });
     }
 
-    /// How long something took, by the clock and by the processor.
+    /// Adds how long something took, by the clock and by the processor.
     pub fn took(&mut self, what: &str, lap: &Lap) {
         self.add(format!("{what}, s"), lap.seconds());
         self.add(format!("{what}, cpu s"), lap.cpu_seconds());
     }
 
-    /// How often something was done in a second, and how much processor time each took.
+    /// Adds how often something was done in a second, and how much processor time each time took.
     pub fn rate(&mut self, what: &str, lap: &Lap, count: u64) {
         self.add(format!("{what}/s"), count as f64 / lap.seconds());
         self.add(format!("{what}, cpu us each"), lap.cpu_seconds() * 1e6 / count as f64);

@@ -1,5 +1,5 @@
-//! Puts over the same keys again and again while a thread gets: how much disk the store takes for
-//! its live data.
+//! Puts over the same keys again and again while a thread gets. Shows how much disk space the store
+//! takes for its live data.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
@@ -59,7 +59,8 @@ pub fn run(bench: &Bench<'_>) -> Result<Figures> {
     Ok(figures)
 }
 
-/// Scans of ten keys that are put again and again after all others, in a store that is still busy.
+/// Measures scans of ten keys that are put again and again after all others, in a store that is
+/// still busy.
 fn hot_scans(bench: &Bench<'_>, store: &dyn KvStore, figures: &mut Figures) -> Result<()> {
     let hot = |number: u64| {
         let mut key = [0xff; KEY_BYTES];
@@ -72,7 +73,7 @@ fn hot_scans(bench: &Bench<'_>, store: &dyn KvStore, figures: &mut Figures) -> R
     hot_scans::scans(bench, store, Some(&hot(0)), "scan of ten hot keys then", figures)
 }
 
-/// The most bytes on disk meanwhile.
+/// Overwrites the keys. Returns the most bytes on disk during this time.
 fn overwrite(bench: &Bench<'_>, store: &dyn KvStore, keys: u64, puts: u64) -> Result<u64> {
     let (mut rng, mut key, mut most) = (Rng::stream(SEED, "overwriting", 0), Vec::new(), 0);
     for turn in 0..puts {

@@ -25,7 +25,7 @@ pub struct Compared {
 #[derive(Debug, Serialize)]
 pub struct Outcome {
     pub name: &'static str,
-    /// In the order of the command line.
+    /// The stores, in the order of the command line.
     pub stores: Vec<StoreOutcome>,
 }
 
@@ -78,7 +78,7 @@ impl StoreOutcome {
     }
 }
 
-/// The figures of all rounds have the same names in the same order.
+/// The median of each figure. The figures of all rounds have the same names in the same order.
 fn medians(rounds: &[Figures]) -> Figures {
     let mut medians = rounds[0].clone();
     for (at, figure) in medians.0.iter_mut().enumerate() {
@@ -109,7 +109,7 @@ pub fn render(compared: &Compared) -> String {
     text
 }
 
-/// Three digits, or all before the point.
+/// A number with three digits, or with all digits before the point.
 fn in_short(value: f64) -> String {
     match value.abs() {
         size if size >= 100.0 => format!("{value:.0}"),

@@ -1,6 +1,6 @@
 //! Range deletes that overlap: each ends where the fourth after it begins, and together they hide
-//! every key. Then they are flushed and compacted away. Only for stores where a range delete is one
-//! record: elsewhere it is a scan and as many deletes as keys.
+//! every key. Then they are flushed and compacted away. This is only for stores in which a range
+//! delete is one record: in others it is a scan and as many deletes as keys.
 
 use runstone::Durability;
 use runstone_kv::KvStore;
@@ -53,7 +53,7 @@ pub fn run(bench: &Bench<'_>) -> Result<Figures> {
     Ok(figures)
 }
 
-/// All of them find nothing.
+/// Gets keys, none of which is found.
 fn gets(
     bench: &Bench<'_>,
     store: &dyn KvStore,

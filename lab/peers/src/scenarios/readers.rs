@@ -28,7 +28,7 @@ pub fn run(bench: &Bench<'_>) -> Result<Figures> {
     Ok(figures)
 }
 
-/// Gets of keys drawn evenly below `loaded`, each of which must exist.
+/// Measures gets of keys drawn evenly below `loaded`, each of which must exist.
 pub fn by_threads(
     bench: &Bench<'_>,
     store: &dyn KvStore,

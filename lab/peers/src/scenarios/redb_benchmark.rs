@@ -43,7 +43,7 @@ pub fn run(bench: &Bench<'_>) -> Result<Figures> {
     Ok(figures)
 }
 
-/// Writes, and returns how many keys there are afterwards.
+/// Makes the writes of the benchmark, and returns how many keys there are afterwards.
 fn writes(bench: &Bench<'_>, store: &dyn KvStore, figures: &mut Figures) -> Result<u64> {
     let loaded = bench.scaled(LOADED);
     figures.took("bulk load", &Lap::of(|| bench.load(store, 0..loaded))?.1);
@@ -97,7 +97,7 @@ fn ranges(bench: &Bench<'_>, store: &dyn KvStore, all: u64, figures: &mut Figure
     Ok(())
 }
 
-/// Loads in one transaction if that is how the store loads, else in batches.
+/// Removes half of the keys, in one transaction if the store loads in one, else in batches.
 fn removals(
     bench: &Bench<'_>,
     store: &dyn KvStore,
@@ -121,7 +121,7 @@ fn removals(
     Ok(())
 }
 
-/// Takes the first key again and again, unsynced.
+/// Gets and deletes the first key again and again, unsynced.
 fn pops(bench: &Bench<'_>, store: &dyn KvStore, figures: &mut Figures) -> Result<()> {
     let count = bench.scaled(POPS);
     let (_, lap) = Lap::of(|| {
@@ -143,7 +143,7 @@ fn pops(bench: &Bench<'_>, store: &dyn KvStore, figures: &mut Figures) -> Result
     Ok(())
 }
 
-/// Inserts after all others, in the order of keys, all at once.
+/// Inserts keys after all others, in order, all at once.
 fn sorted_inserts(bench: &Bench<'_>, store: &dyn KvStore, figures: &mut Figures) -> Result<()> {
     let count = bench.scaled(SORTED);
     let pair = |number: u64| {

@@ -1,5 +1,5 @@
-//! Puts that are durable when they return, one by one, from several threads: on a store where
-//! nothing else happens, and right after a load whose compactions still run.
+//! Puts that are durable when they return, one by one, from several threads: on an idle store, and
+//! right after a load whose compactions still run.
 
 use std::thread;
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! Every scenario runs on every store, and yields the same figures for all that offer it.
+//! Every scenario runs on every store, and yields the same figures for all stores that offer it.
 
 use std::fs;
 

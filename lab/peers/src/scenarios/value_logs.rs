@@ -1,8 +1,8 @@
-//! What a tree of pointers writes if values are separated, as in HashKV's experiment 1. Values are
-//! only counted, by the papers' rules. Each store keeps their pointers with the settings of
-//! LevelDB's library: no filter, a write buffer of 4 MiB, a cache of 8 MiB. WiscKey's log looks up
-//! every record that it collects, and LevelDB compacts tables that look-ups searched in vain. The
-//! same log without look-ups shows what these cost.
+//! Measures what a tree of pointers writes if values are separated, as in HashKV's experiment 1.
+//! Values are only counted, by the papers' rules. Each store keeps their pointers with the settings
+//! of LevelDB's library: no filter, a write buffer of 4 MiB, a cache of 8 MiB. WiscKey's log looks
+//! up every record that it collects, and LevelDB compacts tables that look-ups searched in vain.
+//! The same log without look-ups shows what these cost.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +20,7 @@ const KEYS: u64 = 1_310_720;
 const PAPER_KEYS: u64 = 41_943_040;
 /// The paper's write cache, and the records that a collection of the log frees at once.
 const PAPER_CACHE_RECORDS: u64 = 65_536;
-/// The number of records in a log segment of 1 MiB, as the paper has them.
+/// The number of records in a log segment of 1 MiB, as in the paper.
 const PAPER_SEGMENT_RECORDS: u64 = 1024;
 const LEAST_SEGMENT_RECORDS: u64 = 8;
 const GROUPS: u32 = 640;

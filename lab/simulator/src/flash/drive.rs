@@ -15,7 +15,7 @@ const REQUEST_BLOCKS: u64 = 16;
 const CREATE_BLOCKS: u64 = 3;
 /// Blocks that stay free for collections.
 const RESERVED_BLOCKS: usize = 2;
-/// Blocks that the host never sees.
+/// The fewest blocks that the host never sees.
 const MIN_SPARE_BLOCKS: u32 = 5;
 
 const NOWHERE: u32 = u32::MAX;
@@ -31,8 +31,8 @@ pub(super) struct Drive {
     places: Vec<u32>,
     owners: Vec<u32>,
     valid: Vec<u32>,
-    /// The same for blocks that are full. Other blocks have `NOWHERE`, so that a search for the
-    /// smallest count is one pass over numbers.
+    /// The numbers of valid pages of full blocks. Other blocks have `NOWHERE`, so that a search for
+    /// the smallest count is one pass over numbers.
     sealed: Vec<u32>,
     free: VecDeque<u32>,
     frontiers: [Option<(u32, u32)>; 2],
@@ -47,7 +47,8 @@ pub(super) struct Drive {
 }
 
 impl Drive {
-    /// `block_count` is above `MIN_SPARE_BLOCKS`, and a page has whole host blocks.
+    /// An empty drive. `block_count` is above `MIN_SPARE_BLOCKS`, and a page consists of whole host
+    /// blocks.
     pub(super) fn new(
         block_count: u32,
         block_pages: u32,
@@ -110,7 +111,7 @@ impl Drive {
         self.write(start, blocks)
     }
 
-    /// A request: each page that it touches is programmed.
+    /// Makes a request: each page that it touches is programmed.
     fn write(&mut self, start: u64, count: u64) -> Result<(), FlashError> {
         self.host_blocks += count;
         for logical in start / self.per_page..(start + count).div_ceil(self.per_page) {
@@ -142,7 +143,7 @@ impl Drive {
         Ok(())
     }
 
-    /// Block, page in the block, and frontier.
+    /// The next page to program: block, page in the block, and frontier.
     fn next_page(&mut self, stream: usize) -> Result<(u32, u32, usize), FlashError> {
         let slot = if self.is_split { stream } else { HOST };
         if stream == HOST {
@@ -189,7 +190,7 @@ impl FreeSpace {
         FreeSpace { runs: BTreeMap::from([(start, count)]), cursor: start }
     }
 
-    /// Up to `wanted` contiguous blocks: the first block and the count.
+    /// Takes up to `wanted` contiguous blocks. Returns the first block and the count.
     fn take(&mut self, wanted: u64) -> Option<(u64, u64)> {
         let around = self.runs.range(..=self.cursor).next_back();
         let around = around.filter(|&(start, count)| start + count > self.cursor);

@@ -11,13 +11,14 @@ use super::{FlashDesign, FlashError};
 const JOURNAL_BLOCKS: u32 = 5;
 /// Free blocks beyond those that are planned and those that streams may open.
 const SPARE_BLOCKS: u32 = 2;
-/// Blocks that must be free, whatever is open, and blocks that the smallest part of a compaction
-/// fills.
+/// Blocks that must be free, whatever blocks are open, including those that the smallest part of a
+/// compaction fills.
 const WORK_BLOCKS: u32 = 7;
 /// Above this fraction of the limit nothing is remapped.
 const SHORT_PERCENT: u64 = 92;
 
-/// The stream of metadata pages. The other streams are 1 plus the level, or 1 for all levels.
+/// The stream of metadata pages. The stream of other pages is 1 plus the level, or 1 for all
+/// levels.
 const META: usize = 0;
 const NOWHERE: u32 = u32::MAX;
 
@@ -91,7 +92,7 @@ impl Firmware {
         1 + self.stream(level_count.max(3))
     }
 
-    /// The number of pages that leaves room to work.
+    /// The most pages that may be in use, so that there is room to work.
     fn limit_pages(&self, level_count: usize) -> u64 {
         let blocks = self.uses.len() as u32 + JOURNAL_BLOCKS;
         let work = self.stream_count(level_count) as u32 + WORK_BLOCKS + JOURNAL_BLOCKS;
@@ -148,7 +149,7 @@ impl Firmware {
             self.tree_pages += 1;
             self.program(stream, Slot::Page(page))?;
         }
-        // Under nLSM the next page is another table's and goes to another block.
+        // Under nLSM the next page belongs to another table and goes to another block.
         if self.design == FlashDesign::Nlsm {
             self.seal(stream);
         }
@@ -286,7 +287,7 @@ impl Firmware {
                 self.move_to(META, Slot::Meta(id), place)?;
             }
         }
-        // The journal page of the collection.
+        // This counts the journal page of the collection.
         self.moved_pages += 1;
         self.collections += 1;
         Ok(true)

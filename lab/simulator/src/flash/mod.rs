@@ -4,7 +4,7 @@
 //! deletions.
 //!
 //! Model. A record is its key, a u32, and all records have the same length. A page is a list of
-//! keys. The policy is asked in the same way as by the firmware, and each flush is followed by all
+//! keys. The policy is called in the same way as by the firmware, and each flush is followed by all
 //! the jobs that it causes.
 //!
 //! 1. *Lsm.* Each table is a file whose extents are allocated next-fit, in requests of 64 KiB. A
@@ -12,8 +12,8 @@
 //!    blocks of removed files stay valid until they are overwritten (`drive.rs`).
 //! 2. *Nlsm.* Each table has blocks of its own, and a metadata page.
 //! 3. *Rlsm.* A compaction refers to existing pages, with clips, as long as a table has at most TH
-//!    strata (`remap.rs`); each level fills blocks of its own. *Mixed* is rLSM(-): one block takes
-//!    the pages of all levels.
+//!    strata (`remap.rs`); each level fills blocks of its own. *Mixed* is rLSM(-): one block
+//!    receives the pages of all levels.
 //! 4. A commit programs a journal page. Above 92% of the device's limit nothing is remapped, and
 //!    data that do not fit are refused ([`FlashError`]).
 //!
@@ -47,7 +47,7 @@ use tree::{Entry, Tree};
 pub const MIN_BLOCKS: u32 = 24;
 /// The most pages of a device.
 pub const MOST_PAGES: u64 = 1 << 22;
-/// Bytes that a record takes in a page besides key and value, and bytes that the page itself takes.
+/// Bytes of a record in a page besides key and value; the bytes of the page itself follow.
 const RECORD_OVERHEAD_BYTES: u64 = 20;
 const PAGE_OVERHEAD_BYTES: u64 = 16;
 
@@ -61,13 +61,13 @@ pub enum FlashDesign {
     },
     /// The device keeps the tree, and compactions rewrite tables.
     Nlsm,
-    /// The device keeps the tree, and compactions remap pages. One block takes the pages of all
+    /// The device keeps the tree, and compactions remap pages. One block receives the pages of all
     /// levels.
     Mixed {
         /// TH: the most strata that a table may have.
         threshold: u8,
     },
-    /// The same, but each level has blocks of its own.
+    /// The device keeps the tree, and compactions remap pages. Each level has blocks of its own.
     Rlsm {
         /// TH: the most strata that a table may have.
         threshold: u8,
@@ -106,7 +106,7 @@ pub enum FlashError {
     Full {
         /// Pages in use.
         live_pages: u64,
-        /// Pages that leave room to work.
+        /// The most pages that leave room to work.
         limit_pages: u64,
     },
     /// Files take all the space that the block SSD shows.
@@ -261,7 +261,7 @@ impl<'a> FlashSimulator<'a> {
         Ok(())
     }
 
-    /// All jobs that the policy wants now.
+    /// Does all jobs that the policy wants now.
     fn settle(&mut self) -> Result<(), FlashError> {
         let (busy, heat) = (Busy::default(), Heat::default());
         let options = self.setup.options.clone();
@@ -346,8 +346,8 @@ impl<'a> FlashSimulator<'a> {
         Ok(())
     }
 
-    /// Plans again until the plan has the free blocks that it needs, because a collection changes
-    /// which blocks tables are in.
+    /// Plans again until the plan has the free blocks that it needs, because a collection moves
+    /// pages of tables to other blocks.
     fn plan(&mut self, upper: &[u32], lower: &[u32]) -> Result<Vec<Output>, FlashError> {
         loop {
             let tree = &self.tree;
@@ -528,11 +528,11 @@ mod tests {
         assert!((1400..1550).contains(&split[1]), "{split:?}");
         assert!(split[2] > 2000 && shared[2] > split[2], "{split:?} {shared:?}");
         assert!(rlsm[0] * 10 < nlsm[0] * 9, "{rlsm:?} {nlsm:?}");
-        // At this size hardly anything is collected, with either design.
+        // At this size, hardly anything is collected with either design.
         assert!(rlsm[2] < 1200 && rlsm[2] * 100 <= mixed[2] * 101, "{rlsm:?} {mixed:?}");
     }
 
-    /// No record is lost, and live pages are those that tables refer to.
+    /// No record is lost, and the live pages are those to which tables refer.
     #[test]
     fn remapped_tables_keep_every_key() {
         let leveled = [1, 2, 4].map(|threshold| run(FlashDesign::Rlsm { threshold }));

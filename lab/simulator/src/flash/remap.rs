@@ -12,8 +12,8 @@ pub(super) type Output = runstone_rules::remap::Planned<Entry>;
 
 /// The tables of a compaction.
 pub(super) struct Input<'a> {
-    /// Oldest first. The tables of one level are one run, except in level 0, where each table is a
-    /// run.
+    /// The upper tables, oldest first. The tables of one level are one run, except in level 0,
+    /// where each table is a run.
     pub(super) upper: Vec<&'a Node>,
     pub(super) lower: Vec<&'a Node>,
 }
@@ -30,7 +30,7 @@ pub(super) struct Known<'a> {
     pub(super) tables: &'a dyn Fn(u32) -> BTreeSet<u32>,
 }
 
-/// Bounds are inclusive here: a cut is the first key of the table after it.
+/// Bounds are inclusive here, and a cut is the first key of the next table.
 impl PageEntry for Entry {
     type Key = u32;
 
@@ -92,7 +92,7 @@ pub(super) fn plan_compaction(input: &Input<'_>, known: &Known<'_>) -> Vec<Outpu
     plan(&stacked, &size_cuts(&stacked, known.table_pages), &device)
 }
 
-/// The same, but nothing is remapped.
+/// Plans a compaction that remaps nothing.
 pub(super) fn rewrite(input: &Input<'_>) -> Vec<Output> {
     let nodes = input.upper.iter().chain(&input.lower);
     let entries = nodes.flat_map(|node| &node.entries).copied().collect();

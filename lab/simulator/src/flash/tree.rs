@@ -1,5 +1,5 @@
-//! Tables over pages of keys, by level: the tree as the model of flash keeps it. It knows no
-//! blocks.
+//! Tables over pages of keys, by level: the tree as the model of flash keeps it. It knows nothing
+//! of blocks.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -55,7 +55,7 @@ pub(super) struct Pages {
     pub(super) per_page: usize,
     keys: Vec<u32>,
     lengths: Vec<u16>,
-    /// The tables of each page, once for each entry.
+    /// The tables that refer to each page, once for each reference.
     tables: Vec<Vec<u32>>,
     free: Vec<u32>,
 }
@@ -93,7 +93,7 @@ impl Pages {
         keys.chunks(per_page).map(entry).collect()
     }
 
-    /// The distinct keys of some entries, ascending: the newest version of each key stays.
+    /// The distinct keys of some entries, ascending: only the newest version of each key counts.
     pub(super) fn merge(&self, entries: &[Entry]) -> Vec<u32> {
         let mut merged = Vec::with_capacity(entries.len() * self.per_page);
         for entry in entries {
@@ -103,7 +103,7 @@ impl Pages {
             let to = keys.partition_point(|key| *key <= entry.hi);
             merged.extend_from_slice(&keys[from..to]);
         }
-        // Pages are sorted runs already, which a stable sort makes use of.
+        // Pages are sorted runs already, which makes a stable sort fast.
         merged.sort();
         merged.dedup();
         merged
@@ -114,7 +114,7 @@ impl Pages {
         &self.tables[page as usize]
     }
 
-    /// Whether nothing refers to the page any more; then it is free.
+    /// Removes a reference. Returns whether nothing refers to the page any more; then it is free.
     fn unrefer(&mut self, page: u32, table: u32) -> bool {
         let tables = &mut self.tables[page as usize];
         if let Some(at) = tables.iter().position(|other| *other == table) {
@@ -154,7 +154,7 @@ impl Tree {
         }
     }
 
-    /// The level of the policy that a level is in.
+    /// The level of the policy that contains this level.
     pub(super) fn band(&self, level: usize) -> usize {
         self.bands.band(level as u32) as usize
     }
@@ -272,7 +272,7 @@ impl Tree {
         ids.into_iter().map(|id| self.nodes[id].max_seq()).max().unwrap_or(0)
     }
 
-    /// Every key of every table.
+    /// Every key of every table, for tests.
     #[cfg(test)]
     pub(super) fn keys(&self) -> Vec<u32> {
         self.nodes.values().flat_map(|node| self.pages.merge(&node.entries)).collect()

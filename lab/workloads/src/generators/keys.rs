@@ -53,7 +53,8 @@ impl KeyCodec {
         }
     }
 
-    /// The least key of part `part` when the keys of `0..num` are cut into `parts` of equal size.
+    /// Puts into `key` the least key of part `part`, if the keys of `0..num` are cut into `parts`
+    /// parts of equal size.
     pub fn split(&self, part: u64, parts: u64, num: u64, key: &mut Vec<u8>) {
         let scaled = |of: u128| (of * u128::from(part) / u128::from(parts)) as u64;
         match self.format {

@@ -1,5 +1,5 @@
-//! What the workloads are made of: random numbers, keys, values, popularity. All are functions of a
-//! seed; nothing here uses a store or a clock.
+//! The ingredients of the workloads: random numbers, keys, values, popularity. All are functions of
+//! a seed; nothing here uses a store or a clock.
 
 pub mod keys;
 pub mod permutation;

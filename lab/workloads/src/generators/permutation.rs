@@ -1,6 +1,6 @@
 //! A random order of `0..num` without a table: a four-round Feistel network over the next power of
-//! four, applied again until the result lands inside. A table would count as memory of the store
-//! under test (40 MB at five million keys); this costs about 20 ns a number instead.
+//! four, applied again until the result is below `num`. A table would count as memory of the store
+//! under test (40 MB at five million keys); the network costs about 20 ns a number instead.
 
 use runstone_random::mix64;
 
@@ -19,8 +19,8 @@ impl Permutation {
         Permutation { num, half_bits: bits.div_ceil(2).max(1), seed }
     }
 
-    /// The place of `index` in the order. The domain is at most 4 x num, so about four rounds are
-    /// expected at worst.
+    /// The place of `index` in the order. The domain is at most 4 x num, so at worst about four
+    /// applications are expected.
     pub fn get(&self, index: u64) -> u64 {
         assert!(index < self.num, "{index} is not in 0..{}", self.num);
         let mut at = self.shuffle(index);

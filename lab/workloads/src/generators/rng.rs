@@ -1,6 +1,7 @@
-//! The random numbers of the benchmarks: xoshiro256** seeded by splitmix64. Not their standard
-//! stream: the published figures of papers and peers depend on the keys that this one draws. The
-//! same seed gives the same numbers on every machine and in every release. Not for secrets.
+//! The random numbers of the benchmarks: xoshiro256** seeded by splitmix64. The stream is not the
+//! standard one of these generators: the published figures of papers and peers depend on its keys.
+//! The same seed gives the same numbers on every machine and in every release. The numbers are not
+//! fit for secrets.
 
 use runstone_random::mix64;
 

@@ -1,6 +1,6 @@
-//! Values that compress to about half, as db_bench makes them: pieces of 100 bytes, half of each
-//! piece random printable bytes that are then repeated, in one buffer of 1 MiB; a value is a slice
-//! of it.
+//! Values that compress to about half, as db_bench makes them: one buffer of 1 MiB has pieces of
+//! 100 bytes, half of each piece random printable bytes that are then repeated. A value is a slice
+//! of the buffer.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use super::Rng;
 const PIECE_BYTES: usize = 100;
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// Hands out values.
+/// Generates values.
 #[derive(Clone, Debug)]
 pub struct ValueGenerator {
     buffer: Vec<u8>,
@@ -39,7 +39,7 @@ impl ValueGenerator {
         self.at_place(place)
     }
 
-    /// Where the next value is, for callers that hold several at once.
+    /// The place of the next value, for callers that use several at once.
     pub fn place(&mut self, value_bytes: usize) -> Range<usize> {
         if self.at + value_bytes > self.buffer.len() {
             self.at = 0;

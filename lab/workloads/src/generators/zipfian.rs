@@ -83,7 +83,7 @@ impl Zipfian {
     }
 }
 
-/// `zeta(to)` given `sum = zeta(from)`. Terms more than `SUMMED_ITEMS` after `from` are taken from
+/// `zeta(to)` given `sum = zeta(from)`. Terms more than `SUMMED_ITEMS` after `from` are replaced by
 /// the integral and its first correction; the next correction is smaller than the rounding of a
 /// sum.
 fn zeta(from: u64, to: u64, theta: f64, sum: f64) -> f64 {
@@ -105,12 +105,12 @@ pub struct ScrambledZipfian {
 }
 
 impl ScrambledZipfian {
-    /// Spread over `0..items`, with YCSB's skew.
+    /// A curve spread over `0..items`, with YCSB's skew.
     pub fn new(items: u64) -> ScrambledZipfian {
         ScrambledZipfian::with_theta(items, THETA)
     }
 
-    /// The same with another skew.
+    /// A curve spread over `0..items`, with another skew.
     pub fn with_theta(items: u64, theta: f64) -> ScrambledZipfian {
         let zeta = match theta {
             THETA => SCRAMBLED_ZETA,
@@ -120,7 +120,7 @@ impl ScrambledZipfian {
         ScrambledZipfian { items: items.max(1), zipfian }
     }
 
-    /// Spread over `0..items` by a curve over as many items, where YCSB's has ten billion. The
+    /// A curve spread over `0..items` that itself has as many items; YCSB's has ten billion. The
     /// fewer items a curve has, the larger the share of the popular ones.
     pub fn of_own_curve(items: u64, theta: f64) -> ScrambledZipfian {
         ScrambledZipfian { items: items.max(1), zipfian: Zipfian::new(items, theta) }
@@ -132,7 +132,7 @@ impl ScrambledZipfian {
     }
 }
 
-/// Zipfian distance from the newest item.
+/// Draws items by a zipfian distance from the newest one.
 #[derive(Clone, Debug)]
 pub struct Latest {
     zipfian: Zipfian,
@@ -144,7 +144,7 @@ impl Latest {
         Latest { zipfian: Zipfian::new(items, THETA) }
     }
 
-    /// The next item when `items` exist by now.
+    /// The next item, if `items` items exist.
     pub fn next(&mut self, rng: &mut Rng, items: u64) -> u64 {
         self.zipfian.grow(items);
         self.zipfian.items() - 1 - self.zipfian.next(rng)
@@ -155,8 +155,9 @@ impl Latest {
 mod tests {
     use super::*;
 
-    /// Once, all terms were summed, whatever the number of items:
-    /// `bench ycsb-d --num 1000000000000` did not begin for hours. YCSB has published one long sum.
+    /// Once, all terms were summed, whatever the number of items: `bench ycsb-d --num
+    /// 1000000000000` did not begin for hours. YCSB publishes one long sum, which this test
+    /// compares.
     #[test]
     fn a_long_sum_is_that_of_ycsb_at_once() {
         let long = zeta(0, SCRAMBLED_ITEMS, THETA, 0.0);

@@ -5,7 +5,7 @@ use runstone_kv::Result;
 
 use crate::bench::{Bench, End, Tally};
 
-/// bulkload. One load takes all keys, in the first thread.
+/// bulkload. The first thread loads all keys with one load.
 pub fn load(bench: &Bench<'_>) -> Result<Tally> {
     let (spec, keys) = (bench.spec, bench.spec.keys());
     bench.threads(1, End::Count, |worker| {

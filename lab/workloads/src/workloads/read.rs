@@ -2,7 +2,7 @@
 //!
 //! readrandom draws from `0..num` as db_bench does, so after fillrandom about 63% are found.
 //! readmissing appends a '.' to such a key, as LevelDB's db_bench does: the key falls between
-//! written ones, so that only filters, not key bounds, can tell that it is absent.
+//! written ones, so only filters, not key bounds, can show that it is absent.
 
 use runstone_kv::Result;
 

@@ -1,5 +1,5 @@
-//! seekrandom: a seek to a random key and the next scan-length entries; shortscan: the next ten. An
-//! operation is all of that. "Found" counts the seeks that found their key.
+//! seekrandom: a seek to a random key and the next scan-length entries; shortscan: the next ten.
+//! The seek and its entries are one operation. "Found" counts the seeks that found their key.
 
 use runstone_kv::Direction;
 use runstone_kv::Result;

@@ -28,7 +28,8 @@ fn scan(bench: &Bench<'_>, worker: &mut Worker<'_>, direction: Direction) -> Res
         Direction::Forward => part.low.as_deref(),
         Direction::Reverse => part.high.as_deref(),
     };
-    // Without a count, everything in the part: other benchmarks may have written more than num.
+    // Without a count, everything in the part is read: other benchmarks may have written more than
+    // `num` keys.
     let most = bench.spec.reads.map_or(u64::MAX, |_| worker.meter.remaining());
     if most == 0 {
         return Ok(());
@@ -55,7 +56,7 @@ fn scan(bench: &Bench<'_>, worker: &mut Worker<'_>, direction: Direction) -> Res
     })
 }
 
-/// The keys of one thread: `low <= key < high`, unbounded where `None`.
+/// The keys of one thread: `low <= key < high`; `None` means no bound.
 struct Part {
     low: Option<Vec<u8>>,
     high: Option<Vec<u8>>,

@@ -1,4 +1,4 @@
-//! readwhilewriting: readrandom in the threads asked for, and one more thread that overwrites
+//! readwhilewriting: readrandom in the requested threads, and one more thread that overwrites
 //! random keys until they are done. Only the reads are counted and timed, as in db_bench.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,7 +25,7 @@ pub fn run(bench: &Bench<'_>) -> Result<Tally> {
     })
 }
 
-/// Ends the writer even when a reader panics.
+/// Ends the writer even if a reader panics.
 struct StopOnDrop<'a>(&'a AtomicBool);
 
 impl Drop for StopOnDrop<'_> {

@@ -17,9 +17,9 @@ use crate::bench::{Bench, End, Tally, Worker};
 use crate::generators::keys::ycsb_key;
 use crate::generators::{Latest, Rng, ScrambledZipfian};
 
-/// The most records drawn until one exists. Hardly any may exist if a duration ends the run: the
-/// draws then cover all the records that its operations could insert. In that case the next draw is
-/// taken modulo the records that exist.
+/// The most records that are drawn until one exists. If a duration ends the run, hardly any may
+/// exist, because the draws cover all records that the operations could insert. After this many, a
+/// draw is taken modulo the number of existing records.
 const MOST_DRAWS: usize = 1024;
 
 /// ycsb-load.
@@ -67,7 +67,7 @@ pub fn run(bench: &Bench<'_>, mix: &Mix) -> Result<Tally> {
     let chooser = match mix.latest {
         true => Chooser::Latest(Latest::new(records)),
         false => {
-            // YCSB expects twice the inserts that are likely.
+            // YCSB reckons with twice the likely number of inserts.
             let inserts = u128::from(operations) * u128::from(mix.inserts) * 2 / 100;
             let items = u64::try_from(u128::from(records) + inserts).unwrap_or(u64::MAX);
             Chooser::Zipfian(ScrambledZipfian::new(items))
@@ -138,7 +138,7 @@ enum Chooser {
 }
 
 impl Chooser {
-    /// A record among the `existing`.
+    /// Draws one of the `existing` records.
     fn next(&mut self, rng: &mut Rng, existing: u64) -> u64 {
         match self {
             Chooser::Latest(latest) => latest.next(rng, existing),
@@ -151,8 +151,8 @@ impl Chooser {
     }
 }
 
-/// Hands out record numbers to insert and knows below which all are stored, so that no thread looks
-/// for a record that another is still writing.
+/// Assigns the numbers of records to insert, and knows below which number all records are stored.
+/// So no thread looks for a record that another one is still writing.
 struct Inserted {
     next: AtomicU64,
     stored: AtomicU64,

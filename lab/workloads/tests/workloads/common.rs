@@ -1,4 +1,4 @@
-//! A store made of a BTreeMap, and what every workload must count on any store.
+//! A store made of a BTreeMap, and the counts that every workload must yield on any store.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -80,8 +80,8 @@ impl KvStore for MapStore {
     }
 }
 
-/// Runs every workload on `store`, which is empty, and checks the counts. The order leaves no doubt
-/// about what is found.
+/// Runs every workload on `store`, which is empty, and checks the counts. The order of the
+/// workloads determines what is found.
 pub fn check_all(store: &dyn KvStore, spec: &BenchSpec) {
     let names = [
         "fillseq",

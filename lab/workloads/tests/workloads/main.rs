@@ -58,8 +58,9 @@ fn a_duration_ends_random_benchmarks_only() {
     assert!(report.benchmarks[1].seconds >= 0.03);
 }
 
-/// Once, the number of operations, which a duration makes moot, overflowed. A number that did not
-/// overflow made nearly all drawn records absent, and the run never ended.
+/// Once, the number of operations, which does not matter if a duration ends the run, overflowed.
+/// With a large number that did not overflow, nearly all drawn records were absent, and the run
+/// never ended.
 #[test]
 fn a_duration_ends_whatever_the_number_of_operations() {
     for reads in [u64::MAX, u64::MAX / 10] {
