@@ -51,7 +51,8 @@ EOF
     (cd "$work/comet" && go mod tidy) > "$work/log" 2>&1 || { cat "$work/log"; exit 1; }
 fi
 
-# LABEL LIBRARY_DIRECTORY: all tests with one library, which the loader finds in that directory.
+# LABEL LIBRARY_DIRECTORY: runs all tests with one library, which the loader finds in that
+# directory.
 run() {
     export TEST_TMPDIR="$work/$1"
     mkdir "$TEST_TMPDIR"
@@ -67,7 +68,7 @@ run() {
     of_go "$1: cometbft-db" "$2" "$work/comet" -tags cleveldb github.com/cometbft/cometbft-db
 }
 
-# LABEL LIBRARY_DIRECTORY MODULE ARGUMENTS: the tests of a Go package with that library.
+# LABEL LIBRARY_DIRECTORY MODULE ARGUMENTS: runs the tests of a Go package with that library.
 of_go() {
     (cd "$3" && LD_LIBRARY_PATH="$2" CGO_ENABLED=1 CGO_CFLAGS="-I$work/usr/include" \
         CGO_LDFLAGS="-L$2 -lleveldb" go test -count=1 -v "${@:4}") > "$work/log" 2>&1 || bad=1

@@ -13,9 +13,9 @@ mkdir -p "$prefix/lib/pkgconfig" "$prefix/include/leveldb"
 prefix="$(cd "$prefix" && pwd)"
 
 # NAME BUILT: makes the static library, as one object with all code that the functions of its header
-# reach. The compiler's own library has 42 MB: it contains all of Rust's standard library, some of
-# it twice, since it is also there as bitcode. Other names are hidden, so that a program may link
-# both libraries. Not every linker can do this.
+# reach. The library that the compiler makes is 42 MB: it contains all of Rust's standard library,
+# some of it twice, since it is also there as bitcode. Other names are hidden, so that a program may
+# link both libraries. Not every linker can do this.
 static() {
     nm -D --defined-only "$built/lib$2.so" | awk '$2 == "T" { print $3 }' > "$work/names"
     # shellcheck disable=SC2046

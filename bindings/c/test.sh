@@ -14,7 +14,8 @@ cargo test --release --quiet --manifest-path ../Cargo.toml \
 export PKG_CONFIG_PATH="$work/usr/lib/pkgconfig" LD_LIBRARY_PATH="$work/usr/lib"
 strict="-Wall -Wextra -Werror -O1 -g -pthread"
 
-# Each library exports its own names and no others: all 66 of LevelDB, and the two of its version.
+# Each library exports its own names and no others: the 66 functions of LevelDB, and the two that
+# return its version.
 names() { nm -D --defined-only "$work/usr/lib/$1" | awk '$2 == "T" { print $3 }' | sort; }
 test -z "$(names librunstone.so | grep -v '^runstone_')"
 test -z "$(names libleveldb.so | grep -v '^leveldb_')"
@@ -66,7 +67,7 @@ for library in runstone leveldb; do
 done
 mkdir "$work/static"
 cp "$work/usr/lib/librunstone.a" "$work/usr/lib/libleveldb.a" "$work/static"
-# SOURCE: a program of tests/ linked with both.
+# SOURCE: links a program of tests/ with both static libraries, and runs it.
 statically() {
     name="$work/static/$(basename "${1%.*}")"
     case "$1" in *.cc) compiler="c++ -std=c++17" ;; *) compiler="cc -std=c11 -D_GNU_SOURCE" ;; esac

@@ -42,16 +42,16 @@ pub enum ChangeKind {
     Keyspace = 2,
     /// A keyspace was dropped.
     Dropped = 3,
-    /// All keyspaces, after a crash: the crash may have happened between a change of a keyspace and
-    /// its record.
+    /// All keyspaces: after a crash, which may have happened between a change of a keyspace and its
+    /// record; in a gap, before its state; or if the log begins after the position.
     Keyspaces = 4,
     /// The time of day.
     Time = 5,
-    /// The log lacks the next changes. The state of the keys written meanwhile follows.
+    /// The log lacks the next changes. The state of the keys that they wrote follows.
     Gap = 6,
-    /// Part of that state: the values of keys as of its end.
+    /// Part of the state in a gap: the values of keys as of the end of the gap.
     State = 7,
-    /// The end of that state.
+    /// The end of a gap and of its state.
     GapEnd = 8,
 }
 
@@ -60,9 +60,10 @@ pub enum ChangeKind {
 pub struct Reading {
     /// Where to begin.
     pub from: ChangesFrom,
-    /// Options for reading the state, like those of a follower, with its merge operators. The state
-    /// is read if the log does not reach back to the position; without these options, that is an
-    /// error. The state of everything is read even without them, with default options.
+    /// Options for reading the state, such as a follower takes. They must include the store's merge
+    /// operators. The state is read if the log does not reach back to the position; without these
+    /// options, that is an error. Only the state of everything is read without them, with default
+    /// options.
     pub state: Option<Options>,
     /// Whether to also return changes that are not durable yet.
     pub unsynced: bool,
@@ -127,7 +128,7 @@ pub struct OneWrite {
     pub value: Option<Vec<u8>>,
     /// When the value expires, in milliseconds since 1970.
     pub expires_ms: Option<u64>,
-    /// Whether no program requested this put: a get stored the value that it had made of many
+    /// Whether the store made this put itself: a get stored the value that it had merged from many
     /// operands.
     pub is_folded: bool,
 }
@@ -376,7 +377,7 @@ mod tests {
         ChangeReader::open(dir, from.into()).expect("a store")
     }
 
-    /// If reading a load failed, the load once seemed complete at the next call.
+    /// A failed read of a load once made the load look complete at the next call.
     #[test]
     fn a_load_that_cannot_be_read_never_ends() {
         let dir = tempfile::tempdir().expect("a directory");
@@ -462,7 +463,7 @@ mod tests {
         assert!(keys.eq([b"k"]), "{taken:?}");
     }
 
-    /// If the log is gone, the state of the keys written meanwhile replaces it.
+    /// If the log is gone, the state of the keys written since the position replaces it.
     #[test]
     fn behind_the_log_comes_the_state() {
         let dir = tempfile::tempdir().expect("a directory");

@@ -125,7 +125,7 @@ impl<T: Send + Sync + 'static> Handles<T> {
         self.check(found)?;
         let entry = Arc::new(Entry { handle, process: found.process, object });
         let was = slot.entry.compare_and_swap(&*before, Some(entry));
-        // Otherwise the handle was closed meanwhile. Callers of this function exclude each other.
+        // Otherwise the handle was closed in between. Callers of this function exclude each other.
         let is_replaced = was.as_ref().is_some_and(|was| Arc::ptr_eq(was, found));
         if is_replaced { Ok(()) } else { Err(self.refuse(handle)) }
     }

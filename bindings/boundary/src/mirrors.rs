@@ -31,7 +31,7 @@ impl OpenMirror {
         with(self.mirror.lock()?, work)
     }
 
-    /// The same, once no other thread is using it.
+    /// Runs `work` on the mirror, once no other thread is using it.
     ///
     /// # Errors
     /// If it is closed, or in a callback of the mirror. Also those of `work`.

@@ -46,9 +46,9 @@ struct Text {
     io_uring: Option<bool>,
     durability: Option<Durability>,
     max_delayed_bytes_per_second: Option<Bytes>,
-    /// 0: never.
+    /// 0 means never.
     idle_after_seconds: Option<u64>,
-    /// 0: never.
+    /// 0 means never.
     scrub_every_seconds: Option<u64>,
     scrub_bytes_per_second: Option<Bytes>,
     follower_keep_bytes: Option<Bytes>,

@@ -48,7 +48,7 @@ pub trait Kept: Sized {
 }
 
 /// Defines the objects of a type of handles: the number of their kind, their name in messages, and
-/// their type. With `inherited` before the type, forks may use the objects as well.
+/// their type. With `inherited` before the number, forks may use the objects as well.
 #[macro_export]
 macro_rules! handle {
     ($kind:literal $name:literal $c:ty: $object:ty) => {

@@ -118,7 +118,7 @@ impl OpenStore {
         OpenStore::following(|| Store::follow(path, options))
     }
 
-    /// The same for a store that shares resources.
+    /// Follows a store, as [`OpenStore::follow`] does, with shared resources.
     ///
     /// # Errors
     /// Those of [`Resources::follow`].
@@ -148,8 +148,8 @@ impl OpenStore {
     }
 
     /// Reads the commits of the other process since the last refresh. If there are any, calls
-    /// `show`, which makes the present store visible; no other refresh does so meanwhile. Returns
-    /// whether there were any.
+    /// `show`, which makes the present store visible; no other refresh does so at the same time.
+    /// Returns whether there were any.
     ///
     /// # Errors
     /// If the store is open for writing. Also those of [`Follower::refresh`] and of `show`.

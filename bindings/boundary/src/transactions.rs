@@ -24,9 +24,9 @@ pub struct SharedTransaction(Arc<Alone<State>>);
 
 #[derive(Debug)]
 struct State {
-    /// `None` once it has ended.
+    /// `None` once the transaction has ended.
     transaction: Option<Transaction>,
-    /// The number of its writes.
+    /// The number of writes in the transaction.
     writes: u64,
 }
 

@@ -71,7 +71,7 @@ extern "C" inline void listen(void *context, const char *kind, const char *json)
     try {
         (*static_cast<Listener *>(context))(kind, json);
     } catch (...) {
-        // The store cannot do anything about it.
+        // The store cannot handle the exception.
     }
 }
 
@@ -81,7 +81,8 @@ template <typename Function> void end(void *context) {
 
 }  // namespace detail
 
-/// Registers a merge operator. If it throws, reads of the key fail with what it threw.
+/// Registers a merge operator. If it throws, reads of the key fail with the message of the
+/// exception.
 inline runstone_status add_merge_operator(runstone_options *options, const char *name,
                                           Merger merger) {
     return runstone_options_add_merge_operator(options, name, detail::merge,

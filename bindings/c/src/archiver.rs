@@ -38,9 +38,9 @@ pub struct runstone_archiving {
     pub bytes: u64,
     /// If the archive began, or began again, the number of its first backup. 0 if it continued.
     pub backup: u64,
-    /// If the archive began again: it lacks all changes after this number,
+    /// If the archive began again, it lacks all changes after this number.
     pub lacks_after: u64,
-    /// up to this one. 0 if it lacks nothing.
+    /// The last change that the archive lacks. 0 if it lacks nothing.
     pub lacks_through: u64,
     /// Whether no changes are left. A round ends after about 16 MiB even if some are.
     pub is_drained: bool,

@@ -56,9 +56,9 @@ impl From<&BackupInfo> for runstone_backup {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct runstone_archive {
-    /// It has all changes after this number,
+    /// The archive has the changes after this number.
     pub from_seq: u64,
-    /// up to this one.
+    /// The archive has the changes up to this number, inclusive.
     pub through_seq: u64,
     /// The history of its end, as in a runstone_position.
     pub history: u64,
@@ -107,7 +107,7 @@ pub enum runstone_moment {
     /// archive knows the time of a change to about a second.
     RUNSTONE_AT_TIME = 1,
     /// After the last batch whose number is at most this one. This is exact. After a power loss or
-    /// a restore, a store uses numbers again: runstone_backups_restore_to_position() chooses the
+    /// a restore, a store reuses numbers: runstone_backups_restore_to_position() chooses the
     /// history.
     RUNSTONE_AT_NUMBER = 2,
 }

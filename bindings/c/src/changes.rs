@@ -89,7 +89,8 @@ pub enum runstone_change_kind {
     RUNSTONE_CHANGE_KEYSPACE = 3,
     /// A keyspace was dropped.
     RUNSTONE_CHANGE_DROPPED = 4,
-    /// Lists all keyspaces: after a crash, or after a gap.
+    /// Lists all keyspaces: after a crash, in a gap before its state, or if the log begins after
+    /// the position.
     RUNSTONE_CHANGE_KEYSPACES = 5,
     /// The time of day, by the clock of the writer, which may go back. All earlier changes had been
     /// committed by then.
@@ -164,7 +165,7 @@ pub struct runstone_change_write {
     pub value_size: usize,
     /// When the value expires, in milliseconds since 1970; 0 if it does not.
     pub expires_ms: u64,
-    /// Whether no program requested this put: a get stored the value that it had made of many
+    /// Whether the store made this put itself: a get stored the value that it had merged from many
     /// operands of the key. The put does not change the value that a read of the key returns.
     pub is_folded: bool,
 }
@@ -183,8 +184,8 @@ impl runstone_change_write {
 }
 
 /// Reads the changes of the store in a directory, whether or not a process has it open. `options`
-/// may be null. The store keeps its log for the reader, within limits: a reader that falls behind
-/// them fails with RUNSTONE_LEASE_REVOKED. If the log was already gone, it fails with
+/// may be null. The store keeps its log for the reader, within limits: a reader that falls too far
+/// behind fails with RUNSTONE_LEASE_REVOKED. If the log was already gone, it fails with
 /// RUNSTONE_HISTORY_GONE (`keep_log_bytes` keeps more). RUNSTONE_HISTORY_FORKED means that a power
 /// loss removed changes that the caller has. Close it with runstone_changes_close().
 #[unsafe(no_mangle)]

@@ -66,8 +66,8 @@ pub unsafe extern "C" fn runstone_follow(
 /// Makes the commits of another process visible in a store that is open for reading. `is_newer`,
 /// which may be null, gets whether there were any. The store and its keyspaces show them from then
 /// on; snapshots and cursors keep their moment. A transaction that began before refuses these
-/// keyspaces: begin it again. Other threads can read meanwhile. A dropped keyspace is refused with
-/// RUNSTONE_UNKNOWN_KEYSPACE.
+/// keyspaces: begin it again. Other threads can read during the call. A dropped keyspace is refused
+/// with RUNSTONE_UNKNOWN_KEYSPACE.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_refresh(
     store: *mut runstone_store,

@@ -43,7 +43,7 @@ fn end(
     let ending = SharedTransaction::clone(&*runstone_transaction::get(handle)?);
     let outcome = how(&ending);
     if !matches!(&outcome, Err(failure) if failure.code == Code::Busy) {
-        // Another thread may have closed the handle meanwhile, because it saw that the transaction
+        // Another thread may have closed the handle in between, because it saw that the transaction
         // had ended. Only the outcome of the transaction counts.
         let _ = runstone_transaction::close(handle);
     }

@@ -174,7 +174,7 @@ static void closed_handles(const char *path) {
     REFUSED(CLOSED, "closed", runstone_commit(transaction, 0));
     REFUSED(CLOSED, "closed", runstone_commit(transaction, 0));
     REFUSED(CLOSED, "closed", runstone_write(store, batch, 0));
-    /* A second open works meanwhile. */
+    /* A second open works during that time. */
     WORKS(runstone_open(path, NULL, &store));
     WORKS(runstone_close(store));
     WORKS(runstone_cursor_close(cursor));

@@ -9,7 +9,7 @@
 //! Python drops objects while it holds its own lock, in any thread that drops the last reference:
 //!
 //! 1. The drop may wait for threads of the store, and those may wait for Python to run a merge
-//!    operator. So Python's lock is released meanwhile.
+//!    operator. So Python's lock is released during the drop.
 //! 2. A merge operator or filter may drop the last reference to its own store. The job that called
 //!    it would wait for itself, so another thread drops the object.
 //! 3. A fork has none of the store's threads, but it has the locks that they held. So in a fork

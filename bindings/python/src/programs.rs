@@ -26,7 +26,7 @@ thread_local! {
     static RAISED: RefCell<Option<PyErr>> = const { RefCell::new(None) };
 }
 
-/// Runs the work of a Python call, and counts the call meanwhile. The work must not panic.
+/// Runs the work of a Python call, and counts the call while it runs. The work must not panic.
 #[inline]
 pub fn in_call<T>(work: impl FnOnce() -> T) -> T {
     CALLS.set(CALLS.get() + 1);

@@ -110,8 +110,8 @@ impl Steps {
         self.page.clear();
     }
 
-    /// Reads a page after the move `to`. That may wait, so other threads run meanwhile, and the
-    /// Python objects are made from the page later.
+    /// Reads a page after the move `to`. That may wait, so other threads may run during the read.
+    /// The Python objects are made from the page later.
     fn fill(&mut self, to: Option<Move<'_>>, step: Move<'static>, shows: Shows) -> Result<()> {
         let place = self.place.as_mut().ok_or_else(|| closed("iterator"))?;
         self.page.clear();

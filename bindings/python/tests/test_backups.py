@@ -253,7 +253,7 @@ def test_ends(tmp_path: Path) -> None:
     thread = threading.Thread(target=wait)
     thread.start()
     waits.wait(60)
-    # Other threads run meanwhile, and the archiver outlives the store and the object of its
+    # Other threads run during the call, and the archiver outlives the store and the object of its
     # directory.
     db[b"key"] = b"value"
     thread.join(60)

@@ -446,7 +446,7 @@ pub extern "C" fn leveldb_cache_destroy(cache: *mut leveldb_cache_t) {
     close(cache);
 }
 
-/// The operating system.
+/// Returns the default environment, which is the operating system.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_create_default_env() -> *mut leveldb_env_t {
     keep(())

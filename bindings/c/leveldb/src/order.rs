@@ -135,8 +135,8 @@ impl Order {
         Ok(writing)
     }
 
-    /// Checks a key with its neighbours, and leaves the cursor at the first key at or after it. A
-    /// key that is present was checked when it was written.
+    /// Checks a key against its neighbours, and leaves the cursor at the first key at or after it.
+    /// A key that is present was checked when it was written.
     pub(crate) fn check_around(&self, cursor: &mut Cursor, key: &[u8]) -> Result<()> {
         self.check()?;
         cursor.seek_for_prev(key)?;

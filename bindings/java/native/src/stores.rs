@@ -122,7 +122,7 @@ extern "system" fn Java_org_runstone_Native_follow<'l>(
 }
 
 /// The resources of a handle; `None` for 0. This is a copy, because opening takes long and the
-/// handle may be closed meanwhile.
+/// handle may be closed before it is done.
 fn shared(resources: jlong) -> Result<Option<Resources>> {
     match resources {
         0 => Ok(None),

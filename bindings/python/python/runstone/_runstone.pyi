@@ -616,7 +616,8 @@ class Archiver(_Closing):
         """Waits at most `wait` seconds for a change, then appends the changes committed since.
 
         They are durable when this returns. After an error the archive is intact, and the next call
-        continues. Other threads run meanwhile. Closing the archiver ends the wait with `Closed`.
+        continues. Other threads run during the call. Closing the archiver ends the wait with
+        `Closed`.
         """
     @property
     def position(self) -> Position:
@@ -662,7 +663,7 @@ class Backups(_Closing):
 
         `time` is a datetime, or seconds since 1970. The store gets everything that had been
         committed by then, exact to about a second. `number` is the number of a write, and is exact
-        to the batch. After a power loss or a restore, a store uses numbers again; `position` also
+        to the batch. After a power loss or a restore, a store reuses numbers; `position` also
         names the history. A moment that neither a backup nor the archive has raises
         `InvalidArgument`. So does a time that the clock showed twice; the message then lists the
         numbers.
@@ -763,8 +764,8 @@ class Write:
         """When the value expires, in seconds since 1970."""
     @property
     def folded(self) -> bool:
-        """Whether no program requested this put: a get stored the result of many operands of the
-        key.
+        """Whether the store made this put itself: a get stored the value that it had merged from
+        many operands of the key.
 
         The put does not change the value that a read of the key returns.
         """
@@ -789,11 +790,11 @@ class Change(Iterable[Write]):
         """writes, loaded, keyspace, dropped, keyspaces, time, gap, state or gap-end.
 
         keyspace: one was made, or its options changed. keyspaces: all existing ones, after a crash
-        or a gap. time: all earlier changes had been committed by then. gap: the log lacks the next
-        changes; state follows until gap-end, with the values of keys as of the end of the gap.
-        Values that were overwritten meanwhile are left out. So are deletes that a compaction has
-        dropped together with the entries that they hid: such a deletion is not reported. After a
-        gap from 0, the state contains all keys: discard all earlier data.
+        or in a gap. time: all earlier changes had been committed by then. gap: the log lacks the
+        next changes; state follows until gap-end, with the values of keys as of the end of the gap.
+        Values that were overwritten before the end of the gap are left out. So are deletes that a
+        compaction has dropped together with the entries that they hid: such a deletion is not
+        reported. After a gap from 0, the state contains all keys: discard all earlier data.
         """
     @property
     def keyspaces(self) -> List[Tuple[str, Optional[str]]]:
@@ -863,8 +864,8 @@ class Mirror(_Closing):
     def advance(self, wait: float = 0.0) -> Mirroring:
         """Waits at most `wait` seconds for a change, then applies the changes committed since.
 
-        After an error the mirror is at its position, and the next call continues. Other threads
-        run meanwhile. Closing the mirror ends the wait with `Closed`.
+        After an error the mirror is at its position, and the next call continues. Other threads run
+        during the call. Closing the mirror ends the wait with `Closed`.
         """
     @property
     def position(self) -> Position:

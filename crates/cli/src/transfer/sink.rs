@@ -292,7 +292,7 @@ impl NewFile {
         if self.force {
             return fs::rename(&self.partial, path);
         }
-        // A link, unlike a rename, does not replace a file that appeared meanwhile.
+        // A link, unlike a rename, does not replace a file that appeared in between.
         match fs::hard_link(&self.partial, path) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(error),
             Err(_) => fs::rename(&self.partial, path),

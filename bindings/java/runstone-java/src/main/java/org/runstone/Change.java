@@ -32,16 +32,16 @@ public final class Change implements Iterable<Change.Write> {
         KEYSPACE,
         /** A keyspace was dropped. */
         DROPPED,
-        /** All existing keyspaces, after a crash or a gap. */
+        /** All existing keyspaces: after a crash, or in a gap before its state. */
         KEYSPACES,
         /** A time: all earlier changes had been committed by then. */
         TIME,
         /**
          * The log lacks the next changes: {@link #STATE} follows until {@link #GAP_END}. Values
-         * that were overwritten meanwhile are left out. So are deletes that a compaction has
-         * dropped together with the entries that they hid: such a deletion is not reported. After a
-         * gap from 0, the state contains all keys: discard all earlier data. Inside a gap, the
-         * position is the one before the gap.
+         * that were overwritten before the end of the gap are left out. So are deletes that a
+         * compaction has dropped together with the entries that they hid: such a deletion is not
+         * reported. After a gap from 0, the state contains all keys: discard all earlier data.
+         * Inside a gap, the position is the one before the gap.
          */
         GAP,
         /** Values of keys as of the end of the gap: puts and deletes, after deletes of ranges. */
@@ -80,8 +80,9 @@ public final class Change implements Iterable<Change.Write> {
      * @param value the value or operand; for a range, the key before which it ends; null for a
      *     delete, and for a range without an end
      * @param expires when the value expires, or null
-     * @param folded whether no program requested this put: a get stored the value that it had made
-     *     of many operands of the key; the put does not change the value that a read returns
+     * @param folded whether the store made this put itself: a get stored the value that it had
+     *     merged from many operands of the key; the put does not change the value that a read
+     *     returns
      */
     public record Write(WriteKind kind, String keyspace, byte[] key, byte[] value,
             Instant expires, boolean folded) {

@@ -31,7 +31,7 @@ abstract class Handle implements AutoCloseable {
         this(new Open(name, handle, release, owner.state), owner);
         owner.state.owned.add(state);
         if (!owner.isOpen()) {
-            // The owner was closed meanwhile, and may not have seen this object.
+            // The owner was closed in between, and may not have seen this object.
             close();
         }
     }

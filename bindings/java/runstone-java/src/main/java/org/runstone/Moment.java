@@ -42,7 +42,7 @@ public final class Moment {
 
     /**
      * After the last batch whose number is at most this one. This is exact. After a power loss or a
-     * restore, a store uses numbers again; {@link #position} also names the history.
+     * restore, a store reuses numbers; {@link #position} also names the history.
      */
     public static Moment number(long number) {
         return new Moment(AT_NUMBER, number);

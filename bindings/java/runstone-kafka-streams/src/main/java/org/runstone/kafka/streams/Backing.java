@@ -184,8 +184,8 @@ final class Backing {
     }
 
     /**
-     * Must be called before each write. Stores the writes that have been committed meanwhile, and
-     * returns whether there were any.
+     * Must be called before each write. Stores the waiting writes if they have been committed, and
+     * returns whether it did.
      */
     boolean beforeWrite() {
         if (!isExactlyOnce || !commits.hasCommitted() || pendingBytes() == 0) {

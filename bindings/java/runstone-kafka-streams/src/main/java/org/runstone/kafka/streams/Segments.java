@@ -117,7 +117,7 @@ final class Segments {
 
     /**
      * Iterates over tables one after another, and returns the records that {@code shows} accepts.
-     * If the store is closed meanwhile, there are no more entries.
+     * If the store is closed during the iteration, there are no more entries.
      *
      * @param from the first record; {@code to} is the smallest key after the range; null means no
      * bound
@@ -127,7 +127,7 @@ final class Segments {
         return new OneByOne(tables.iterator(), from, to, forward, shows, true);
     }
 
-    /** The same in one table, but throws if the store is closed meanwhile. */
+    /** Iterates over one table, and throws if the store is closed during the iteration. */
     static Entries walkOrThrow(Table table, byte[] from, byte[] to, boolean forward,
             Predicate<byte[]> shows) {
         return new OneByOne(List.of(table).iterator(), from, to, forward, shows, false);
