@@ -14,7 +14,7 @@ pub fn find(store: &Store, name: &str) -> Result<Keyspace> {
     store.keyspace(name).map_err(|error| unknown(store, name, error))
 }
 
-/// The same for a command that changes something but cannot make a keyspace.
+/// Opens an existing keyspace for a command that changes something but cannot make a keyspace.
 pub fn find_to_change(store: &Store, name: &str) -> Result<Keyspace> {
     let is_there = store.keyspaces().iter().any(|known| known == name);
     find(store, name).map_err(|failure| match (is_there, failure.hint.clone()) {

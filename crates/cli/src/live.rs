@@ -68,7 +68,8 @@ const COLUMNS: [(&str, usize); 9] = [
 ];
 
 impl Rates {
-    /// `None` if the two come from different processes.
+    /// Computes the rates between two reports; `None` if different processes made them, or if `now`
+    /// is not later.
     pub fn between(last: &LiveState, now: LiveState) -> Option<Rates> {
         let passed_ms = now.written_ms.saturating_sub(last.written_ms);
         if now.process != last.process || now.number <= last.number || passed_ms == 0 {
@@ -112,7 +113,7 @@ impl Rates {
         }
     }
 
-    /// The same for programs.
+    /// Returns the row as JSON, for programs.
     pub fn json(&self) -> Value {
         let (metrics, counted) = (&self.now.metrics, &self.counted);
         json!({

@@ -159,12 +159,12 @@ pub fn columns(header: &[&str], rows: &[Vec<String>]) -> String {
     layout::columns(header, rows, width)
 }
 
-/// `12.3K`, as the engine writes sizes.
+/// Formats a size as the engine does: `12.3K`.
 pub fn size(bytes: u64) -> String {
     runstone_policy::text::format_bytes(bytes)
 }
 
-/// The same in a sentence, where `5` alone would not be a size.
+/// Formats a size for a sentence, where `5` alone would not be a size.
 pub fn amount(bytes: u64) -> String {
     if bytes < 1024 { layout::plural(bytes, "byte") } else { size(bytes) }
 }

@@ -29,7 +29,7 @@ pub struct Failed<'a> {
 }
 
 impl Failed<'_> {
-    /// Why, without the key.
+    /// The cause of the failure, without the key.
     pub fn what(&self) -> String {
         match &self.error {
             Error::MergeFailed { operator, what, .. } => {

@@ -115,7 +115,7 @@ impl Base {
         Ok(Arc::new(base))
     }
 
-    /// A value of `meta`.
+    /// Reads a value of the keyspace `meta`.
     pub(crate) fn read<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>, Error> {
         let bytes = self.meta.get(key)?;
         bytes.map(|bytes| decode(|| format!("`{key}` in `meta`"), &bytes)).transpose()

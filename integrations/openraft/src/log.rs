@@ -315,7 +315,7 @@ impl<C: RaftTypeConfig> RaftLogStorage<C> for LogStore<C> {
         truncated.await.map_err(during(ErrorSubject::Logs, ErrorVerb::Delete))
     }
 
-    /// The call waits for nothing; a held purge ends with a later append or purge, or at the next
+    /// The call does not wait: a held purge ends with a later append or purge, or at the next
     /// start.
     async fn purge(&mut self, log_id: LogId<C::NodeId>) -> Result<(), StorageError<C::NodeId>> {
         let is_there = self.progress.borrow().applied > log_id.index;

@@ -225,7 +225,8 @@ fn threshold_rows(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
     Ok(())
 }
 
-/// For every percentage, lLSM gets enough flash for the same volume.
+/// Compares the percentages of over-provisioning. At each of them, lLSM gets enough flash for the
+/// same volume.
 fn provision_rows(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
     report.compare(&all_sides(lab), &["blocks"])?;
     let first = lab.runs([Run::Split, Run::Rlsm, Run::Dlsm, Run::Llsm])?;
@@ -292,7 +293,7 @@ fn draw_loads(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
 /// Volumes that are tried for lLSM, ascending.
 const VOLUMES: [f64; 5] = [1.0, 1.1, 1.2, LLSM_VOLUME, 1.4];
 
-/// dLSM and lLSM beside the others, and the volume that lLSM needs.
+/// Compares dLSM and lLSM with the others, and measures the volume that lLSM needs.
 fn baseline_rows(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
     report.compare(&all_sides(lab), &["blocks"])?;
     let runs = [Run::Split, Run::Nlsm, Run::Dlsm, Run::Llsm, Run::Rlsm];

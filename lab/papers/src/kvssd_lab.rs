@@ -137,7 +137,7 @@ impl<'a> Lab<'a> {
     }
 }
 
-/// The engine, nLSM, dLSM, rLSM(-) and rLSM.
+/// The sides for the engine, nLSM, dLSM, rLSM(-) and rLSM.
 pub(super) fn sides(lab: &Lab<'_>) -> [Side; 5] {
     let rlsm = lab.options();
     let mixed = KvSsdOptions { placement: Placement::Mixed, ..rlsm.clone() };

@@ -20,12 +20,12 @@ pub(super) struct Writes {
     pub(super) prefixes: u64,
 }
 
-/// The result of the writes. The policy is a registered one.
+/// Simulates the writes. The policy must be a registered one.
 pub(super) fn simulate(options: &KeyspaceOptions, writes: &Writes) -> SimReport {
     simulate_shape(options, writes).0
 }
 
-/// The result of the writes, and the tree.
+/// Simulates the writes, and returns the resulting tree as well.
 pub(super) fn simulate_shape(options: &KeyspaceOptions, writes: &Writes) -> (SimReport, Shape) {
     let mut simulator = simulator(options, writes);
     let flushes = writes.bytes / writes.flush_bytes;

@@ -99,13 +99,13 @@ pub unsafe extern "C" fn leveldb_free(ptr: *mut c_void) {
     unsafe { libc::free(ptr) }
 }
 
-/// 1: the release of LevelDB whose interface this is.
+/// Returns 1: this is the interface of LevelDB 1.23.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_major_version() -> c_int {
     1
 }
 
-/// 23: the release of LevelDB whose interface this is.
+/// Returns 23: this is the interface of LevelDB 1.23.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_minor_version() -> c_int {
     23

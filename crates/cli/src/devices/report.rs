@@ -88,7 +88,7 @@ fn to_text(device: &KvSsd) -> String {
     text
 }
 
-/// What a check of everything found. Damage would have been an error.
+/// The findings of a check of the whole device. Damage would have been an error.
 pub fn verified(found: &kvssd::Verified) -> Verified {
     let json = json!({
         "clean": true, "tables": found.tables, "entries": found.entries,

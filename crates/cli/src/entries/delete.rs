@@ -71,7 +71,7 @@ impl Deleted {
         }
     }
 
-    /// The same for machines.
+    /// Returns the count as JSON, for programs.
     pub fn to_json(&self) -> Value {
         let (keys, about) = match self {
             Deleted::Keys(keys) => (Some(keys), None),

@@ -83,7 +83,7 @@ struct KeyspaceStats {
     about: u64,
 }
 
-/// The numbers of the tables that overlap the range.
+/// The statistics of the tables that overlap the range.
 fn keyspace_stats(keyspace: &Keyspace, range: &Range) -> Result<KeyspaceStats> {
     let shape = unstable::shape(keyspace);
     let meets = |table: &Table| range.meets(&table.min_key, &table.max_key);

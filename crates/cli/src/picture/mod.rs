@@ -130,7 +130,7 @@ impl Picture {
         self.slices.iter().flat_map(|slices| &slices.cuts)
     }
 
-    /// The parts of all its compactions, in the order of plan and keys.
+    /// The parts of all compactions of the next plan, in the order of plan and keys.
     pub fn parts(&self) -> impl Iterator<Item = &Slice> {
         self.slices.iter().flat_map(|slices| &slices.slices)
     }

@@ -52,7 +52,7 @@ impl Arguments {
         self.values.get(name).map(String::as_str).ok_or(format!("--{name} is missing; {USAGE}"))
     }
 
-    /// An optional number.
+    /// An optional number among the arguments; `usual` if it is absent.
     pub fn number(&self, name: &str, usual: u64) -> Result<u64, String> {
         let text = self.values.get(name);
         text.map_or(Ok(usual), |text| {

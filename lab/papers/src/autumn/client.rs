@@ -36,7 +36,7 @@ pub(super) struct Phase {
 }
 
 impl Phase {
-    /// Average of all operations.
+    /// The average time of all operations, in microseconds.
     pub(super) fn us(&self) -> f64 {
         1e3 / self.kops_per_s
     }
@@ -201,7 +201,7 @@ impl Client {
     }
 }
 
-/// Average, 95% and 99% of times.
+/// The average, the 95th and the 99th percentile of some times.
 fn percentiles_us(times_ns: &mut [u64]) -> [f64; 3] {
     times_ns.sort_unstable();
     let at = |percent: usize| {

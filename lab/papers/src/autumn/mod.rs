@@ -295,7 +295,7 @@ fn whole_database(context: &Context<'_>, report: &mut PaperReport) -> Result<()>
 
 const WHOLE_DATABASE_TEXT: &str = "80 MiB of YCSB records";
 
-/// Section 4.3 at its own 80 GB, by metadata alone.
+/// Simulates section 4.3 at its own 80 GB, by metadata alone.
 fn own_size(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     let of = |c_permille, l0_share_percent| Setting {
         c_permille,
@@ -325,10 +325,10 @@ fn own_size(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     Ok(())
 }
 
-/// Figure 2: two million entries of 16 + 50 bytes, T = 2. It is judged with the paper's sizes,
-/// those of `OptimizeForSmallDb`: level 1 of 10 MB and tables of 2 MB. With those sizes, level 0
-/// adds nearly a whole level 1 at once, and the few levels have holes. So a small level 1 is shown
-/// as well.
+/// Measures figure 2: two million entries of 16 + 50 bytes, T = 2. It is judged with the paper's
+/// sizes, those of `OptimizeForSmallDb`: level 1 of 10 MB and tables of 2 MB. With those sizes,
+/// level 0 adds nearly a whole level 1 at once, and the few levels have holes. So a small level 1
+/// is shown as well.
 fn zero_result_gets(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     let paper =
         Setting { base_bytes: 10 << 20, table_bytes: 2 << 20, flush_bytes: 2 << 20, ..FIGURE_2 };
@@ -371,7 +371,7 @@ const SIZE_RATIOS: [u32; 2] = [3, 5];
 /// The measurements of the trees of one T, for each c.
 type Sweep = (String, Vec<Seen>);
 
-/// Figure 3: c from 1 to 0.4, T = 3 and 5.
+/// Measures figure 3: c from 1 to 0.4, T = 3 and 5.
 fn sensitivity(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     let seen = sweep(context, AT_TRIGGER)?;
     let waiting = sweep(context, default_share())?;
@@ -430,7 +430,8 @@ fn level_count(shape: &Shape) -> usize {
     shape.levels.iter().skip(1).filter(|level| level.tables().count() > 1).count()
 }
 
-/// YCSB D: 95% gets of the latest records, 5% inserts. The share of gets that hit level 1.
+/// Runs YCSB D: 95% gets of the latest records, 5% inserts. Returns the share of gets that hit
+/// level 1.
 fn latest_hits(context: &Context<'_>, tree: &mut Loaded) -> Result<f64> {
     let (mut latest, mut rng) = (Latest::new(tree.records()), Rng::new(2));
     let before = tree.counters();

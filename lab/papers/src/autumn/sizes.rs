@@ -174,7 +174,7 @@ struct Reckoned {
     blocks: [f64; 2],
 }
 
-/// Figure 5 at the paper's own size.
+/// Simulates figure 5 at the paper's own size.
 pub(super) fn own_size(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     let side = |c_permille| Setting { c_permille, ..OWN_SIZE }.side(context);
     report.compare(&[1000, 800].map(side), &[])?;

@@ -127,7 +127,7 @@ impl Design {
         Design { keyspace, memory_bytes: 16 << 20, io_uring: false }
     }
 
-    /// Hash groups of 8 MiB, 30% reserve.
+    /// HashKV: hash groups of 8 MiB, with a reserve of 30%.
     pub(super) fn hashkv(workload: &Workload) -> Design {
         let mut design = Design::inline().compacting_at(POINTER_TABLES);
         design.keyspace.values = ValueOptions::default()
@@ -144,7 +144,7 @@ impl Design {
         Design::hashkv(workload).writing_back().compacting_at(TABLES)
     }
 
-    /// The value log with the same trigger.
+    /// The value log with the trigger of LevelDB.
     pub(super) fn paper_vlog(workload: &Workload) -> Design {
         Design::vlog(workload).compacting_at(TABLES)
     }

@@ -55,7 +55,7 @@ rows! {
 const PERCENTS: [&str; 5] = ["10%", "30%", "50%", "70%", "90%"];
 pub(super) const RESERVES: [u32; 5] = [100, 300, 500, 700, 900];
 
-/// Half of the first experiment: half as many groups.
+/// Half the workload of the first experiment, with half as many groups.
 fn workload(context: &Context<'_>) -> Workload {
     Workload::of_pairs(context.scaled(RECORDS / 2), 1024)
 }
@@ -124,8 +124,8 @@ fn through_reserves(
     Ok(seen)
 }
 
-/// Whether hash groups write more than the paper's rules make them write, and how the curve of the
-/// updates affects this.
+/// Shows whether hash groups write more than the paper's rules make them write, and how the curve
+/// of the updates affects this.
 fn show_rules(report: &mut PaperReport, workload: &Workload, (curve, phases): (&str, &[Phase])) {
     let values = Design::paper(workload).keyspace.values;
     let by_rules: Vec<f64> = RESERVES

@@ -246,7 +246,7 @@ fn at_40_gib(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     Ok(())
 }
 
-/// P3 of each reserve.
+/// Judges phase P3 for each reserve.
 fn judge_reserves(
     report: &mut PaperReport,
     seen: &[[Vec<ValueCosts>; 2]],

@@ -188,7 +188,7 @@ fn scans_on(
     Ok(ratios)
 }
 
-/// Experiment 9's throughputs.
+/// Measures the throughputs of experiment 9.
 pub(super) fn parameters(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     let workload = Workload::of_pairs(context.scaled(RECORDS / 4), 1024);
     let papers: [(&str, Rule); 3] = [

@@ -70,8 +70,9 @@ fn data_of(flushes: u64) -> Data {
     Data { records, key_bytes, value_bytes, flush_bytes: FLUSH_BYTES }
 }
 
-/// RocksDB's defaults, which the paper keeps: at most 4 runs under universal compaction; level 0 of
-/// a leveled tree is compacted at 4 runs, and level 1 has room for four memtables.
+/// A tree with RocksDB's defaults, which the paper keeps: at most 4 runs under universal
+/// compaction; level 0 of a leveled tree is compacted at 4 runs, and level 1 has room for four
+/// memtables.
 fn tree(policy: &str, partitioner: Partitioner, theta: u64) -> KeyspaceOptions {
     let shape = Numbers {
         stack_runs: 4,

@@ -74,7 +74,8 @@ pub(super) fn slices(context: &Context<'_>, report: &mut PaperReport) -> Result<
     Ok(())
 }
 
-/// A compaction of everything keeps all inputs and outputs at the same time, or only parts of them.
+/// Compares a compaction of everything that keeps all inputs and outputs at the same time with one
+/// that keeps only parts of them.
 pub(super) fn borrowed_space(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     let options = |compaction_install| {
         stack(Partitioner::GlobalRange, FLUSH_BYTES).compaction_install(compaction_install)

@@ -61,7 +61,7 @@ impl Times<'_> {
         self.us(store, mix) / self.us(other, mix)
     }
 
-    /// The fastest of the paper's other stores in a mix.
+    /// The time of the fastest of the paper's other stores in a mix.
     fn fastest_other(&self, mix: usize) -> f64 {
         OTHERS.map(|other| self.us(other, mix)).into_iter().fold(f64::INFINITY, f64::min)
     }
@@ -113,7 +113,7 @@ pub(super) fn judge(report: &mut PaperReport, runs: &[Run]) {
     draw(report, runs);
 }
 
-/// What the paper says about the other policies.
+/// Judges the paper's claims about the other policies.
 fn judge_policies(report: &mut PaperReport, times: &Times<'_>, all: std::ops::Range<usize>) {
     let lazy = |mix| times.over(LAZY, LEVELED, mix);
     let over: Vec<f64> = all.clone().filter(|mix| *mix != C).map(lazy).collect();

@@ -122,7 +122,7 @@ const GUARDS_T: usize = 8;
 /// The policies that the paper compares with PTierDB.
 const OTHERS: [usize; 6] = [LEVELED, TIERED, LAZY, FRAGMENTED, GUARDS, WISCKEY];
 
-/// The paper's set-up at this scale: 10 filter bits, level 0 of four runs.
+/// The paper's set-up at this scale: 10 filter bits, and a level 0 of four runs.
 fn options(policy: &str, size_ratio: u32) -> KeyspaceOptions {
     let shape = Numbers {
         size_ratio,

@@ -85,17 +85,17 @@ impl Seen {
         self.0.iter().map(value).collect()
     }
 
-    /// Time per put, one store over another.
+    /// The time per put of one store, divided by that of another.
     fn puts(&self, one: usize, other: usize) -> f64 {
         self.0[one].put_us / self.0[other].put_us
     }
 
-    /// Time per get, one store over another.
+    /// The time per get of one store, divided by that of another.
     fn gets(&self, one: usize, other: usize) -> f64 {
         self.0[one].get_us / self.0[other].get_us
     }
 
-    /// One store over the least of the paper's others.
+    /// The value of one store, divided by the least value of the paper's other stores.
     fn over_least(&self, one: usize, value: Measure) -> f64 {
         let others = OTHERS.into_iter().filter(|other| *other != one);
         let least = others.map(|other| value(&self.0[other])).fold(f64::INFINITY, f64::min);

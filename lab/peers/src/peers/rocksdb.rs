@@ -25,7 +25,8 @@ pub fn open(path: &Path, setup: &Setup) -> Result<Box<dyn KvStore>> {
     open_with(path, &options(setup))
 }
 
-/// Column families. Their memtables share `db_write_buffer_size`, as Runstone's share its budget.
+/// Opens column families. Their memtables share `db_write_buffer_size`, as Runstone's share its
+/// budget.
 pub fn open_keyspaces(path: &Path, setup: &Setup) -> Result<PutInto> {
     let mut options = options(setup);
     options.set_db_write_buffer_size((setup.budget_bytes() / 2) as usize);

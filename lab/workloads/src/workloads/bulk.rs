@@ -5,7 +5,7 @@ use runstone_kv::Result;
 
 use crate::bench::{Bench, End, Tally};
 
-/// bulkload. The first thread loads all keys with one load.
+/// The benchmark `bulkload`. The first thread loads all keys with one load.
 pub fn load(bench: &Bench<'_>) -> Result<Tally> {
     let (spec, keys) = (bench.spec, bench.spec.keys());
     bench.threads(1, End::Count, |worker| {

@@ -5,7 +5,7 @@ use runstone_kv::Result;
 
 use crate::bench::{Bench, End, Tally};
 
-/// deleterandom.
+/// The benchmark `deleterandom`.
 pub fn random(bench: &Bench<'_>) -> Result<Tally> {
     let (spec, keys, durability) = (bench.spec, bench.spec.keys(), bench.spec.durability());
     bench.threads(spec.num, End::CountOrDuration, |worker| {

@@ -9,18 +9,18 @@ use runstone_kv::Result;
 use crate::bench::{Bench, End, Tally, Worker};
 use crate::generators::{Permutation, Rng};
 
-/// fillseq.
+/// The benchmark `fillseq`.
 pub fn sequential(bench: &Bench<'_>) -> Result<Tally> {
     fill(bench, End::Count, |_, number| number)
 }
 
-/// fillrandom, overwrite.
+/// The benchmarks `fillrandom` and `overwrite`.
 pub fn random(bench: &Bench<'_>) -> Result<Tally> {
     let num = bench.spec.num;
     fill(bench, End::CountOrDuration, |rng, _| rng.below(num))
 }
 
-/// filluniquerandom.
+/// The benchmark `filluniquerandom`.
 pub fn unique_random(bench: &Bench<'_>) -> Result<Tally> {
     let order = Permutation::new(bench.spec.num, bench.spec.seed);
     fill(bench, End::Count, |_, number| order.get(number))

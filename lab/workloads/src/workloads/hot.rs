@@ -11,7 +11,7 @@ use crate::generators::Rng;
 /// How many keys are hot.
 const HOT_KEYS: u64 = 10;
 
-/// hotfill.
+/// The benchmark `hotfill`.
 pub fn fill(bench: &Bench<'_>) -> Result<Tally> {
     let keys = HOT_KEYS.min(bench.spec.num);
     bench.threads(bench.spec.num, End::CountOrDuration, |worker| {
@@ -19,7 +19,7 @@ pub fn fill(bench: &Bench<'_>) -> Result<Tally> {
     })
 }
 
-/// hotscan.
+/// The benchmark `hotscan`.
 pub fn scan(bench: &Bench<'_>) -> Result<Tally> {
     scans(bench, HOT_KEYS.min(bench.spec.num), HOT_KEYS)
 }

@@ -7,12 +7,12 @@ use runstone_kv::Result;
 
 use crate::bench::{Bench, Tally};
 
-/// compact.
+/// The benchmark `compact`.
 pub fn compact(bench: &Bench<'_>) -> Result<Tally> {
     bench.once(|| bench.store.compact())
 }
 
-/// stats.
+/// The benchmark `stats`.
 pub fn stats(bench: &Bench<'_>) -> Result<Tally> {
     let mut text = String::new();
     let tally = bench.once(|| {

@@ -6,7 +6,7 @@ use runstone_kv::Result;
 
 use crate::bench::{Bench, End, Tally};
 
-/// pop.
+/// The benchmark `pop`.
 pub fn first(bench: &Bench<'_>) -> Result<Tally> {
     let (spec, durability) = (bench.spec, bench.spec.durability());
     bench.threads(spec.reads(), End::CountOrDuration, |worker| {

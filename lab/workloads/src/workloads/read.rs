@@ -8,17 +8,17 @@ use runstone_kv::Result;
 
 use crate::bench::{Bench, End, Tally, Worker};
 
-/// readrandom.
+/// The benchmark `readrandom`.
 pub fn random(bench: &Bench<'_>) -> Result<Tally> {
     bench.threads(bench.spec.reads(), End::CountOrDuration, |worker| get_each(bench, worker, b""))
 }
 
-/// readmissing.
+/// The benchmark `readmissing`.
 pub fn missing(bench: &Bench<'_>) -> Result<Tally> {
     bench.threads(bench.spec.reads(), End::CountOrDuration, |worker| get_each(bench, worker, b"."))
 }
 
-/// multireadrandom.
+/// The benchmark `multireadrandom`.
 pub fn multi(bench: &Bench<'_>) -> Result<Tally> {
     let (spec, keys) = (bench.spec, bench.spec.keys());
     bench.threads(spec.reads(), End::CountOrDuration, |worker| {

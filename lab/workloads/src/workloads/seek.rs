@@ -9,12 +9,12 @@ use crate::bench::{Bench, End, Tally, Worker};
 /// Entries that shortscan reads.
 const SHORT_SCAN: u64 = 10;
 
-/// seekrandom.
+/// The benchmark `seekrandom`.
 pub fn random(bench: &Bench<'_>) -> Result<Tally> {
     scans(bench, bench.spec.num, bench.spec.scan_length)
 }
 
-/// shortscan.
+/// The benchmark `shortscan`.
 pub fn short(bench: &Bench<'_>) -> Result<Tally> {
     scans(bench, bench.spec.num, SHORT_SCAN)
 }

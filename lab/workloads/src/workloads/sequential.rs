@@ -12,12 +12,12 @@ use crate::bench::{Bench, End, Tally, Worker};
 
 const TIMED_EVERY: u64 = 16;
 
-/// readseq.
+/// The benchmark `readseq`.
 pub fn forward(bench: &Bench<'_>) -> Result<Tally> {
     bench.threads(bench.spec.reads(), End::Count, |worker| scan(bench, worker, Direction::Forward))
 }
 
-/// readreverse.
+/// The benchmark `readreverse`.
 pub fn reverse(bench: &Bench<'_>) -> Result<Tally> {
     bench.threads(bench.spec.reads(), End::Count, |worker| scan(bench, worker, Direction::Reverse))
 }

@@ -9,7 +9,7 @@ use super::read::get_each;
 use crate::bench::{Bench, End, Tally};
 use crate::generators::{Rng, ValueGenerator};
 
-/// readwhilewriting.
+/// The benchmark `readwhilewriting`.
 pub fn run(bench: &Bench<'_>) -> Result<Tally> {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {

@@ -22,7 +22,7 @@ use crate::generators::{Latest, Rng, ScrambledZipfian};
 /// draw is taken modulo the number of existing records.
 const MOST_DRAWS: usize = 1024;
 
-/// ycsb-load.
+/// The benchmark `ycsb-load`.
 pub fn load(bench: &Bench<'_>) -> Result<Tally> {
     bench.threads(bench.spec.ycsb_records(), End::Count, |worker| {
         let mut key = Vec::new();
@@ -59,7 +59,7 @@ pub const E: Mix = Mix { scans: 95, inserts: 5, ..NONE };
 /// Read-modify-writes as often as reads.
 pub const F: Mix = Mix { reads: 50, modifies: 50, ..NONE };
 
-/// One of the mixes.
+/// Runs one of the mixes.
 pub fn run(bench: &Bench<'_>, mix: &Mix) -> Result<Tally> {
     debug_assert_eq!(mix.reads + mix.updates + mix.inserts + mix.scans + mix.modifies, 100);
     let (records, operations) = (bench.spec.ycsb_records(), bench.spec.ycsb_operations());
