@@ -64,8 +64,8 @@ impl Output {
         self.stdout.borrow_mut().flush().map_err(|error| Failure::stdout(&error))
     }
 
-    /// Writes a file beside the output; replaces an existing file only if `force` says so. Tells
-    /// people on standard error that the file was written, but not under `--json`.
+    /// Writes a file in addition to the output; replaces an existing file only if `force` is set.
+    /// Reports the file on standard error, but not under `--json`.
     pub fn write_file(&self, path: &Path, text: &str, force: bool) -> Result<()> {
         nesting::refuse_inside(path)?;
         let mut options = OpenOptions::new();
@@ -132,7 +132,7 @@ pub fn bar_style(has_total: bool, show: fn(u64) -> String) -> ProgressStyle {
 /// Whether programs read standard error; set once, before anything is reported.
 static IS_JSON: AtomicBool = AtomicBool::new(false);
 
-/// Reports something to people besides the output. Under `--json` the report is an object: the
+/// Reports something on standard error. Under `--json` the report is an object: the
 /// engine may report something while it opens a store. A closed standard error does not stop a
 /// command.
 pub fn note(text: impl Display) {

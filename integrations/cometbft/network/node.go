@@ -1,4 +1,4 @@
-// A validator: its home, its process, and what it answers.
+// A validator: its home, its process, and its answers.
 package main
 
 import (

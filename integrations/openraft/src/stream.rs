@@ -1,6 +1,5 @@
 //! A snapshot as one stream: the entries of a keyspace in the order of their keys. The stream does
-//! not say who sent it, nor which entry of the log was the last: openraft sends these beside the
-//! stream.
+//! not say who sent it, nor which entry of the log was the last: openraft sends these separately.
 //!
 //! ```text
 //! "RSRAFT01"                                            8 bytes, ends with the format's number

@@ -1,4 +1,4 @@
-//! Measures the steps that a put is made of, each beside what it replaced: the memtable against an
+//! Measures the steps of a put, each against its alternatives: the memtable against an
 //! arena skiplist and a lock-free one, the mapped log segment against a write per record, and two
 //! writers of a store against one. This is not a test: it asserts nothing, and prints ratios from
 //! interleaved rounds. The results are in docs/limits.md. The arguments name the parts

@@ -101,7 +101,7 @@ pub(super) fn run_rows(context: &Context<'_>, report: &mut PaperReport) -> Resul
     reckoned_row(context, &load, report)
 }
 
-/// Adds a row for levels of runs by counts: beside the devices of the rows above, then at the
+/// Adds a row for levels of runs by counts: for the devices of the rows above, then at the
 /// paper's 15 GB.
 fn reckoned_row(context: &Context<'_>, load: &Load, report: &mut PaperReport) -> Result<()> {
     let mut texts = Vec::new();

@@ -7,7 +7,7 @@
 //!    all records.
 //! 3. The device with tables cut by size, by Global-Range and by grouped Global-Range.
 //! 4. The device with filters in its metadata pages.
-//! 5. Adaptive tiering beside tiering, both with filters, since the device refuses it.
+//! 5. Adaptive tiering against tiering, both with filters, since the device refuses it.
 //! 6. Separated values (`kvssd_axes.rs`).
 //! 7. Levels of several runs (the same file).
 //!

@@ -6,7 +6,7 @@ use runstone_kv::{Error, Result};
 
 use super::report::{PaperReport, PaperRow};
 
-/// A row beside the claims whose result is longer than this is in the JSON only.
+/// If the result of a row other than a claim is longer than this, the row is in the JSON only.
 const MOST_SHOWN: usize = 40;
 const END: &str = "<!-- end -->";
 

@@ -1,5 +1,5 @@
-//! The result of reproducing a paper: rows of claim, paper, here, expectation and verdict; what is
-//! measured beside the claims; headlines; figures; notes. JSON has no figures and notes.
+//! The result of reproducing a paper: rows of claim, paper, here, expectation and verdict;
+//! measurements other than the claims; headlines; figures; notes. JSON has no figures and notes.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -55,8 +55,8 @@ impl Row {
     }
 }
 
-/// The rows of a paper: a name, what is claimed with its place in the paper, what the paper
-/// measured, and the rule that judges our numbers.
+/// The rows of a paper: a name, the claim with its place in the paper, the paper's result, and the
+/// rule that judges our numbers.
 macro_rules! rows {
     ($($name:ident = $claim:literal, $paper:literal => $rule:expr;)+) => {
         $(const $name: $crate::report::Row = $crate::report::Row {
@@ -69,10 +69,10 @@ macro_rules! rows {
 }
 pub(super) use rows;
 
-/// A claim that was measured, or a measurement beside the claims.
+/// A claim that was measured, or another measurement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PaperRow {
-    /// What is claimed, with its place in the paper.
+    /// The claim, with its place in the paper.
     pub claim: String,
     /// What the paper measured.
     pub paper: String,
@@ -122,7 +122,7 @@ pub struct PaperReport {
     pub headlines: Vec<Headline>,
     /// The paper's claims, one row each, in the order of the paper. They have verdicts.
     pub rows: Vec<PaperRow>,
-    /// Measurements beside the claims: numbers that the paper says nothing about, and, with
+    /// Measurements other than the claims: numbers that the paper says nothing about, and, with
     /// verdicts, extensions of ours and claims that a row judges already.
     pub beside: Vec<PaperRow>,
     /// The configuration of the rows that are added next.

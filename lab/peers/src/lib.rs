@@ -1,7 +1,7 @@
-//! `peers`: Runstone beside other stores, with equal durability, memory, filters and compression
-//! where they have these, interleaved in one run; medians and ratios. The crate is not part of the
-//! workspace, because only comparisons need its dependencies. See README.md for what each number
-//! means.
+//! `peers` compares Runstone with other stores, with equal durability, memory, filters and
+//! compression where they have these. The runs are interleaved, and it prints medians and ratios.
+//! The crate is not part of the workspace, because only comparisons need its dependencies. See
+//! README.md for what each number means.
 
 mod allocator;
 mod child;

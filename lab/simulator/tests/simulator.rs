@@ -1,4 +1,4 @@
-//! The shape simulator at full size, compared with what is known about the policies. Exact reports
+//! The shape simulator at full size, compared with known properties of the policies. Exact reports
 //! of small trees are text tests.
 
 use runstone_policy::options::{Numbers, PolicyOptions};

@@ -1,5 +1,5 @@
-//! `paper`: the claims of a paper beside the measurements here. The papers are in
-//! `runstone-papers`; here are the flags, the table and the files of the figures.
+//! `paper`: the claims of a paper next to our measurements. The papers are in
+//! `runstone-papers`; this file has the flags, the table and the files of the figures.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

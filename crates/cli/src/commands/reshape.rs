@@ -1,6 +1,6 @@
 //! `reshape`: gives a keyspace another compaction policy (or other numbers for it) and runs the
-//! compactions that follow to their end. Not a dump and reload: it rewrites only what the policy
-//! wants rewritten.
+//! compactions that follow to their end. Unlike a dump and reload, it rewrites only the tables that
+//! the policy selects.
 
 use std::path::PathBuf;
 

@@ -29,8 +29,8 @@ pub enum Measured {
 }
 
 impl Measured {
-    /// Gets the counters of the process that has the store open, if `beside` names the store's
-    /// directory.
+    /// Reads the counters of another process that has the store open, if `beside` names the store's
+    /// directory; else those of this process.
     pub fn of(store: &Store, beside: Option<&Path>) -> Result<Measured> {
         let Some(path) = beside else { return Ok(Measured::Here(Box::new(store.metrics()))) };
         let told = live::told(path)?;

@@ -20,7 +20,7 @@ fn make(place: &Place) {
     place.crash("logged", runstone::Options::default(), |store| {
         for i in 0..100 {
             store.put(format!("key{i:06}"), "logged").expect("a put");
-            // Damage to what was synced is reported.
+            // Damage to synced records is reported.
             store.sync().expect("a sync");
         }
     });

@@ -1,4 +1,4 @@
-//! What users do wrong: paths, options, names, a store in use. Each report says what is wrong,
+//! Mistakes of users: paths, options, names, a store in use. Each report says what is wrong,
 //! where, and what to do, and the exit code is the documented one.
 
 use std::process::Stdio;

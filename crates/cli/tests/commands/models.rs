@@ -139,8 +139,8 @@ fn simulate_refuses_nonsense() {
     }
 }
 
-/// Separated values: the tree contains pointers, and the writes of collections are reported beside
-/// it.
+/// Separated values: the tree contains pointers, and the writes of collections are reported
+/// separately.
 #[test]
 fn simulate_reckons_values_apart() {
     let place = Place::new();

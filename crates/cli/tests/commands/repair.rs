@@ -1,4 +1,4 @@
-//! `repair`: what it makes, what it says, and what it refuses.
+//! `repair`: its results, its messages and its refusals.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

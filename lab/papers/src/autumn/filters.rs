@@ -24,8 +24,8 @@ rows! {
 
 /// Measures section 3: the cost of gets of absent keys is the sum of the filters' false-positive
 /// rates. The optimal allocation makes that sum smaller for the same memory. The first trees have
-/// few levels. The others have a level 1 that is small beside the data, so that the allocation
-/// matters.
+/// few levels. The others have a level 1 that is small compared with the data, so that the
+/// allocation matters.
 pub(super) fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     let figure = Setting { records: 500_000, ..FIGURE_2 };
     let few = Setting {

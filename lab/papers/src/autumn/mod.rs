@@ -8,8 +8,8 @@
 //! empty, so that reads search one run per level, except in YCSB D, which writes as it reads.
 //!
 //! The judged stores compact level 0 at its trigger, as the paper's system does. Our default lets
-//! level 0 wait (`l0_share_percent`). The savings are shown beside the results, and so are the
-//! simulator's figures for the same trees.
+//! level 0 wait (`l0_share_percent`). Its savings, and the simulator's figures for the same trees,
+//! are shown next to the results.
 
 mod client;
 mod files;
@@ -132,7 +132,7 @@ const WHOLE_DATABASE: Setting = Setting {
     value_bytes: 1000,
 };
 
-/// Figure 2 with a level 1 that is small beside the data, as in section 4.3.
+/// Figure 2 with a level 1 that is small compared with the data, as in section 4.3.
 const FIGURE_2: Setting =
     Setting { size_ratio: 2, records: 1_500_000, key_bytes: 16, value_bytes: 50, ..WHOLE_DATABASE };
 

@@ -412,7 +412,7 @@ pub(super) fn named(names: &[&str], numbers: &[f64]) -> String {
     format!("by size, share or design: {}", parts.collect::<Vec<_>>().join(", "))
 }
 
-/// The row for bytes with the log, which is listed beside the row without.
+/// The row for bytes with the log, which is listed next to the row without it.
 pub(super) fn with_log(row: &Row) -> Row {
     let claim = format!("{}, with the log", row.claim).into();
     Row { claim, ..row.clone().uncounted() }

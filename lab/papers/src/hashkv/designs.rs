@@ -24,8 +24,8 @@ pub(super) const CACHE_BYTES: u64 = (1600 << 10) / DIVISOR;
 pub(super) const MAIN_BYTES: u64 = 8 << 20;
 /// Log segment.
 pub(super) const SLOT_BYTES: u32 = 128 << 10;
-/// Level-0 tables that start a compaction if values are separated. The paper's LevelDB gathers
-/// keys and pointers in a memtable of its own, of 4 MiB beside 10 MiB in level 1, under the cache
+/// Level-0 tables that start a compaction if values are separated. The paper's LevelDB gathers keys
+/// and pointers in a memtable of its own, of 4 MiB (level 1 has 10 MiB), under the cache
 /// of whole pairs. Here a flush of the cache makes a table with a twentieth of the cache: four of
 /// these would be compacted with 28 times their size.
 pub(super) const POINTER_TABLES: u32 = 16;

@@ -1,6 +1,6 @@
-//! Experiment 1 on an emulated block SSD of one channel: the same operations, what they cost the
-//! flash, and how long it is busy with them. All of this is counted, so the figures are the same
-//! everywhere.
+//! Experiment 1 on an emulated block SSD of one channel: the same operations, their costs in flash,
+//! and the time for which they keep the flash busy. All of this is counted, so the figures are the
+//! same everywhere.
 
 use runstone_flash::block::{BlockOptions, BlockStorage, LayerReport};
 use runstone_flash::ftl::FtlOptions;

@@ -1,12 +1,12 @@
-//! HashKV: hash-grouped values beside a value log and beside values in the tree (Chan et al.), on
-//! the engine. It makes the specification's scaled run, divided by eight: 131,072 pairs of 24 + 992
-//! bytes, 16 groups (not 128) with main segments of 8 MiB and slots of 128 KiB, 200 KiB of write
-//! cache: a flush then brings a group as many records as in the paper, and a group has as many
+//! HashKV: hash-grouped values on the engine, compared with a value log and with values in the tree
+//! (Chan et al.). It makes the specification's scaled run, divided by eight: 131,072 pairs of 24 +
+//! 992 bytes, 16 groups (not 128) with main segments of 8 MiB and slots of 128 KiB, 200 KiB of
+//! write cache. So a flush adds as many records to a group as in the paper, and a group has as many
 //! slots.
 //!
 //! A run loads all pairs in random order (P0), then makes as many updates three times (P1 to P3),
-//! chosen by YCSB's scrambled zipfian curve. P3 is compared, or P2 where a document says so: by
-//! then every design pays for its collections.
+//! chosen by YCSB's scrambled zipfian curve. P3 is compared, or P2 where a document says so. In
+//! these phases every design pays for its collections.
 //!
 //! * `overall`: experiments 1 and 8.
 //! * `parameters`: experiments 2, 6 and 9, with half the data; `rules` counts what the paper's
@@ -19,7 +19,7 @@
 //! * `seeks`: experiment 1 with LevelDB's seek compaction.
 //! * `one_thread`: the same experiment, with the time of LevelDB's one thread.
 //! * `reckoned`: experiments 1 and 2 at the paper's 40 GiB, by counts alone.
-//! * `designs`, `bench`: what is compared, and how it is driven.
+//! * `designs`, `bench`: the compared designs, and the program that loads and updates them.
 //!
 //! Except in `files`, `device` and `timed`, files are in memory and jobs run between operations, so
 //! that bytes are functions of the options; a throughput is operations per second of processor

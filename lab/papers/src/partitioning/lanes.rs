@@ -29,7 +29,7 @@ use crate::sides::{self, SUB_COMPACTIONS};
 use crate::verdict::Rule::*;
 use crate::{Context, PaperReport};
 
-/// Everything is smaller than in the paper by this factor.
+/// The data and the tree are smaller than in the paper by this factor.
 pub(super) const DIVISOR: u64 = 1024;
 pub(super) const ENTRY_BYTES: u64 = 1024;
 const MOMENTS: u64 = 8;

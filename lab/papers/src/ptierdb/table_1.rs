@@ -1,8 +1,8 @@
 //! Table I: what each store has written, and how large it is, after the first run. The paper's
-//! tables are compressed, WiscKey's log is not: 105 M records of 116 bytes are 12.2 GB, of which
-//! leveled takes 7.91. Values here compress so that leveled takes the same share; they were chosen
-//! with leveled alone, before the others ran. The same runs without compression are listed beside
-//! the claims.
+//! tables are compressed, but WiscKey's log is not: 105 M records of 116 bytes are 12.2 GB, of
+//! which leveled takes 7.91. Values here compress so that leveled takes the same share; they were
+//! chosen with leveled alone, before the others ran. The same runs without compression are listed
+//! after the claims.
 
 use runstone::Compression;
 use runstone_kv::Result;

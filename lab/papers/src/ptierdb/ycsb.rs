@@ -1,6 +1,6 @@
-//! The runs of figure 7, and what they read and write. The first run, which is also that of table
-//! I, loads and runs A, B, C, F and D; the second loads and runs E. Scans after the compactions
-//! that gets cause are done are not in the paper.
+//! The runs of figure 7, with their reads and writes. The first run, which is also that of table
+//! I, loads and runs A, B, C, F and D; the second loads and runs E. After the compactions that gets
+//! cause, scans are measured as well; the paper has no such scans.
 
 use runstone_kv::Result;
 use runstone_plot::Axis;

@@ -1,5 +1,5 @@
-//! Memory: single puts, gets of all keys, updates beside compactions; then what the kernel and the
-//! store report. Run it under both allocators: `--engines runstone,runstone@glibc`.
+//! Memory: single puts, gets of all keys, updates during compactions; then the reports of the
+//! kernel and the store. Run it under both allocators: `--engines runstone,runstone@glibc`.
 
 use runstone::Durability;
 use runstone_kv::{Direction, KvStore};

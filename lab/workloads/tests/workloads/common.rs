@@ -80,8 +80,8 @@ impl KvStore for MapStore {
     }
 }
 
-/// Runs every workload on `store`, which is empty, and checks the counts. The order of the
-/// workloads determines what is found.
+/// Runs every workload on `store`, which is empty, and checks the counts. The counts depend on the
+/// order of the workloads.
 pub fn check_all(store: &dyn KvStore, spec: &BenchSpec) {
     let names = [
         "fillseq",
