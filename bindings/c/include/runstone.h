@@ -1,19 +1,21 @@
 /* Runstone for C: link with -lrunstone.
  *
- * Functions return RUNSTONE_OK or what went wrong; runstone_last_message() explains it.
+ * Functions return RUNSTONE_OK, or a status that says what went wrong; runstone_last_message()
+ * explains it.
  *
- * Objects are handles: what is made or opened is given back by a function that ends in _close (a
- * store by runstone_close, a transaction by runstone_commit or runstone_rollback). A handle that was
- * closed is refused with RUNSTONE_CLOSED, as is one whose store is closed, in whichever order; only
- * a cursor of a keyspace goes on showing its moment.
+ * Objects are handles. Release each object with the function for its type that ends in _close (a
+ * store with runstone_close(), a transaction with runstone_commit() or runstone_rollback()).
+ * Functions refuse a closed handle with RUNSTONE_CLOSED. If a store is closed first, they refuse
+ * the handles of its objects as well; only a cursor of a keyspace still shows its moment.
  *
- * Bytes go in as a pointer and a size; null with size 0 is empty, or none where a comment says so.
- * Texts are UTF-8 and end with a zero byte. Stores, keyspaces and snapshots may be used by any
- * number of threads; other objects by one at a time.
+ * Bytes are passed as a pointer and a size. Null with size 0 means empty bytes, or none where a
+ * comment says so. Texts are UTF-8 and end with a zero byte. Any number of threads may use a store,
+ * a keyspace or a snapshot; other objects may be used by one thread at a time.
  *
- * In a fork, what was opened before is refused with RUNSTONE_OTHER_PROCESS; to close it there only
- * forgets it. Options and batches are memory and go on. Open a store in a fork only if the process
- * had none open: a thread of it may have held a lock that all stores share.
+ * In a forked process, functions refuse objects that were opened before the fork, with
+ * RUNSTONE_OTHER_PROCESS; closing such an object only frees its handle. Options and batches are
+ * only memory, and still work. Open a store in a forked process only if its parent had none open: a
+ * thread of the parent may have held a lock that all stores share.
  */
 
 #ifndef RUNSTONE_H
@@ -23,7 +25,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What runstone_get_into() gives as the size of a value that is not there. */
+/* The size that runstone_get_into() returns for an absent value. */
 #define RUNSTONE_ABSENT SIZE_MAX
 
 
@@ -93,7 +95,8 @@ typedef enum {
     RUNSTONE_CHANGE_KEYSPACE = 3,
     // A keyspace was dropped.
     RUNSTONE_CHANGE_DROPPED = 4,
-    // Lists all keyspaces: after a crash, or after a gap.
+    // Lists all keyspaces: after a crash, in a gap before its state, or if the log begins after
+    // the position.
     RUNSTONE_CHANGE_KEYSPACES = 5,
     // The time of day, by the clock of the writer, which may go back. All earlier changes had been
     // committed by then.
@@ -151,7 +154,7 @@ typedef enum {
     // archive knows the time of a change to about a second.
     RUNSTONE_AT_TIME = 1,
     // After the last batch whose number is at most this one. This is exact. After a power loss or
-    // a restore, a store uses numbers again: runstone_backups_restore_to_position() chooses the
+    // a restore, a store reuses numbers: runstone_backups_restore_to_position() chooses the
     // history.
     RUNSTONE_AT_NUMBER = 2,
 } runstone_moment;
@@ -225,9 +228,9 @@ typedef struct {
     uint64_t bytes;
     // If the archive began, or began again, the number of its first backup. 0 if it continued.
     uint64_t backup;
-    // If the archive began again: it lacks all changes after this number,
+    // If the archive began again, it lacks all changes after this number.
     uint64_t lacks_after;
-    // up to this one. 0 if it lacks nothing.
+    // The last change that the archive lacks. 0 if it lacks nothing.
     uint64_t lacks_through;
     // Whether no changes are left. A round ends after about 16 MiB even if some are.
     bool is_drained;
@@ -263,9 +266,9 @@ typedef struct {
 
 // A part of an archive without a gap.
 typedef struct {
-    // It has all changes after this number,
+    // The archive has the changes after this number.
     uint64_t from_seq;
-    // up to this one.
+    // The archive has the changes up to this number, inclusive.
     uint64_t through_seq;
     // The history of its end, as in a runstone_position.
     uint64_t history;
@@ -349,7 +352,7 @@ typedef struct {
     size_t value_size;
     // When the value expires, in milliseconds since 1970; 0 if it does not.
     uint64_t expires_ms;
-    // Whether no program requested this put: a get stored the value that it had made of many
+    // Whether the store made this put itself: a get stored the value that it had merged from many
     // operands of the key. The put does not change the value that a read of the key returns.
     bool is_folded;
 } runstone_change_write;
@@ -657,8 +660,8 @@ void runstone_output_set(runstone_output *output,
                          size_t size);
 
 // Reads the changes of the store in a directory, whether or not a process has it open. `options`
-// may be null. The store keeps its log for the reader, within limits: a reader that falls behind
-// them fails with RUNSTONE_LEASE_REVOKED. If the log was already gone, it fails with
+// may be null. The store keeps its log for the reader, within limits: a reader that falls too far
+// behind fails with RUNSTONE_LEASE_REVOKED. If the log was already gone, it fails with
 // RUNSTONE_HISTORY_GONE (`keep_log_bytes` keeps more). RUNSTONE_HISTORY_FORKED means that a power
 // loss removed changes that the caller has. Close it with runstone_changes_close().
 runstone_status runstone_changes_open(const char *store_path,
@@ -729,7 +732,9 @@ runstone_status runstone_pop_last(const runstone_keyspace *keyspace,
 
 // Removes the first entries from `from` (null: the first key) up to but not including `to` (null:
 // no bound), either all of them or none. `keys` and `values` have room for `most` entries, and
-// `count` gets how many there are; the rest is null. There are none only if the range is empty.
+// `count` gets how many there are; the rest is null. There are fewer than `most` if others remove
+// some meanwhile, or once the call has 64 MiB; there are none only if the range is empty or `most`
+// is 0. So call it until there are none.
 runstone_status runstone_drain(const runstone_keyspace *keyspace,
                                const void *from,
                                size_t from_size,
@@ -1029,8 +1034,8 @@ runstone_status runstone_follow(const char *path,
 // Makes the commits of another process visible in a store that is open for reading. `is_newer`,
 // which may be null, gets whether there were any. The store and its keyspaces show them from then
 // on; snapshots and cursors keep their moment. A transaction that began before refuses these
-// keyspaces: begin it again. Other threads can read meanwhile. A dropped keyspace is refused with
-// RUNSTONE_UNKNOWN_KEYSPACE.
+// keyspaces: begin it again. Other threads can read during the call. A dropped keyspace is refused
+// with RUNSTONE_UNKNOWN_KEYSPACE.
 runstone_status runstone_refresh(runstone_store *store,
                                  bool *is_newer);
 
@@ -1073,9 +1078,15 @@ runstone_status runstone_wait_idle(const runstone_store *store);
 // Compacts everything. Afterwards, deleted and replaced entries use no space.
 runstone_status runstone_compact(const runstone_store *store);
 
-// Copies the store, as of now, into a new directory, using hard links where possible.
+// Copies the store, as of now, into a new directory. Tables are hard links where possible. Nothing
+// is flushed.
 runstone_status runstone_checkpoint(const runstone_store *store,
                                     const char *path);
+
+// Does the same as runstone_checkpoint, and copies the tables too: damage to a file of the store
+// does not reach the copy.
+runstone_status runstone_checkpoint_copied(const runstone_store *store,
+                                           const char *path);
 
 // Reads every byte of every table and value file, and checks it. `report` gets the amounts read
 // and all damage, as JSON. If there is damage, the status is RUNSTONE_CORRUPTION.

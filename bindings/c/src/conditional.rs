@@ -127,7 +127,9 @@ pub unsafe extern "C" fn runstone_pop_last(
 
 /// Removes the first entries from `from` (null: the first key) up to but not including `to` (null:
 /// no bound), either all of them or none. `keys` and `values` have room for `most` entries, and
-/// `count` gets how many there are; the rest is null. There are none only if the range is empty.
+/// `count` gets how many there are; the rest is null. There are fewer than `most` if others remove
+/// some meanwhile, or once the call has 64 MiB; there are none only if the range is empty or `most`
+/// is 0. So call it until there are none.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_drain(
     keyspace: *const runstone_keyspace,

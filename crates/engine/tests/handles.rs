@@ -6,7 +6,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
-use runstone::storage::MemoryStorage;
+use runstone::storage::{Category, MemoryStorage, Storage};
 use runstone::{
     Archiver, Background, Backups, Batch, Changes, Commit, Cursor, Durability, Error, Expiry,
     Follower, Keyspace, KeyspaceOptions, LiveRequest, Mirror, Options, ReadOptions, Resources,
@@ -178,15 +178,26 @@ fn removals_and_swaps_take_write_options() {
     for key in ["a", "b", "c", "d", "e"] {
         keyspace.put_with(key, key, sync).expect("puts");
     }
-    keyspace.pop_first_with(sync).expect("pops").expect("there is one");
-    keyspace.pop_last_with(sync).expect("pops").expect("there is one");
-    assert_eq!(keyspace.drain_with(.."c", 9, sync).expect("drains").len(), 1);
-    keyspace
-        .compare_and_swap_with("c", Some(b"c"), Some(b"2"), sync.ttl(HOUR))
-        .expect("swaps")
-        .expect("it had that value");
-    keyspace.put_if_absent_with("f", "3", sync.ttl(HOUR)).expect("puts");
-    keyspace.fetch_update_with("d", |_| Some(b"4".into()), sync).expect("updates");
+    let syncs = || disk.counters().snapshot(Category::Wal).syncs;
+    // A later sync would make an earlier call durable, so each call must sync by itself.
+    let synced = |call: &dyn Fn()| {
+        let before = syncs();
+        call();
+        assert!(syncs() > before);
+    };
+    synced(&|| drop(keyspace.pop_first_with(sync).expect("pops").expect("there is one")));
+    synced(&|| drop(keyspace.pop_last_with(sync).expect("pops").expect("there is one")));
+    synced(&|| assert_eq!(keyspace.drain_with(.."c", 9, sync).expect("drains").len(), 1));
+    synced(&|| {
+        keyspace
+            .compare_and_swap_with("c", Some(b"c"), Some(b"2"), sync.ttl(HOUR))
+            .expect("swaps")
+            .expect("it had that value");
+    });
+    synced(&|| drop(keyspace.put_if_absent_with("f", "3", sync.ttl(HOUR)).expect("puts")));
+    synced(&|| {
+        keyspace.fetch_update_with("d", |_| Some(b"4".into()), sync).expect("updates");
+    });
     assert!(keyspace.pop_first_with(hour).expect_err("refused").is_invalid());
     assert!(keyspace.drain_with(.., 9, hour).expect_err("refused").is_invalid());
     let refused = keyspace.compare_and_swap_with("c", Some(b"2"), None, hour);

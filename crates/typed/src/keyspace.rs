@@ -183,9 +183,21 @@ where
     ) -> Result<Vec<(K, V)>> {
         let range = range_of(self.bounds(&range)?);
         // Decoded before anything is removed, so that nothing is lost that is not of the types.
-        let is_typed = |key: &[u8], value: &[u8]| self.decoded(key, value).map(|_| true);
-        let taken = self.keyspace.drain_while(range, most, options, is_typed)?;
-        taken.iter().map(|(key, value)| self.decoded(key, value)).collect()
+        let mut decoded: Vec<(Vec<u8>, (K, V))> = Vec::new();
+        let decode = |key: &[u8], value: &[u8]| {
+            // After a conflict, the range is read from its start again.
+            while decoded.last().is_some_and(|(last, _)| &last[..] >= key) {
+                decoded.pop();
+            }
+            decoded.push((key.to_vec(), self.decoded(key, value)?));
+            Ok(true)
+        };
+        let taken = self.keyspace.drain_while(range, most, options, decode)?;
+        // Smaller keys may be left from before a conflict: others took them.
+        let mine = decoded.split_off(decoded.len() - taken.len());
+        let is_first = mine.first().map(|(key, _)| key) == taken.first().map(|(key, _)| key);
+        assert!(is_first, "the entries that were decoded last are those that were taken");
+        Ok(mine.into_iter().map(|(_, entry)| entry).collect())
     }
 
     /// Removes the entry that `next` finds, and returns it. It is decoded before it is removed.

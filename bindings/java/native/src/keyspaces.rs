@@ -18,9 +18,12 @@ use crate::stores::{KEYSPACES, STORES};
 /// The result in place of a size when a key has no value.
 const ABSENT: jint = -1;
 
-/// At least as many bytes as an answer has before its last entry: a drain ends after 64 MiB, in
-/// which each entry counts 64 bytes more than it has.
-const MOST_BEFORE: usize = 64 << 20;
+/// The most bytes of an answer with several entries. What is drained is removed before Java has an
+/// array for it, so the array is small.
+const MOST_DRAINED: usize = 4 << 20;
+
+/// Virtual machines refuse arrays of the last few sizes.
+const MOST_ARRAY: usize = i32::MAX as usize - 8;
 
 /// Options of a write: the place of the durability in `WriteOptions.Durability`, and the time to
 /// live, which is -1 for none.
@@ -247,10 +250,13 @@ extern "system" fn Java_org_runstone_Native_drain<'l>(
         let most = usize::try_from(most).map_err(|_| Failure::invalid("fewer than no entries"))?;
         let options = write_options(durability, ttl_ms)?;
         let range = range(bounds(env, &from, &to)?);
-        let before = if most > 1 { MOST_BEFORE } else { 0 };
-        // What fits no array must not be removed: Java could not get it.
+        let (mut bytes, mut last) = (0, Vec::new());
         let fits = |key: &[u8], value: &[u8]| {
-            size(before + 8 + key.len() + value.len()).map(|_| true).map_err(|_| too_large())
+            // After a conflict, the range is read from its start again.
+            let before = if last[..] < *key { bytes } else { 0 };
+            bytes = before + entry_bytes(key, value)?;
+            last = key.to_vec();
+            Ok(before == 0 || bytes <= MOST_DRAINED)
         };
         let taken = KEYSPACES.get(handle(keyspace))?.drain_while(range, most, options, fits)?;
         pairs(env, &taken)
@@ -271,7 +277,7 @@ extern "system" fn Java_org_runstone_Native_popLast<'l>(
         let keyspace = KEYSPACES.get(handle(keyspace))?;
         loop {
             let Some((key, value)) = keyspace.last_key_value()? else { return pairs(env, &[]) };
-            size(8 + key.len() + value.len()).map_err(|_| too_large())?;
+            entry_bytes(&key, &value)?;
             if keyspace.compare_and_swap_with(&key, Some(&value), None, options)?.is_ok() {
                 return pairs(env, &[(key, value)]);
             }
@@ -279,9 +285,15 @@ extern "system" fn Java_org_runstone_Native_popLast<'l>(
     })
 }
 
-fn too_large() -> runstone::Error {
-    let hint = "take it in a language whose arrays hold more";
-    runstone::Error::invalid("the entry is larger than an array of Java", hint)
+/// The bytes of an entry in an answer. What fits no array must not be removed: Java could not get
+/// it.
+fn entry_bytes(key: &[u8], value: &[u8]) -> runstone::Result<usize> {
+    let bytes = 8 + key.len() + value.len();
+    if bytes > MOST_ARRAY {
+        let hint = "take it in a language whose arrays hold more";
+        return Err(runstone::Error::invalid("the entry is larger than an array of Java", hint));
+    }
+    Ok(bytes)
 }
 
 /// Keys and values for Java.

@@ -320,8 +320,12 @@ class Keyspace(MutableMapping[bytes, bytes]):
         prefix: Optional[Buffer] = None,
         sync: Optional[bool] = None,
     ) -> List[Tuple[bytes, bytes]]:
-        """Removes the first entries of a range, up to `most` of them, and returns them: all of
-        them or none. There are none only if the range is empty."""
+        """Removes the first entries of a range, up to `most` of them, and returns them.
+
+        Either all of them are removed or none. The call returns fewer than `most` if others remove
+        some meanwhile, or once it has 64 MiB. It returns none only if the range is empty, or `most`
+        is 0: call it until it returns none.
+        """
     def setdefault(self, key: Buffer, default: Buffer) -> bytes:
         """The value of a key; if it has none, `default` is stored first."""
     def update(self, entries: _Entries = ...) -> None:

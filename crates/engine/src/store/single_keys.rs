@@ -158,7 +158,8 @@ impl Keyspace {
     /// # Errors
     /// [`Error::LockTimeout`] if a pessimistic transaction holds the key for longer than a second,
     /// and the reason if the value of the entry cannot be read or made: then the entry is not
-    /// removed.
+    /// removed. If a sync fails that the options ask for, the entry is removed for readers, and a
+    /// reopen shows whether it is removed for good.
     pub fn pop_first(&self) -> Result<Option<(Vec<u8>, Value)>> {
         self.pop_first_with(WriteOptions::default())
     }
@@ -226,7 +227,8 @@ impl Keyspace {
 
     /// Removes the first entries of a range as [`Keyspace::drain_with`] does, up to the first for
     /// which `is_wanted` returns `false`: work that is due, say. An error of `is_wanted` ends the
-    /// call, and nothing is removed. If others take entries meanwhile, `is_wanted` is asked again.
+    /// call, and nothing is removed. If others change one of the entries meanwhile, `is_wanted` is
+    /// asked again, from the start of the range on.
     ///
     /// ```
     /// # fn main() -> runstone::Result<()> {
@@ -309,7 +311,7 @@ impl Keyspace {
         options: WriteOptions,
         mut decide: impl FnMut(Option<&[u8]>) -> Change,
     ) -> Result<(Option<Value>, bool)> {
-        let commit = WriteOptions::default().durability(options.durability);
+        let commit = WriteOptions { ttl: None, ..options };
         loop {
             let mut transaction = Transaction::begin(&self.store, TransactionOptions::default())?;
             self.inner.check_readable()?;

@@ -1,4 +1,4 @@
-/* LevelDB's C interface over Runstone. Programs may as well use the header of LevelDB 1.23. */
+/* LevelDB's C interface over Runstone. Programs may also use the header of LevelDB 1.23. */
 
 #ifndef LEVELDB_C_H
 #define LEVELDB_C_H
@@ -186,10 +186,10 @@ void leveldb_iter_get_error(const leveldb_iterator_t *iterator, char **errptr);
 // Frees memory that a function of this library returned.
 void leveldb_free(void *ptr);
 
-// 1: the release of LevelDB whose interface this is.
+// Returns 1: this is the interface of LevelDB 1.23.
 int leveldb_major_version(void);
 
-// 23: the release of LevelDB whose interface this is.
+// Returns 23: this is the interface of LevelDB 1.23.
 int leveldb_minor_version(void);
 
 // Makes options with LevelDB's defaults: a database that does not exist is an error.
@@ -308,7 +308,7 @@ leveldb_cache_t *leveldb_cache_create_lru(size_t capacity);
 // Frees a cache. Databases that were opened with it keep their caches.
 void leveldb_cache_destroy(leveldb_cache_t *cache);
 
-// The operating system.
+// Returns the default environment, which is the operating system.
 leveldb_env_t *leveldb_create_default_env(void);
 
 // Frees an environment.

@@ -103,8 +103,9 @@ pub enum Change {
     Keyspace(NotedKeyspace),
     /// A keyspace was dropped.
     Dropped(KeyspaceId),
-    /// All keyspaces, after a crash: the crash may have happened between the change of a keyspace
-    /// and its record.
+    /// All keyspaces. It comes after a crash, which may have happened between the change of a
+    /// keyspace and its record; inside a gap, before its state; and if the log begins after the
+    /// position.
     Keyspaces(Vec<NotedKeyspace>),
     /// A load into a keyspace.
     Loaded(Load),

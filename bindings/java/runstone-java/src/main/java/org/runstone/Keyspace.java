@@ -211,8 +211,10 @@ public final class Keyspace extends Handle {
 
     /**
      * Removes the first entries from {@code from} (inclusive) to {@code to} (exclusive), up to
-     * {@code most} of them, and returns them in order. Either all of them are removed or none.
-     * There are none only if the range is empty. A null key leaves that end open.
+     * {@code most} of them, and returns them in order. Either all of them are removed or none. The
+     * call returns fewer if others remove some meanwhile, or once it has 4 MiB. It returns none
+     * only if the range is empty or {@code most} is 0: call it until it returns none. A null key
+     * leaves that end open.
      */
     public List<Map.Entry<byte[], byte[]>> drain(byte[] from, byte[] to, int most) {
         return drain(from, to, most, WriteOptions.DEFAULT);

@@ -50,7 +50,9 @@ public final class WriteOptions {
      * For puts; other writes refuse it. Less than a millisecond is refused.
      */
     public WriteOptions ttl(Duration ttl) {
-        return new WriteOptions(durability, Math.max(0, ttl.toMillis()));
+        long most = Long.MAX_VALUE / 1000;
+        long ms = ttl.getSeconds() >= most ? Long.MAX_VALUE : ttl.toMillis();
+        return new WriteOptions(durability, Math.max(0, ms));
     }
 
     int durability() {
