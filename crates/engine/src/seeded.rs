@@ -299,6 +299,8 @@ pub enum Waypoint {
     MemtablesReplaced,
     /// A checkpoint has waited until the memtables are in tables. Its state is not taken yet.
     FlushesAwaited,
+    /// A search for a job has released the claims, and continues.
+    ClaimsReleased,
     /// A checkpoint knows the files and the bytes of the log that it copies. Nothing is copied yet.
     CutTaken,
     /// A memtable was replaced. What that means for writers is not known yet.

@@ -297,6 +297,12 @@ pub trait StorageFile: Send + Sync + Debug {
     /// of space. The length stays the same. Best effort if the file system cannot reserve.
     fn allocate(&self, offset: u64, len_bytes: u64) -> Result<()>;
 
+    /// Whether [`StorageFile::allocate`] reserves for certain: the file system overwrites reserved
+    /// blocks in place, and does not need new ones for a write.
+    fn can_reserve(&self) -> bool {
+        false
+    }
+
     /// Frees the space of the range, which then reads as zeros. Best effort.
     fn punch(&self, offset: u64, len_bytes: u64) -> Result<()>;
 

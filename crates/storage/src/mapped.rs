@@ -97,10 +97,15 @@ pub(crate) fn create(file: File, capacity_bytes: u64) -> io::Result<Made> {
         }
         Err(error) => return Err(error.into()),
     }
-    if !OVERWRITING.contains(&(fstatfs(&file)?.f_type as u64)) {
-        return Ok(Made::Ordinary(file));
+    match overwrites(&file)? {
+        true => Mapping::map(file, capacity_bytes),
+        false => Ok(Made::Ordinary(file)),
     }
-    Mapping::map(file, capacity_bytes)
+}
+
+/// Whether the file system of a file overwrites reserved blocks in place.
+pub(crate) fn overwrites(file: &File) -> io::Result<bool> {
+    Ok(OVERWRITING.contains(&(fstatfs(file)?.f_type as u64)))
 }
 
 /// Refuses a change of `file` that could remove blocks under a mapping.

@@ -278,6 +278,10 @@ impl StorageFile for MemoryFile {
         Ok(())
     }
 
+    fn can_reserve(&self) -> bool {
+        true
+    }
+
     fn punch(&self, offset: u64, len_bytes: u64) -> Result<()> {
         self.handle.result(Operation::Punch, self.try_punch(offset, len_bytes))
     }

@@ -149,6 +149,10 @@ impl StorageFile for PosixFile {
         self.handle.result(Operation::Allocate, done)
     }
 
+    fn can_reserve(&self) -> bool {
+        mapped::overwrites(&self.file).unwrap_or(false)
+    }
+
     fn punch(&self, offset: u64, len_bytes: u64) -> Result<()> {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         let may = self.check_resizable();
@@ -209,6 +213,10 @@ impl StorageFile for PosixMappedFile {
     /// Does nothing: the creation has reserved all space.
     fn allocate(&self, _offset: u64, _len_bytes: u64) -> Result<()> {
         Ok(())
+    }
+
+    fn can_reserve(&self) -> bool {
+        true
     }
 
     fn punch(&self, _offset: u64, _len_bytes: u64) -> Result<()> {

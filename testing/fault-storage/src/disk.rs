@@ -49,6 +49,8 @@ pub(super) struct State {
     pub(super) capacity_bytes: Option<u64>,
     /// The most handles that may be open at a time, like the descriptors of a process.
     pub(super) most_handles: Option<usize>,
+    /// Whether reservations of space do nothing.
+    pub(super) reserves_nothing: bool,
     pub(super) handle_count: usize,
     pub(super) next_inode: u64,
     pub(super) inodes: BTreeMap<u64, Inode>,
@@ -121,6 +123,7 @@ impl State {
             trace_hash: FNV_START,
             capacity_bytes: None,
             most_handles: None,
+            reserves_nothing: false,
             handle_count: 0,
             next_inode: 1,
             inodes: BTreeMap::new(),
@@ -133,6 +136,7 @@ impl State {
         let mut next = State::new(seed ^ self.salt);
         next.capacity_bytes = self.capacity_bytes;
         next.most_handles = self.most_handles;
+        next.reserves_nothing = self.reserves_nothing;
         next.copy_number = self.copy_number;
         next.next_inode = self.next_inode;
         next

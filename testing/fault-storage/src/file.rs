@@ -154,6 +154,9 @@ impl SimFile {
     fn try_allocate(&self, offset: u64, len_bytes: u64) -> io::Result<()> {
         let state = &mut *self.disk.state.lock();
         let fault = state.begin(self.op(OpKind::Allocate, offset, len_bytes))?;
+        if state.reserves_nothing {
+            return State::end(fault);
+        }
         let end = offset.saturating_add(len_bytes);
         let taken_bytes = state.inode(self.inode)?.taken_bytes();
         state.check_room(taken_bytes, end)?;
@@ -231,6 +234,10 @@ impl StorageFile for SimFile {
 
     fn allocate(&self, offset: u64, len_bytes: u64) -> Result<()> {
         self.handle.result(Operation::Allocate, self.try_allocate(offset, len_bytes))
+    }
+
+    fn can_reserve(&self) -> bool {
+        !self.disk.state.lock().reserves_nothing
     }
 
     fn punch(&self, offset: u64, len_bytes: u64) -> Result<()> {

@@ -101,6 +101,11 @@ impl SimStorage {
         self.disk.state.lock().capacity_bytes = capacity_bytes;
     }
 
+    /// Makes the disk one that reserves no space, as file systems that write to new blocks only.
+    pub fn reserve_nothing(&self) {
+        self.disk.state.lock().reserves_nothing = true;
+    }
+
     /// Limits how many handles may be open at a time, or lifts the limit. A further open or create
     /// fails as in a process that has no descriptor left.
     pub fn set_most_handles(&self, most_handles: Option<usize>) {

@@ -99,6 +99,8 @@ pub(crate) struct KeyspaceCore {
     /// Held to replace the view.
     pub(crate) view_lock: Mutex<rank::View, ()>,
     pub(crate) dropped: AtomicBool,
+    /// Set once the drop can no longer fail.
+    pub(crate) removed: AtomicBool,
     /// Set when the store has closed: its files may belong to another process now.
     pub(crate) closed: AtomicBool,
     /// The process that opened the store.
@@ -202,6 +204,7 @@ impl KeyspaceCore {
             }),
             view_lock: Mutex::new(()),
             dropped: AtomicBool::new(false),
+            removed: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             process: Process::current(),
             last_load: AtomicU64::new(0),
@@ -229,6 +232,7 @@ impl KeyspaceCore {
             view: ArcSwap::from_pointee(view),
             view_lock: Mutex::new(()),
             dropped: AtomicBool::new(false),
+            removed: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             process: self.process,
             last_load: AtomicU64::new(0),

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound::{self, Excluded, Included, Unbounded};
 use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Acquire;
 
 use rpds::{HashTrieMapSync, RedBlackTreeMapSync, RedBlackTreeSetSync};
 
@@ -122,9 +123,13 @@ impl Unflushed {
         self.0.lock().all.insert(keyspace.id, Arc::clone(keyspace));
     }
 
-    /// Notes that a memtable of a keyspace was replaced, so that it waits for its flush.
+    /// Notes that a memtable of a keyspace was replaced, so that it waits for its flush. If the
+    /// keyspace was removed just before, nobody would take it from the list again.
     pub(crate) fn await_flush(&self, keyspace: &Arc<KeyspaceCore>) {
-        self.0.lock().waiting.insert(keyspace.id, Arc::clone(keyspace));
+        let mut lists = self.0.lock();
+        if !keyspace.removed.load(Acquire) {
+            lists.waiting.insert(keyspace.id, Arc::clone(keyspace));
+        }
     }
 
     /// Removes a keyspace unless it contains writes. A concurrent write is announced before the

@@ -146,6 +146,7 @@ impl Catalog {
     /// Removes a keyspace that the manifest no longer names.
     pub(crate) fn remove_keyspace(&self, keyspace: &KeyspaceCore) {
         self.keyspaces.write().remove(keyspace);
+        keyspace.removed.store(true, Release);
         self.unflushed.remove(keyspace.id);
     }
 

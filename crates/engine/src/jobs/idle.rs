@@ -13,7 +13,6 @@ use runstone_policy::policy::idle_plan;
 use runstone_policy::shape::Table;
 
 use crate::catalog::keyspace::KeyspaceCore;
-use crate::catalog::keyspaces::Keyspaces;
 use crate::jobs::runner::{Job, Runner};
 use crate::jobs::search::Search;
 use crate::keys::{KeyspaceId, SeqNo};
@@ -53,17 +52,17 @@ impl Runner {
         // There may be very many memtables, and writers must not wait for the count of their
         // entries.
         if !may_start(claims)
-            || MutexGuard::unlocked(claims, || self.tidy_memtables())
+            || MutexGuard::unlocked_fair(claims, || self.tidy_memtables())
             || !may_start(claims)
         {
             return None;
         }
-        let keyspaces = self.catalog.keyspaces.read().clone();
-        self.find_from(
+        Runner::find_from(
             claims,
+            may_start,
             |claims| &claims.untidy,
             0,
-            |claims, id| self.idle_job_of(claims, &keyspaces, id, search),
+            |claims, id| self.idle_job_of(claims, id, search),
         )
     }
 
@@ -94,15 +93,10 @@ impl Runner {
 
     /// A job for a keyspace that is not tidy. If there is none, the keyspace is tidy, unless
     /// snapshots keep what a job could remove.
-    fn idle_job_of(
-        &self,
-        claims: &mut Claims,
-        keyspaces: &Keyspaces,
-        id: KeyspaceId,
-        search: &Search<'_>,
-    ) -> Option<Job> {
-        let keyspace = keyspaces.get(&id).filter(|keyspace| !keyspace.dropped.load(Relaxed));
-        let Some(keyspace) = keyspace else {
+    fn idle_job_of(&self, claims: &mut Claims, id: KeyspaceId, search: &Search<'_>) -> Option<Job> {
+        assert!(claims.running.is_empty(), "an idle job is planned as if it were the only one");
+        let keyspace = self.keyspace_of(id).filter(|keyspace| !keyspace.dropped.load(Relaxed));
+        let Some(keyspace) = &keyspace else {
             claims.untidy.remove(&id);
             claims.tidied.remove(&id);
             claims.collected.remove(&id);

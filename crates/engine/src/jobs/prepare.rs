@@ -87,7 +87,7 @@ impl Preparer {
     /// Prepares a thing in the middle of another job, without the lock.
     fn run_between(&self, claims: &mut MutexGuard<'_, Claims>, preparation: Preparation) {
         let claim = self.schedule.claim(claims, preparation.claim());
-        MutexGuard::unlocked(claims, || {
+        MutexGuard::unlocked_fair(claims, || {
             let shows_space = matches!(preparation, Preparation::Log);
             let supervisor = &self.supervisor;
             supervisor.run_claimed(claim, || supervisor.note(self.run(preparation), shows_space));

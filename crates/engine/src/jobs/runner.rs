@@ -17,7 +17,6 @@ use runstone_policy::shape::Shape;
 
 use crate::catalog::Catalog;
 use crate::catalog::keyspace::KeyspaceCore;
-use crate::catalog::keyspaces::Keyspaces;
 use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::jobs::collection::{Collector, Crowding};
@@ -165,12 +164,10 @@ impl Runner {
         if purge_is_due {
             return Some(Job::Purge);
         }
-        if !compactions || self.is_paused() {
+        if !compactions {
             return None;
         }
-        let keyspaces = self.catalog.keyspaces.read().clone();
-        let collection = self.next_collection(claims, &keyspaces, search);
-        collection.or_else(|| self.next_compaction(claims, &keyspaces, search))
+        self.next_collection(claims, search).or_else(|| self.next_compaction(claims, search))
     }
 
     /// Whether compactions and collections must not begin. A pause does not count while writers are
@@ -263,16 +260,21 @@ impl Runner {
         }
     }
 
-    /// Asks for each keyspace of a set, from `turn` on and then from the beginning, until one
-    /// yields something. The set may lose keyspaces meanwhile, and may be very large, so the claims
-    /// are released after every few keyspaces. Nothing is found once jobs may not start any more.
+    /// Calls `find` for each keyspace of a set, from `turn` on and then from the beginning, until
+    /// it returns something. The set may lose keyspaces meanwhile, and may be very large, so the
+    /// claims are released after every few keyspaces. Other threads may then begin jobs, pause them
+    /// or close the store. So nothing is found unless `may_find` holds, which is asked again after
+    /// each release.
     pub(super) fn find_from<T>(
-        &self,
         claims: &mut MutexGuard<'_, Claims>,
+        may_find: impl Fn(&Claims) -> bool,
         set: fn(&Claims) -> &BTreeSet<KeyspaceId>,
         turn: KeyspaceId,
         mut find: impl FnMut(&mut Claims, KeyspaceId) -> Option<T>,
     ) -> Option<T> {
+        if !may_find(claims) {
+            return None;
+        }
         let mut looks = 0;
         for (from, to) in [(Included(turn), Unbounded), (Unbounded, Excluded(turn))] {
             let mut next = set(claims).range((from, to)).next().copied();
@@ -280,8 +282,10 @@ impl Runner {
                 looked(1);
                 looks += 1;
                 if looks % MOST_LOOKS == 0 {
-                    MutexGuard::unlocked(claims, || ());
-                    if !self.preparer.may_start(claims) {
+                    MutexGuard::unlocked_fair(claims, || {
+                        reached!(ClaimsReleased);
+                    });
+                    if !may_find(claims) {
                         return None;
                     }
                 }
@@ -294,25 +298,34 @@ impl Runner {
         None
     }
 
-    /// A collection that is worth it.
+    /// The keyspace of this id. It may have been made while the claims were released.
+    pub(super) fn keyspace_of(&self, id: KeyspaceId) -> Option<Arc<KeyspaceCore>> {
+        self.catalog.keyspaces.read().get(&id).cloned()
+    }
+
+    fn may_compact(&self, claims: &Claims) -> bool {
+        self.preparer.may_start(claims) && !self.is_paused()
+    }
+
+    /// The next worthwhile collection.
     fn next_collection(
         &self,
         claims: &mut MutexGuard<'_, Claims>,
-        keyspaces: &Keyspaces,
         search: &Search<'_>,
     ) -> Option<Job> {
         let turn = claims.turns.collect;
-        self.find_from(
+        Runner::find_from(
             claims,
+            |claims| self.may_compact(claims),
             |claims| &claims.crowded,
             turn,
             |claims, id| {
-                let Some(keyspace) = keyspaces.get(&id) else {
+                let Some(keyspace) = self.keyspace_of(id) else {
                     claims.crowded.remove(&id);
                     return None;
                 };
-                let is_due = self.collection_is_due(claims, keyspace, search);
-                is_due.then(|| Job::Collect(Arc::clone(keyspace)))
+                let is_due = self.collection_is_due(claims, &keyspace, search);
+                is_due.then_some(Job::Collect(keyspace))
             },
         )
     }
@@ -348,16 +361,19 @@ impl Runner {
     fn next_compaction(
         &self,
         claims: &mut MutexGuard<'_, Claims>,
-        keyspaces: &Keyspaces,
         search: &Search<'_>,
     ) -> Option<Job> {
+        if !self.may_compact(claims) {
+            return None;
+        }
         self.stir_expired(claims);
         let turn = claims.turns.compaction;
-        self.find_from(
+        Runner::find_from(
             claims,
+            |claims| self.may_compact(claims),
             |claims| &claims.unsettled,
             turn,
-            |claims, id| self.compaction_by_id(claims, keyspaces, id, search),
+            |claims, id| self.compaction_by_id(claims, id, search),
         )
     }
 
@@ -365,11 +381,10 @@ impl Runner {
     fn compaction_by_id(
         &self,
         claims: &mut Claims,
-        keyspaces: &Keyspaces,
         id: KeyspaceId,
         search: &Search<'_>,
     ) -> Option<Job> {
-        let Some(keyspace) = keyspaces.get(&id) else {
+        let Some(keyspace) = &self.keyspace_of(id) else {
             claims.unsettled.remove(&id);
             return None;
         };
@@ -660,12 +675,16 @@ impl Runner {
                 if self.schedule.is_closing() {
                     return Err(Error::Closed);
                 }
-                // The search may let another thread begin a job.
+                let last_claim = claims.next_claim;
                 if claims.running.is_empty()
                     && self.next_job(&mut claims, true, &self.search()).is_none()
-                    && claims.running.is_empty()
                 {
-                    return self.check_writable_or_read_only();
+                    // While the search released the claims, another thread may have begun a job
+                    // and ended it. The job may have left work that the search had passed.
+                    match claims.next_claim == last_claim {
+                        true => return self.check_writable_or_read_only(),
+                        false => continue,
+                    }
                 }
                 self.schedule.wait_for_change(&mut claims, self.env.is_manual());
             }

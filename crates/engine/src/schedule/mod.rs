@@ -60,7 +60,8 @@ impl Claim {
 #[derive(Debug, Default)]
 pub(crate) struct Claims {
     pub(crate) running: Vec<(u64, Claim)>,
-    next_claim: u64,
+    /// Grows with each claim.
+    pub(crate) next_claim: u64,
     /// Keyspaces in which a full compaction runs or waits.
     pub(crate) exclusive: BTreeSet<KeyspaceId>,
     /// Keyspaces whose options are changing. None of their jobs starts.

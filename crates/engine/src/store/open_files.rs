@@ -425,6 +425,10 @@ impl StorageFile for PooledFile {
         self.change(|file| file.set_len(len_bytes))
     }
 
+    fn can_reserve(&self) -> bool {
+        self.with(|file| Ok(file.can_reserve())).unwrap_or(false)
+    }
+
     fn allocate(&self, offset: u64, len_bytes: u64) -> Result<()> {
         self.change(|file| file.allocate(offset, len_bytes))
     }

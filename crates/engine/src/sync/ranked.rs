@@ -92,10 +92,10 @@ impl<R, L: fmt::Debug> fmt::Debug for Ranked<R, L> {
 }
 
 impl<T> MutexGuard<'_, T> {
-    /// Runs `between` without the lock.
-    pub fn unlocked<U>(this: &mut Self, between: impl FnOnce() -> U) -> U {
+    /// Runs `between` without the lock. Threads that wait for the lock get it first.
+    pub fn unlocked_fair<U>(this: &mut Self, between: impl FnOnce() -> U) -> U {
         this.held.leave();
-        let outcome = parking_lot::MutexGuard::unlocked(&mut this.guard, between);
+        let outcome = parking_lot::MutexGuard::unlocked_fair(&mut this.guard, between);
         this.held.enter();
         outcome
     }
@@ -355,7 +355,7 @@ mod tests {
             looked(1);
             let mut inner = commit.lock();
             looked(2);
-            MutexGuard::unlocked(&mut inner, || looked(4));
+            MutexGuard::unlocked_fair(&mut inner, || looked(4));
             looked(8);
         }
         looked(16);
@@ -367,7 +367,7 @@ mod tests {
     fn a_lock_is_not_held_between() {
         let (manifest, commit) = (Mutex::<Manifest, _>::new(()), Mutex::<Commit, _>::new(()));
         let mut inner = commit.lock();
-        MutexGuard::unlocked(&mut inner, || drop(manifest.lock()));
+        MutexGuard::unlocked_fair(&mut inner, || drop(manifest.lock()));
         assert!(is_refused(|| manifest.lock()));
     }
 }

@@ -22,6 +22,8 @@ pub(crate) struct ReadAgain {
     offset: u64,
     /// Its bytes, at the beginning of memory that is used for every read.
     memory: Option<MappedBytes>,
+    /// Is used where nothing can be mapped.
+    unmapped: Vec<u8>,
     len: usize,
 }
 
@@ -58,13 +60,18 @@ impl ReadAgain {
             if self.memory.as_ref().is_none_or(|memory| memory.len() < self.len) {
                 self.memory = MappedBytes::zeros(self.len.max(MOST_READ_BYTES as usize));
             }
-            let too_large = || store.corrupt(place, "records are larger than memory");
-            let memory = self.memory.as_mut().ok_or_else(too_large)?;
-            store.file.read_at(place, &mut memory[..self.len])?;
+            let memory = match &mut self.memory {
+                Some(memory) => &mut memory[..self.len],
+                None => {
+                    self.unmapped.resize(self.len, 0);
+                    &mut self.unmapped[..]
+                }
+            };
+            store.file.read_at(place, memory)?;
             (self.generation, self.offset) = (segment.generation, start);
         }
-        let bytes = self.memory.as_ref().map_or(&[][..], |memory| &memory[..self.len]);
-        let bytes = &bytes[(start - self.offset) as usize..];
+        let bytes = self.memory.as_deref().map_or(&self.unmapped[..], |memory| memory);
+        let bytes = &bytes[..self.len][(start - self.offset) as usize..];
         let record = store.checksum_seed(segment).take(bytes, start);
         record.map_err(|what| store.corrupt(place, what))
     }

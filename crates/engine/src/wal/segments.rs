@@ -293,8 +293,8 @@ impl Wal {
     }
 
     /// Reserves room for a record whose operations have this many bytes. Returns the number of its
-    /// segment, and a value that writes the record. Returns `None` if the segment is not mapped,
-    /// because then a write may fail for lack of space.
+    /// segment, and a value that writes the record. Returns `None` if no space can be reserved for
+    /// certain, because then the write may fail for lack of space.
     pub fn reserve(
         &mut self,
         (first_seq, unsynced, count): (SeqNo, u64, u64),
@@ -307,6 +307,9 @@ impl Wal {
         let Some(writer) = self.writer.as_mut() else { return Ok(None) };
         let before = writer.position();
         if !writer.file().is_mapped() {
+            if !writer.file().can_reserve() {
+                return Ok(None);
+            }
             match writer.file().allocate(before, LogWriter::max_stored_bytes(bytes)) {
                 Err(error) if error.is_no_space() => return Ok(None),
                 allocated => allocated?,

@@ -98,7 +98,7 @@ impl CommitState {
 
     /// Counts the work for batches that have no limit. One kind writes to more keyspaces than the
     /// limit. The other is a long batch whose record is written under the lock (`apart`), because
-    /// the disk is full or the log is not mapped. The second kind fits into a segment, unless it
+    /// no space can be reserved for it. The second kind fits into a segment, unless it
     /// only deletes.
     pub(super) fn note_unbounded(&mut self, entries: u64, bytes: u64) {
         let clamp = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);

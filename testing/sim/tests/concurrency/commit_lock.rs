@@ -361,6 +361,21 @@ fn a_long_record_that_fails_stops_what_is_behind_it() {
     }
 }
 
+/// On a file system that writes to new blocks only, a reservation of space promises nothing. A long
+/// record was once written after such a reservation, and a full disk stopped the store.
+#[test]
+fn a_long_record_waits_for_space_where_none_can_be_reserved() {
+    let (storage, store, batch) = with_long_batch(WalMode::Write);
+    storage.reserve_nothing();
+    let (kind, category) = (FaultKind::NoSpace, Some(Category::Wal));
+    storage.inject(Fault { at_op: storage.ops(), kind, sticky: true, category });
+    let refused = store.write(&batch, WriteOptions::default()).expect_err("the disk is full");
+    assert!(refused.is_no_space(), "{refused}");
+    storage.clear_faults();
+    store.write(&batch, WriteOptions::default()).expect("there is space again");
+    assert_eq!(counts(&store), (5_000, true, false));
+}
+
 /// A collection writes pointers when all earlier writes are visible, and holds the lock while it
 /// waits for that. Once, it waited for a long record in this way, but the writer of the record
 /// needs the lock to report that it is written.

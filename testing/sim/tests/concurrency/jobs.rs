@@ -5,14 +5,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::Duration;
 
 use runstone::seeded::{self, Waypoint};
 use runstone::storage::{Category, MemoryStorage, Storage};
 use runstone::unstable;
 use runstone::{
-    Background, Compression, Error, Event, EventListener, GcPointers, Keyspace, KeyspaceOptions,
-    Options, Store, ValueOptions, ValuePlacement, WalMode,
+    Background, CompactionFilter, Compression, Error, Event, EventListener, FilterDecision,
+    GcPointers, Keyspace, KeyspaceOptions, Options, Store, ValueOptions, ValuePlacement, WalMode,
 };
 use runstone_fault_storage::{Fault, FaultKind, SimStorage};
 
@@ -567,4 +568,67 @@ fn a_close_flushes_alone() {
     });
     store.close().expect("closes");
     assert!(seeded::has_stepped_in());
+}
+
+/// A filter that holds the first compaction until it is released.
+#[derive(Debug, Default)]
+struct Gate(Mutex<Option<(Sender<()>, Receiver<()>)>>);
+
+impl CompactionFilter for Gate {
+    fn name(&self) -> &str {
+        "gate"
+    }
+
+    fn decide(&self, _level: u32, _key: &[u8], _value: &[u8]) -> FilterDecision {
+        let held = self.0.lock().expect("no panic").take();
+        if let Some((here, go)) = held {
+            here.send(()).expect("it is awaited");
+            go.recv().expect("it is released");
+        }
+        FilterDecision::Keep
+    }
+}
+
+/// The search for a job of an idle store releases the claims now and then. Once, it continued when
+/// another thread had begun a compaction meanwhile: two compactions had the same tables, and the
+/// store stopped as corrupt.
+#[test]
+fn an_idle_search_ends_when_another_job_begins() {
+    const KEYSPACES: u32 = 1_100;
+    let gate = Arc::new(Gate::default());
+    let keyspace = KeyspaceOptions::default().compaction_filter("gate");
+    let options = Options::default().background(Background::Manual);
+    let options = options.compaction_filters(vec![Arc::clone(&gate) as _]);
+    let storage = MemoryStorage::new();
+    let open = || Store::open_on(Arc::new(storage.clone()), options.clone()).expect("opens");
+    let store = open();
+    for n in 0..KEYSPACES {
+        store.open_keyspace(&format!("k{n}"), Some(keyspace.clone())).expect("makes");
+    }
+    store.close().expect("closes");
+    // An open does not know which keyspaces are tidy.
+    let store = open();
+    let last = store.keyspace(&format!("k{}", KEYSPACES - 1)).expect("is there");
+    while store.run_one_job().expect("runs") {}
+    let ((here, is_here), (go, may_go)) = (mpsc::channel(), mpsc::channel());
+    *gate.0.lock().expect("no panic") = Some((here, may_go));
+    let (beside, (begun, has_begun)) = (store.clone(), mpsc::channel());
+    seeded::step_in(Waypoint::ClaimsReleased, move || {
+        for run in 0..8u32 {
+            (0..1_000u32).for_each(|n| match run % 2 {
+                0 => last.put((n * 8 + run).to_be_bytes(), "value").expect("puts"),
+                _ => last.delete((n * 8 + run).to_be_bytes()).expect("deletes"),
+            });
+            beside.flush().expect("flushes");
+        }
+        let compacting = thread::spawn(move || beside.wait_idle());
+        is_here.recv_timeout(PATIENCE).expect("a compaction has begun");
+        begun.send(compacting).expect("the test waits");
+    });
+    assert!(!store.run_idle_job().expect("searches"), "another job runs");
+    assert!(seeded::has_stepped_in());
+    go.send(()).expect("it waits");
+    let compacting = has_begun.recv().expect("it stepped in");
+    compacting.join().expect("no panic").expect("compacts");
+    store.put("key", "value").expect("the store is whole");
 }
