@@ -1,4 +1,4 @@
-//! The way from the name that a user gives to an open store, and why a store does not open.
+//! Opens the store whose name a user typed, and explains why a store does not open.
 
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
@@ -366,7 +366,7 @@ pub fn reading() -> Options {
 }
 
 /// Options for a command that writes little: see [`SMALL_SEGMENT_BYTES`]. It leaves the log to the
-/// next command, because a table for each command would pile up.
+/// next command, because otherwise each command would add a small table.
 pub fn little() -> Options {
     let wal_segment_bytes = SMALL_SEGMENT_BYTES;
     Options::default().wal_segment_bytes(wal_segment_bytes).flush_at_close(false)
@@ -378,7 +378,7 @@ pub enum Beside {
     Follower(Box<Follower>),
 }
 
-/// Opens a store of files that exists for writing, or else follows the process that writes to it.
+/// Opens an existing store of files for writing, or else follows the process that writes to it.
 pub fn beside(store: &Path) -> Result<Beside> {
     let location = Location::of(store)?;
     let options = lost_log::telling(Options::default().create_if_missing(false));

@@ -72,8 +72,9 @@ pub fn refusal(error: &clap::Error) -> Option<Failure> {
     Some(Failure::usage(format!("there is no command {name:?}"), advice).at("the command line"))
 }
 
-/// Clap advises to pass an unknown option as a value, after `--`. A key may begin with one dash,
-/// but two dashes mean an option of another command, and the next refusal follows.
+/// Clap advises passing an unknown option as a value, after `--`. A key may begin with one dash,
+/// but two dashes mean an option of another command: who follows the advice only gets the next
+/// error.
 pub fn without_vain_advice(mut error: clap::Error) -> clap::Error {
     let is_long = match error.get(ContextKind::InvalidArg) {
         Some(ContextValue::String(argument)) => argument.starts_with("--"),

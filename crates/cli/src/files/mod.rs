@@ -150,7 +150,7 @@ impl Opened for FileStore {
         Limits::FILES
     }
 
-    /// Leaves the log out, because a closed store has none.
+    /// Leaves the log out, because a close normally removes it.
     fn used_bytes(&self) -> u64 {
         let store = &self.entries.store;
         store.disk_bytes().saturating_sub(store.metrics().wal_bytes)

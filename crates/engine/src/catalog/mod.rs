@@ -3,8 +3,8 @@
 //! - [`keyspace`]: the state that all handles to a keyspace share.
 //! - [`keyspaces`]: which keyspaces exist, and which hold writes that are only in the log.
 //! - [`settle`]: adapts a keyspace to its options.
-//! - [`install`]: appends edits to the manifest, and makes the versions that follow.
-//! - [`files`]: removes and forgets files outside the manifest.
+//! - [`install`]: appends edits to the manifest, and makes the versions that result from them.
+//! - [`files`]: removes files that the manifest does not name.
 //! - [`dead_ranges`]: stretches of hidden entries that walks jump over.
 
 pub(crate) mod dead_ranges;

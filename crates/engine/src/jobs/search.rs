@@ -8,9 +8,10 @@ use crate::keys::SeqNo;
 use crate::visibility::snapshot::{Readers, Visibility};
 
 /// A search for the next job, which may look at very many keyspaces. The readers and the time are
-/// taken once for all of them, and only if some keyspace needs them, because both take
-/// O(snapshots). Decisions made with them stay right although readers begin and end meanwhile: new
-/// readers see the present or a later state, and readers that end only allow more to be dropped.
+/// taken once for all of them, and only if some keyspace needs them, because a list of the readers
+/// takes O(snapshots). Decisions made with them stay right although readers begin and end
+/// meanwhile: new readers see the present or a later state, and readers that end only allow more to
+/// be dropped.
 pub(super) struct Search<'a> {
     env: &'a Env,
     visibility: &'a Visibility,

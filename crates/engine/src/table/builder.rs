@@ -3,8 +3,8 @@
 //!
 //! 1. Entries fill a block; a block is cut before it would exceed `block_bytes`, so that in memory
 //!    it fits an allocator size class of that size.
-//! 2. After every `PARTITION_BLOCKS` blocks, the filter and index of these blocks are written as a
-//!    partition.
+//! 2. After every `PARTITION_BLOCKS` blocks, or earlier once they have many keys, the filter and
+//!    index of these blocks are written as a partition.
 //! 3. At the end, the root (separators of the partitions), the properties and the footer are
 //!    written; then there is one sync.
 //!

@@ -218,7 +218,7 @@ impl Visibility {
 
     /// Records the time. Returns the sequence number of the newest snapshot, or 0, and a time
     /// before which no live snapshot was taken. That time is `now_ms` if there is no snapshot.
-    /// O(snapshots).
+    /// O(log snapshots).
     pub(crate) fn tell_time(&self, now_ms: u64) -> (SeqNo, u64) {
         let mut live = self.live.lock();
         live.told_ms = live.told_ms.max(now_ms);

@@ -23,15 +23,15 @@ pub(crate) struct Syncing {
     /// Whether the thread exists.
     has_thread: AtomicBool,
     state: Mutex<rank::Syncing, State>,
-    /// Signalled when a store is noted, when a sync ends, and at the end.
+    /// Signalled when a store is queued, when a sync ends, and at the end.
     change: Condvar,
 }
 
 #[derive(Default)]
 struct State {
-    /// First come, first served. A store notes itself once for each sync.
+    /// First come, first served. A store is queued once for each sync.
     noted: VecDeque<Arc<Committer>>,
-    /// The opening of the store that is being synced.
+    /// Identifies the open store that is being synced.
     busy: Option<u64>,
     thread: Option<JoinHandle<()>>,
     is_ended: bool,

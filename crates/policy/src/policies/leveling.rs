@@ -1,8 +1,8 @@
 //! Full leveling: the textbook policy. A level over target is compacted whole into the next one.
 //! Not for large stores under load: one compaction may rewrite the two largest levels.
 //!
-//! 1. Level 0 is over target at `l0_trigger` runs: all of them (those that are idle from the oldest
-//!    on) compact with all of level 1.
+//! 1. Level 0 is over target at `l0_trigger` runs: its runs compact with all of level 1. If some
+//!    runs are busy, only the oldest runs up to the first busy one do.
 //! 2. Level i >= 1 is over target above base * T^(i-1) bytes: it compacts whole with level i+1. The
 //!    deepest level is no exception: above its target, it makes the next level.
 //! 3. If no two of these tables overlap, the sources move and nothing is rewritten.

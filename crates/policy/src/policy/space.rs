@@ -114,11 +114,11 @@ fn percent_of(bytes: u128, live: u128) -> u64 {
 /// some table are not known. O(tables), and the union of their sketches.
 ///
 /// 1. Each layer (a run, or successive tables of an overlapping level) contains a key once. The
-///    number of keys in the whole tree, by its sketch, is divided by the sum of the keys of the
-///    layers, by their sketches. The result is the share of entries that are the newest of their
-///    key. A division by the counts of entries would err by 6.5%, so that a single run would seem
-///    to contain garbage. With sketches on both sides the error cancels: for a large run and others
-///    that only overwrite it, the share is exact.
+///    number of keys is estimated by sketches, for the whole tree and for each layer. The first is
+///    divided by the sum of the others. The result is the share of entries that are the newest of
+///    their key. A division by the counts of entries would err by 6.5%, so that a single run would
+///    seem to contain garbage. With sketches on both sides the error cancels: for a large run and
+///    others that only overwrite it, the share is exact.
 /// 2. Each tombstone subtracts one key, which is the most that it deletes: some tombstones delete
 ///    nothing or were overwritten.
 /// 3. Each key counts as the mean size of a put. A tombstone counts as nothing.
@@ -144,17 +144,18 @@ pub fn live_bytes(shape: &Shape) -> Option<u64> {
 fn may_free(shape: &Shape, most_percent: u32) -> bool {
     let all = Sums::of(shape);
     let is_enough = |kept: Sums| could_be_garbage(all, kept, most_percent);
-    // The tables outside any set without overlaps bound the garbage. In leveled trees the deepest
-    // run is already large enough, so most decisions sort nothing: sorting 11,000 tables took 3.6
-    // ms.
+    // For any set of tables without overlaps, the tables outside it bound the garbage. In leveled
+    // trees the deepest run is already large enough, so most decisions sort nothing: sorting 11,000
+    // tables took 3.6 ms.
     let runs = shape.levels.iter().flat_map(Level::runs);
     let largest = runs.map(|run| Sums::default().with_all(&run.tables)).max();
     largest.is_none_or(is_enough)
         && is_enough(largest_disjoint(shape.tables().map(|(_, table)| table).collect()))
 }
 
-/// The most bytes that could be garbage besides the kept entries, multiplied by the number of kept
-/// entries. The numbers in a damaged manifest may be anything.
+/// An upper bound on the bytes of garbage: the other tables, or the kept entries that they hide. It
+/// is multiplied by the number of kept entries, to avoid a division. The numbers in a damaged
+/// manifest may be anything.
 fn most_garbage(all: Sums, kept: Sums) -> u128 {
     let hidden = (all.bytes - kept.bytes).saturating_mul(kept.entries);
     let hiding = (all.entries - kept.entries).saturating_mul(kept.bytes);

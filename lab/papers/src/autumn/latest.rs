@@ -1,5 +1,6 @@
 //! Why level 1 answers fewer gets of YCSB D here than in the paper, on the trees of section 4.3.
-//! Sizes that do not shrink with the database are divided by the same factor.
+//! The database is smaller than the paper's by a factor of 1024. Sizes that would otherwise stay
+//! the same, such as that of the memtable, are divided by this factor too.
 //!
 //! * *Inserts.* The paper's million operations insert 50,000 records, less than one of its
 //!   memtables (65,536): nothing is flushed while they run. Divided by 1024, these are 48 inserts;
@@ -37,7 +38,7 @@ rows! {
 /// The most runs that wait in level 0: with one more, they are compacted.
 const MOST_RUNS: usize = 3;
 
-/// For each number of runs, the share of a tree, and the KiB in its level 1.
+/// For each number of runs: the share of the gets that level 1 answers, and the KiB in level 1.
 type Shares = Vec<[f64; 2]>;
 
 pub(super) fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
@@ -80,7 +81,7 @@ fn shares(context: &Context<'_>, tree: &mut Loaded, is_divided: bool) -> Result<
     Ok(shares)
 }
 
-/// Shares of the gets of the mix that no memtable answers, in percent.
+/// The share that level 1 answers of the gets of the mix that no memtable answers, in percent.
 fn answered_by_level_1(context: &Context<'_>, tree: &mut Loaded, is_divided: bool) -> Result<f64> {
     let gets = context.scaled(GETS);
     let inserts = context.scaled(OPERATIONS / 20) / DIVISOR;

@@ -1,6 +1,6 @@
 //! Random stores whose manifest or log is damaged at its end, after each kind of edit: bytes zeroed
 //! or overwritten from some place on, one bit flipped, a file cut. `ends.rs` tests the same cases
-//! by hand, and says what each of the two records about the other.
+//! by hand, and says what manifest and log record about each other.
 
 use runstone::Store;
 use runstone::storage::Storage;
@@ -12,7 +12,7 @@ use runstone_sim::workload::read_keyspaces;
 use super::ends::{EDITS, Edit, edit, open, open_apart, put};
 use super::synced::{last_of, used};
 
-/// More bytes than a seal has. A seal is the record without changes after each edit.
+/// More bytes than a seal has. A seal is the empty record that follows each edit.
 const SEAL_BYTES: usize = 10;
 
 /// A store after random writes, flushes and edits.

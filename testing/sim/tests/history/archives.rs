@@ -151,7 +151,7 @@ fn any_moment_with_separated_values() {
     }
 }
 
-/// An archive of a log that is kept begins once.
+/// If the store keeps its log, an archive needs one backup and never begins again.
 #[test]
 fn a_log_that_is_kept_spares_bases() {
     let bases = |keep_log_bytes| -> u64 {

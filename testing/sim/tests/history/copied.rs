@@ -52,7 +52,7 @@ fn a_backup_tells_tables_apart_whose_histories_cannot_be_told_apart() {
     let (disk, options) = (SimStorage::new(2), options_of(ValuePlacement::Inline));
     let source = closed(&options, &SimStorage::new(3), &SimStorage::new(4));
     for byte in [1, 2] {
-        // As a copy of the whole disk.
+        // This is like a copy of the whole disk.
         let copy = source.process_crash();
         let store = Store::open_on(Arc::new(copy.clone()), options.clone()).expect("opens");
         write(&store, byte);
@@ -73,7 +73,7 @@ fn copies_by_hand_have_histories_of_their_own() {
         let first = Store::open_on(Arc::new(source.clone()), options.clone()).expect("opens");
         write(&first, 1);
         backups(&disk).create_on(Arc::new(source.clone())).expect("the first");
-        // The same history, after a close: both continue.
+        // After a close the history is the same, so the mirror and the archive continue.
         let mut mirrored = mirror(&source, &target, &options).expect("goes on");
         mirrored.advance(Duration::ZERO).expect("no faults");
         assert_eq!(contents(mirrored.store()), contents(&first), "{placement:?}");
@@ -100,8 +100,8 @@ fn copies_by_hand_have_histories_of_their_own() {
 }
 
 /// When the original is backed up, neither store has used a number that the other lacks. But the
-/// copy logs a small log again, under other numbers. Its records of values contain these numbers,
-/// outside the last 4 KiB of the file.
+/// open of the copy logs the records of a small log again, under new sequence numbers. Its records
+/// of values contain these numbers, outside the last 4 KiB of the file.
 #[test]
 fn values_of_a_copy_are_told_apart_before_either_store_goes_on() {
     for placement in PLACEMENTS {

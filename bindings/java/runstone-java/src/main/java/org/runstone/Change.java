@@ -32,7 +32,10 @@ public final class Change implements Iterable<Change.Write> {
         KEYSPACE,
         /** A keyspace was dropped. */
         DROPPED,
-        /** All existing keyspaces: after a crash, or in a gap before its state. */
+        /**
+         * All existing keyspaces: after a crash, inside a gap before its state, or if the log
+         * begins after the position.
+         */
         KEYSPACES,
         /** A time: all earlier changes had been committed by then. */
         TIME,
