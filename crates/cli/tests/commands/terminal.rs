@@ -220,7 +220,7 @@ fn everything_fits(columns: usize) {
         ("help devices", "its for ever"),
         ("help simulate", "--size <SIZE>"),
         ("simulate --help", "--size <SIZE>"),
-        ("help checkpoint", "cp -r"),
+        ("help checkpoint", "--copy"),
         ("help set", "OPTION=VALUE"),
         ("options s", "universal_amp_percent"),
         ("set s polcy=leveling", "did you mean policy?"),
