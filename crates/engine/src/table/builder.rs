@@ -42,8 +42,9 @@ pub(crate) const BUILDER_BYTES: u64 = (WRITE_BUFFER_BYTES + (128 << 10)) as u64;
 /// A partition covers this many blocks: 2 MiB of 4 KiB blocks, about 40 KiB of index and filter.
 const PARTITION_BLOCKS: usize = 512;
 /// A partition ends once it covers this many keys, which only large blocks of small entries reach.
-/// Their hashes are held in memory until then, and would take megabytes.
-const PARTITION_KEYS: usize = 64 << 10;
+/// Their hashes are held in memory until then: 2 MiB. Estimates divide a table evenly among its
+/// partitions, so a lower number would make them worse for tables of usual blocks.
+const PARTITION_KEYS: usize = 256 << 10;
 
 /// How a table is laid out.
 #[derive(Clone, Debug)]
