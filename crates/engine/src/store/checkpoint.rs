@@ -20,6 +20,7 @@ use crate::values::separation::ValueFiles;
 impl Engine {
     /// Writes a store of this moment into a new directory.
     pub(crate) fn checkpoint(self: &Arc<Self>, path: &Path, tables: Tables) -> Result<()> {
+        self.env.check_caller()?;
         // After a close, another process may own the directory.
         self.check_usable()?;
         if self.lock.lock().is_none() {
