@@ -334,7 +334,6 @@ impl Life {
     fn copy(&mut self) -> Result<(), Error> {
         let path = PathBuf::from(format!("copy{}", self.random.draw()));
         self.store().checkpoint(&path)?;
-        self.oracle.synced();
         let now = self.oracle.shown();
         let storage = self.storage.open_sibling(&path).expect("is there");
         if self.random.one_in(2) {
