@@ -78,8 +78,8 @@ impl Deref for OpenStore {
 }
 
 impl OpenStore {
-    /// Opens a store. If it is opened for reading and another process has it open, it follows that
-    /// process.
+    /// Opens a store. An open for reading follows the process that has the store open, if there is
+    /// one.
     ///
     /// # Errors
     /// Those of [`Store::open`] and [`Store::follow`].

@@ -25,9 +25,9 @@
 //!
 //! A table is the same as that of an earlier backup if their numbers and footers are equal, because
 //! the footer has a hash of the whole table. If they differ, or on request, the copy is read. If
-//! the copy is damaged, the table is copied again. Segments of values grow, and slots are reused: a
-//! segment is the same as an earlier one if its description and its last bytes are equal. Segments
-//! of a backup of another history are compared as a whole.
+//! the copy is damaged, the table is copied again. A segment of values is the same as an earlier
+//! one if its description and its last bytes are equal, because segments grow and slots are reused.
+//! Segments of a backup of another history are compared as a whole.
 
 pub(crate) mod archive;
 mod archived;
