@@ -187,11 +187,8 @@ impl Runner {
             claims.running.iter().any(|(_, claim)| is_of(claim))
         };
         let mut due = Vec::new();
-        if self.schedule.flush_limit() == 0 {
-            return due;
-        }
         self.catalog.unflushed.find_waiting_from(claims.turns.flush, |keyspace| {
-            let is_due = self.flush_is_due(keyspace)
+            let is_due = !keyspace.view.load().immutable.is_empty()
                 && !flushing(keyspace.id)
                 && !claims.frozen.contains(&keyspace.id)
                 && !keyspace.dropped.load(Relaxed);
@@ -234,12 +231,6 @@ impl Runner {
             !is_held || claims.running.iter().any(|(_, claim)| claim.is_of(one.id))
         };
         if due.iter().all(may_be) { due } else { Vec::new() }
-    }
-
-    /// Whether a memtable of the keyspace waits and may be flushed now.
-    fn flush_is_due(&self, keyspace: &KeyspaceCore) -> bool {
-        let limit = self.schedule.flush_limit();
-        keyspace.view.load().immutable.last().is_some_and(|oldest| oldest.first_seq() <= limit)
     }
 
     /// Writes all memtables to tables, and returns when the tables are durable. Nobody flushes a

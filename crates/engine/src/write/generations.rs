@@ -91,7 +91,8 @@ impl Committer {
         moment: SeqNo,
     ) -> Vec<Arc<KeyspaceCore>> {
         let keyspaces = self.replace_up_to(moment);
-        if !self.env.options.has_log() && self.holds_up_to(moment) {
+        debug_assert!(!self.env.options.has_log(), "only without a log is there a generation");
+        if self.holds_up_to(moment) {
             self.generations.moments.lock().push_back(moment);
         }
         drop(turn);
