@@ -50,6 +50,8 @@ static void tear(const char *path, const char *copy) {
         snprintf(key, sizeof key, "key%05d", i);
         WORKS(runstone_put(keyspace, key, 8, value, sizeof value, RUNSTONE_BUFFERED));
     }
+    /* A job that renames a file would let the copy miss it. */
+    WORKS(runstone_wait_idle(store));
     snprintf(command, sizeof command, "cp -r '%s' '%s'", path, copy);
     CHECK(system(command) == 0);
     WORKS(runstone_keyspace_close(keyspace));

@@ -20,6 +20,8 @@ def torn(tmp_path: Path) -> Path:
     with runstone.open(tmp_path / "open", wal_segment_bytes="64K") as db:
         for number in range(ENTRIES):
             db.put(b"key%05d" % number, b"v" * 100)
+        # A job that renames a file would let the copy miss it.
+        db.wait_idle()
         shutil.copytree(tmp_path / "open", tmp_path / "copy")
     log = min((tmp_path / "copy").glob("*.wal"))
     damaged = bytearray(log.read_bytes())

@@ -231,6 +231,15 @@ extern "system" fn Java_org_runstone_Native_sync<'l>(
 }
 
 #[unsafe(no_mangle)]
+extern "system" fn Java_org_runstone_Native_waitIdle<'l>(
+    env: EnvUnowned<'l>,
+    _: JClass<'l>,
+    store: jlong,
+) {
+    call(env, |_| Ok(STORES.get(handle(store))?.wait_idle()?));
+}
+
+#[unsafe(no_mangle)]
 extern "system" fn Java_org_runstone_Native_checkpoint<'l>(
     env: EnvUnowned<'l>,
     _: JClass<'l>,

@@ -43,6 +43,8 @@ final class Native {
 
     static native void sync(long store);
 
+    static native void waitIdle(long store);
+
     static native void checkpoint(long store, String path, boolean copies);
 
     static native String metrics(long store);

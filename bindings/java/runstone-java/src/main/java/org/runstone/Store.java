@@ -271,6 +271,15 @@ public final class Store extends Handle {
         }
     }
 
+    /** Waits until no background job runs or is due. */
+    public void waitIdle() {
+        try {
+            Native.waitIdle(handle());
+        } finally {
+            keep(this);
+        }
+    }
+
     /** Makes a copy of the store in a new directory. Tables are shared where possible. */
     public void checkpoint(Path path) {
         try {

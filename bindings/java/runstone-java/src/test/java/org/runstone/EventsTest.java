@@ -79,6 +79,8 @@ class EventsTest {
             for (int number = 0; number < ENTRIES; number++) {
                 store.defaultKeyspace().put(bytes("key" + (10_000 + number)), new byte[100]);
             }
+            // A job that renames a file would let the copy miss it.
+            store.waitIdle();
             for (Path file : files(open)) {
                 Files.copy(file, copy.resolve(file.getFileName()));
             }
