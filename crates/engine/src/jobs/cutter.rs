@@ -52,8 +52,8 @@ impl Cutter {
     }
 
     /// Whether a table may take all keys up to `bound` at once without comparing them, because
-    /// there is no cut in between. With cuts by prefix, there may be a cut before any key. With cuts
-    /// by size, a table that is full ends at the next key.
+    /// there is no cut in between. With cuts by prefix, there may be a cut before any key. With
+    /// cuts by size, a table that is full ends at the next key.
     pub(crate) fn allows_up_to(&self, bound: &[u8]) -> bool {
         match &self.rule {
             Rule::Size(_) => true,

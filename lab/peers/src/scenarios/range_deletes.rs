@@ -1,6 +1,6 @@
 //! Range deletes that overlap: each ends where the fourth after it begins, and together they hide
-//! every key. Then they are flushed and compacted away. The scenario is only for stores that write a
-//! range delete as one record. Other stores scan the range and delete each key.
+//! every key. Then they are flushed and compacted away. The scenario is only for stores that write
+//! a range delete as one record. Other stores scan the range and delete each key.
 
 use runstone::Durability;
 use runstone_kv::KvStore;
